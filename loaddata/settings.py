@@ -6,10 +6,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from loaddata.model.averages import SampleClock
-from loaddata.model.broker_load import ResourceWeights
-from loaddata.model.broker_update import UpdateRules
-from loaddata.model.top_bundles import TopRules
+from loaddata.model.broker_load import ResourceWeights, UpdateRules
+from loaddata.model.bundle_load import SampleClock, TopRules
 from loaddata.report.record import BUNDLES_MAX, VALUE_MAX_BYTES
 from loaddata.report.reporter import ReporterRules, ReportRules
 from loaddata.view.expiry import ExpiryRules

@@ -20,9 +20,8 @@ from loaddata.live.follower import Clocks
 from loaddata.live.topics import KafkaSide, LoadConnection
 from loaddata.measure.host_usage import HostMeter
 from loaddata.measure.local_load import LocalLoad
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.broker_update import HostUsage
-from loaddata.model.top_bundles import LocalBundle, TopBundle, top_bundles
+from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceWeights
+from loaddata.model.bundle_load import LocalBundle, TopBundle, top_bundles
 from loaddata.report.record import ReportKind
 from loaddata.report.reporter import LoadSample, Reporter
 from loaddata.settings import LoadSettings

@@ -16,9 +16,8 @@ from typing import Final, NamedTuple, Self
 
 from pydantic import model_validator
 
-from loaddata.model.broker_update import BrokerTraffic, HostUsage
+from loaddata.model.broker_load import BrokerTraffic, HostUsage, ResourceUsage
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from statechannel.protocol.bundle import FULL_UPPER, parse_key, topic_hash
 from statechannel.settings.field import SettingsGroup, setting

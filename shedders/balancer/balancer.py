@@ -18,8 +18,7 @@ from shedders.balancer.lead import Balance
 from shedders.balancer.movers import ClusterCache, EndedMove, Movers, why_not_now
 from shedders.balancer.ports import Ports, forbidden, record_move_end, write_end
 from shedders.balancer.splitting import SplitEnded, SplitRequester
-from shedders.decision.booked_moves import BookedMoves
-from shedders.decision.budget import DecisionRules
+from shedders.decision.booked_moves import BookedMoves, DecisionRules
 from shedders.decisions.builder import (
     BALANCE,
     BudgetUse,
@@ -30,7 +29,7 @@ from shedders.decisions.builder import (
     skipped_record,
 )
 from shedders.errors import StrategyFailedError
-from shedders.model.exchanges import in_turn
+from shedders.model.plan import in_turn
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import State
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from shedders.decision.dry_run import Decision
     from shedders.decisions.record import DecisionRecord
     from shedders.model.cluster import Cluster
-    from shedders.model.exchanges import Turn
+    from shedders.model.plan import Turn
     from statechannel.broker.changes import Change
     from statechannel.engine.cluster_view import ClusterView
 

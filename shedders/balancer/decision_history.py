@@ -17,7 +17,7 @@ from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart, Unde
 from shedders.decisions.topic import DecisionReader, DecisionTopics, newest_decision
 
 if TYPE_CHECKING:
-    from shedders.decisions.recall import RecallBounds
+    from shedders.decisions.history import RecallBounds
     from statechannel.api.member import ChannelMember
     from statechannel.kafka.client_settings import ClientSettings
 

@@ -22,19 +22,16 @@ from loaddata.report.record import ReportKind
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.balancer.active_strategies import MODULAR, StrategiesInForce
 from shedders.balancer.balancer import Balancer
-from shedders.balancer.clocks import BalancerLogClock, LiveClocks
-from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now, why_left_alone
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, RecentTrail, cluster_now, why_left_alone
 from shedders.balancer.decision_history import DecisionHistory
 from shedders.balancer.drain import Drains
 from shedders.balancer.duties import BalancerTasks, ContradictionWatch, ReportRenewal
 from shedders.balancer.metrics import BalancerMetrics
 from shedders.balancer.placement import LivePlacement, PlacementInputs
 from shedders.balancer.placement_recorder import PlacementRecorder
-from shedders.balancer.ports import Ports
-from shedders.balancer.recent_moves import RecentTrail
-from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
+from shedders.balancer.ports import BalancerLogClock, LiveClocks, Ports
+from shedders.balancer.request_handlers import MoveChecks, RequestHandlers, SplitRequestHandler
 from shedders.balancer.settings import NAME, BalancerSettings, configured
-from shedders.balancer.split_requests import SplitRequestHandler
 from shedders.balancer.splitting import Splitting
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import (
@@ -55,7 +52,7 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from loaddata.model.top_bundles import LocalBundle
+    from loaddata.model.bundle_load import LocalBundle
     from loaddata.source import HostSource
     from statechannel.api.member import ChannelMember
     from statechannel.broker.changes import Change

@@ -11,9 +11,9 @@ from loaddata.measure.synthetic import SimulatedSettings
 from loaddata.settings import LoadSettings
 from shedders.balancer.drain_plan import DrainRules
 from shedders.balancer.placement import PlacementBounds
-from shedders.decision.budget import BudgetSettings
+from shedders.decision.booked_moves import BudgetSettings
 from shedders.decisions.builder import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
-from shedders.decisions.recall import RecallBounds
+from shedders.decisions.history import RecallBounds
 from shedders.decisions.record import VALUE_MAX_BYTES
 from shedders.model import extension_settings
 from statechannel.settings.field import SettingsGroup, setting

@@ -30,7 +30,7 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import topic_hash
 
 if TYPE_CHECKING:
-    from loaddata.model.top_bundles import LocalBundle
+    from loaddata.model.bundle_load import LocalBundle
     from loaddata.source import LoadSource
     from shedders.balancer.ports import Ports
     from shedders.balancer.settings import BalancerSettings

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from shedders.balancer.settings import NAME, BalancerSettings, configured
-from shedders.decisions.book import DecisionBook
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
 from shedders.model.amounts import rate

@@ -20,7 +20,7 @@ from shedders.cli.decision_log import (
     tell_unreadable,
 )
 from shedders.cli.times import parse_since
-from shedders.decisions.book import DecisionBook
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, UndecodableDecision
 from shedders.decisions.topic import DecisionReader
 from statechannel.cli.kit.channel_view import not_found

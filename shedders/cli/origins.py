@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shedders.cli.decision_log import reader_if_any
-from shedders.decisions.book import DecisionBook
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
 from statechannel.audit.origins import OperationCause, Origin
 from statechannel.cli.kit.connection import Connection

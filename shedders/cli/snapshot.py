@@ -13,7 +13,7 @@ from shedders.cli.options import looking, print_remarks
 from shedders.cli.source import snapshot_from
 from shedders.filters.rules import FilterSettings
 from shedders.model.amounts import count
-from shedders.model.registry import KINDS, find, settings_of
+from shedders.model.strategy import KINDS, find, settings_of
 from shedders.policies.contradictions import contradictions
 from shedders.schemas import schemas
 from shedders.snapshots.cluster import cluster_of
@@ -22,7 +22,7 @@ from shedders.snapshots.file import snapshot_bytes, write_snapshot
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, print_json, say, stdout
 

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from shedders.cli.decision_log import reader_if_any, tell_ended, tell_junk
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.bundle_trail import Trail
-from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation
+from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, WhyNot
 from shedders.decisions.explanation import why as explain
-from shedders.decisions.explanation_not_moved import WhyNot
-from shedders.decisions.explanation_not_moved import why_not as explain_not
+from shedders.decisions.explanation import why_not as explain_not
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import AnyRecord, DecisionRecord, Subject
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel

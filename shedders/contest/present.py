@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shedders.contest.contenders import AS_IT_IS, contender
-from shedders.model.registry import KINDS
+from shedders.model.strategy import KINDS
 from shedders.snapshots.selection import choose
 
 if TYPE_CHECKING:

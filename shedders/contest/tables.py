@@ -10,7 +10,7 @@ from shedders.contest.figures import FigureSpread, Tell, count, ratio, share, te
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.paired import Certainty, PairedComparison
 from shedders.contest.recommendation import RankedContender, Recommendation
-from shedders.model.grid import Grid
+from shedders.model.amounts import Grid
 
 _COLUMNS: Final = (
     ("max/mean", "max_over_mean"),

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import floor
 
-from loaddata.model.averages import is_sound as stats_sound
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves, TopicLoad
 from shedders.model.cuts import children, ends, part_of, topics_in
 from shedders.model.plan import BundleMove, SplitPlan

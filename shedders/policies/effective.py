@@ -90,7 +90,7 @@ class EffectivePolicies:
         shedding_on: Bundles may be moved automatically; if not, `shedding_why` has who forbade it, and why.
         unload_mode: `transfer` or `unload`; None if not set.
         shed_with_policies: Whether bundles with policies may be shed; None if not set.
-        settings: Replacements of configured settings, by dotted name (`shedders.balancer.setting_names`).
+        settings: Replacements of configured settings, by dotted name (`shedders.balancer.active_strategies`).
         quotas: Rates by bundle, in place of its averages.
         weights: Of the resources; None if not set.
         entries: All entries that have not expired, sorted by kind and name, an override before the policy that it overrides.

@@ -11,9 +11,8 @@ from shedders.model.amounts import rate
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings, UsageSettings
-from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
-from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, greedy
+from shedders.model.strategy import CanTake, StrategySettings
+from shedders.shedding.draft import Draft, LoadToGive, Measure, Receivers, bytes_of, greedy, messages_of
 
 MARGIN = 0.05
 

@@ -9,20 +9,19 @@ from typing import Any, ClassVar
 from shedders.model.amounts import part_of, rate
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
-from shedders.model.strategy import StrategySettings
+from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.transfer_pairs import (
     Book,
     Bundles,
-    CanTake,
     Exchange,
     ExchangeTarget,
     LoadSpread,
     PairSide,
+    TransferSettings,
     Way,
     exchange,
     sides,
 )
-from shedders.shedding.transfer_settings import TransferSettings
 from shedders.shedding.transfer_upstream import UpstreamCycle
 
 SKIP_REASONS = {

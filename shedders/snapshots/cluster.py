@@ -12,11 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from loaddata.bulk import uncollected
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
-from shedders.decision.booked_moves import Booked
-from shedders.decision.budget import BudgetSettings, DecisionRules
+from shedders.decision.booked_moves import Booked, BudgetSettings, DecisionRules
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of
 from shedders.snapshots.faults import SnapshotError, sentence

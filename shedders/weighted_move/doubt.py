@@ -27,48 +27,23 @@ from shedders.model.readings import MOST, remembered
 
 FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
 KINDS = (FELL, ROSE, LIES, UNMOVED)
-
-STEP = 0.15
-"""A pulse this far from its usual value is not noise; more, if pulses differ much."""
-
-SPREAD = 4.5
-"""Multiple of the usual spread of pulses that is not noise."""
-
-SAME = 0.08
-"""Two factors that differ by less count as equal."""
-
-HITS = 3
-"""Number of decisions in a row that have to see a deviation."""
-
-ASKED = HITS + 1
-"""Hits of a broker that is being probed."""
-
-CALM = 0.1
-"""Weight of one decision in a broker's usual pulse, which follows slow changes of load."""
-
-LONG_SAMPLES = 60
-"""Fewer samples (5 minutes) are not a long-term average."""
-
-LONG_STEADY = 240
-"""An average of this many samples (20 minutes) cannot jump."""
-
+STEP = 0.15  # a pulse this far from its usual value is not noise; more, if pulses differ much
+SPREAD = 4.5  # multiple of the usual spread of pulses that is not noise
+SAME = 0.08  # two factors that differ by less count as equal
+HITS = 3  # number of decisions in a row that have to see a deviation
+ASKED = HITS + 1  # hits of a broker that is being probed
+CALM = 0.1  # weight of one decision in a broker's usual pulse, which follows slow changes of load
+LONG_SAMPLES = 60  # fewer samples (5 minutes) are not a long-term average
+LONG_STEADY = 240  # an average of this many samples (20 minutes) cannot jump
+# The largest bundle, the one a quarter down, the one in the middle: the set of reported smaller ones changes all the time.
 QUARTERS, SIZES_KEPT = 4, 3
-"""The largest bundle, the one a quarter down, the one in the middle: the set of reported smaller ones changes all the time."""
-
-BUNDLES = 4
-"""Fewer bundles do not make a pulse."""
-
+BUNDLES = 4  # fewer bundles do not make a pulse
 DOUBT_S = 1_800.0
 WEAK_S = 7_200.0
-
+# Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
 PROBED = 0.2
-"""Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated."""
-
-RESPONSE = 0.4
-"""Part of the moved load that has to show."""
-
-SHOWS = 0.03
-"""A smaller part of a broker's limit is within the error."""
+RESPONSE = 0.4  # part of the moved load that has to show
+SHOWS = 0.03  # a smaller part of a broker's limit is within the error
 
 
 @dataclass(slots=True)

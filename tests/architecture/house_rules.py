@@ -79,7 +79,7 @@ LINES_MIN = 120
 IMPORTERS_MIN = 2
 KEPT_SMALL = {
     "loaddata.measure.local_load": "state of a broker's own load; the service around it is I/O",
-    "loaddata.measure.nics": "Linux network interfaces, apart from the rest of a host's usage",
+    "loaddata.measure.host_usage": "Linux network interfaces, apart from the rest of a host's usage",
     "shedders.balancer.placement_recorder": "batches of placements, apart from the placement itself",
     "shedders.contest.present": "needs numpy, its importer's help must not wait for it",
     "shedders.contest.synthetic_trace": "used by the bench and by tests only",
@@ -92,7 +92,7 @@ KEPT_SMALL = {
     "shedders.kafka_rebalance.planning.broker_figures": "plans of other tools",
     "shedders.kafka_rebalance.planning.picture": "needs matplotlib",
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
-    "shedders.shedding.avg_upstream": "a bug-compatible twin, apart from the mended strategy",
+    "shedders.shedding.avg": "a bug-compatible twin, apart from the mended strategy",
     "spark.channel.arrow_fold": "runs in Spark's Python workers",
     "spark.channel.figures": "metrics of one job",
     "spark.channel.log": "the source of one job",

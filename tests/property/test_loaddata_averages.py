@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.model.averages import SampleClock, TimedAverages, continued, pushed
-from loaddata.model.broker_update import BrokerTraffic
-from loaddata.model.bundle_load import BundleStats, MessageAverage
-from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
+from loaddata.model.broker_load import BrokerTraffic
+from loaddata.model.bundle_load import (
+    BundleStats,
+    LocalBundle,
+    MessageAverage,
+    SampleClock,
+    TimedAverages,
+    TopRules,
+    continued,
+    pushed,
+    top_bundles,
+)
 from loaddata.view.expiry import Expiry, ExpiryRules
 from loaddata.view.ownership import OwnChanges
 

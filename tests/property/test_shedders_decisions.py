@@ -7,22 +7,22 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.booked_moves import Budget, BudgetSettings
 from shedders.decision.dry_run import CheckedMove, SplitDecision
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.builder import (
     BudgetUse,
     Executed,
     RecordBounds,
+    Shortener,
     outcome_record,
     place_record,
     shed_record,
     skipped_record,
     split_record,
 )
-from shedders.decisions.explanation_not_moved import why_not
+from shedders.decisions.explanation import why_not
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Inputs, UndecodableDecision, decode, encode, key_of
-from shedders.decisions.size_limits import Shortener
 from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan
 from tests.support.decision_records import IDS, decision, occasion

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shedders.balancer.active_strategies import checked
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
-from shedders.balancer.setting_names import checked
 from shedders.balancer.settings import NAME, configured
 from shedders.cli.policy.checks import PolicyChecks, judged, matters
 from shedders.model.cluster import Bundle, Cluster

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shedders.kafka_rebalance.planning.plan import GoalStatus
 from shedders.kafka_rebalance.planning.units import amount
-from shedders.model.amounts import are, count, rate, size
-from shedders.model.grid import Grid
+from shedders.model.amounts import Grid, are, count, rate, size
 
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.estimate import Estimate

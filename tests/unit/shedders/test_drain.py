@@ -13,9 +13,9 @@ import pytest
 
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.balancer import Ports
-from shedders.balancer.clocks import LiveClocks
 from shedders.balancer.cluster_inputs import ClusterInputs
 from shedders.balancer.drain import Drains
+from shedders.balancer.ports import LiveClocks
 from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
 from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord

@@ -10,7 +10,7 @@ from ulid import ULID
 from shedders.balancer import decision_history
 from shedders.balancer.decision_history import is_drain_id, moved_before, moved_for
 from shedders.decisions.builder import outcome_record, shed_record
-from shedders.decisions.recall import DecisionRead, RecallBounds
+from shedders.decisions.history import DecisionRead, RecallBounds
 from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason, UndecodableDecision
 from shedders.decisions.topic import DecisionTopics
 from statechannel.kafka.client_settings import ClientSettings

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from shedders.decision.dry_run import CheckedMove, SplitDecision
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.builder import (
     Executed,
     RecordBounds,
@@ -18,8 +17,8 @@ from shedders.decisions.builder import (
     split_record,
 )
 from shedders.decisions.bundle_trail import Trail, What, part_of
-from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, why
-from shedders.decisions.explanation_not_moved import Because, WhyNot, why_not
+from shedders.decisions.explanation import NOT_MADE, Because, CommandOrigin, Explanation, WhyNot, why, why_not
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import InvalidDecisionReason, Subject, UndecodableDecision
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from statechannel.replay.auditor import audit_full

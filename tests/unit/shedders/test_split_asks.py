@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loaddata.source import TopicRates
-from shedders.balancer.split_requests import SplitRequestHandler
+from shedders.balancer.request_handlers import SplitRequestHandler
 from statechannel.broker.handlers import ExtensionAsk
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Undetermined, Unload
 from statechannel.protocol.bundle import topic_hash

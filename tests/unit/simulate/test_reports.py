@@ -4,9 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.model.averages import TimedAverages
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
+from loaddata.model.bundle_load import BundleStats, LocalBundle, TimedAverages, TopRules, top_bundles
 from shedders.contest.bundles import BundleTable
 from shedders.contest.channel import ContestChannel, bounds_of
 from shedders.contest.reports import Reports, ReportSettings
