@@ -27,8 +27,7 @@ from shedders.balancer.decision_history import DecisionHistory
 from shedders.balancer.drain import Drains
 from shedders.balancer.duties import BalancerTasks, ContradictionWatch, ReportRenewal
 from shedders.balancer.metrics import BalancerMetrics
-from shedders.balancer.placement import LivePlacement, PlacementInputs
-from shedders.balancer.placement_recorder import PlacementRecorder
+from shedders.balancer.placement import LivePlacement, PlacementInputs, PlacementRecorder
 from shedders.balancer.ports import BalancerLogClock, LiveClocks, Ports
 from shedders.balancer.request_handlers import MoveChecks, RequestHandlers, SplitRequestHandler
 from shedders.balancer.settings import NAME, BalancerSettings, configured
@@ -152,11 +151,8 @@ class BalancerExtension:
             held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
             pipeline=lambda: self._in_force.chosen.placing,
             now_s=self._clocks.mono_s,
-            refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=self._ask_leader,
-            leader_wait_s=lambda: self.settings.leader_wait_s,
-            asks_max=lambda: self.settings.leader_asks_max,
-            bounds=lambda: self.settings.placement_bounds(),  # noqa: PLW0108 - policies put other settings in place
+            settings=lambda: self.settings,
         )
 
     def _serving(self) -> Sequence[str]:
@@ -253,6 +249,8 @@ class BalancerExtension:
         history = DecisionHistory(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
         ports = Ports(
             channel=channel,
+            settings=lambda: self.settings,
+            manager=lambda: self.manager,
             standing=lambda: self.standing,
             known=self._known,
             chosen=lambda: self._in_force.chosen,
@@ -265,18 +263,16 @@ class BalancerExtension:
             kept=self._kept,
             contradictions=self._contradicted.left,
         )
-        self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
+        self._balancer = balancer = Balancer(ports)
         self._duties.begin("balancing", balancer.run)
         self._duties.begin("watching", self._watch)
         self._duties.begin("clock", self._keep_time)
         self._duties.begin("contradictions", self._contradicted.run)
         telling = PlacementRecorder(
             ports,
-            lambda: self.settings,
             take_notes=self._placement.take_notes,
             take_ends=self._placement.take_ends,
             counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
-            manager=lambda: self.manager,
         )
         self._duties.begin("telling", telling.run)
         local: Callable[[], Mapping[str, LocalBundle]] = dict
@@ -284,25 +280,17 @@ class BalancerExtension:
             local = self._loads.local_bundles
             splitting = Splitting(
                 ports,
-                lambda: self.settings,
                 source=self._source,
                 local=local,
                 safe=lambda: why_left_alone(channel.picture()),
-                manager=lambda: self.manager,
             )
             self._duties.begin("splitting", splitting.run)
             self._renewal = ReportRenewal(
                 channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
-        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=history.moved)
-        splits = SplitRequestHandler(
-            channel,
-            self._source,
-            local,
-            lambda: self.settings.split_known_within_s,
-            lambda: self.settings.splitting,
-        )
+        self._drains = Drains(ports, moved_before=history.moved)
+        splits = SplitRequestHandler(channel, self._source, local, ports.settings)
         asks = RequestHandlers(balancer, splits, self._drains, MoveChecks(ports))
         channel.answer_for(NAME, asks.answer)
 

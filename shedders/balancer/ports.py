@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from loaddata.model.figures import LATEST_MS
 from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now
@@ -15,7 +15,7 @@ from shedders.decisions.builder import RecordBounds, outcome_record
 if TYPE_CHECKING:
     from shedders.balancer.active_strategies import ActiveStrategies
     from shedders.balancer.metrics import BalancerMetrics
-    from shedders.balancer.movers import EndedMove
+    from shedders.balancer.movers import EndedOperation
     from shedders.balancer.settings import BalancerSettings
     from shedders.decisions.record import AnyRecord, DecisionRecord, Inputs
     from shedders.model.cluster import Cluster
@@ -85,30 +85,6 @@ class LiveClocks:
     log_ms: Callable[[], int] = wall_ms
 
 
-class Ending(Protocol):
-    """How a move or a split ended."""
-
-    @property
-    def operation(self) -> str:
-        """Operation id of its request."""
-        ...
-
-    @property
-    def result(self) -> str:
-        """Stable code."""
-        ...
-
-    @property
-    def why(self) -> str:
-        """Sentence for people."""
-        ...
-
-    @property
-    def took_s(self) -> float:
-        """From its start to its end."""
-        ...
-
-
 def _nothing() -> None:
     return None
 
@@ -118,6 +94,8 @@ class Ports:
     """The dependencies of a balancer.
 
     Attributes:
+        settings: The balancer's settings, overridden by policies: they may change while it runs.
+        manager: `extensible` or `modular`: the policy, else the setting.
         standing: The policies in effect; None before they were read.
         known: Inputs in addition to the channel's view.
         chosen: The strategies in force.
@@ -131,6 +109,8 @@ class Ports:
     """
 
     channel: ChannelMember
+    settings: Callable[[], BalancerSettings]
+    manager: Callable[[], str]
     standing: Callable[[], EffectivePolicies | None]
     known: Callable[[], ClusterInputs]
     chosen: Callable[[], ActiveStrategies]
@@ -147,40 +127,36 @@ class Ports:
         """The cluster as strategies see it now."""
         return cluster_now(picture, self.known(), self.clocks.log_ms(), kept=self.kept)
 
+    @property
+    def bounds(self) -> RecordBounds:
+        """Limits of decision records."""
+        return self.settings().record_bounds()
 
-def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | None:
-    """Why no bundle may be moved: a stable word and a sentence. Checked again when the turn of a move comes."""
-    effective, unusable = ports.standing(), ports.unusable()
-    if effective is None:
-        return "policies-unread", "the policies have not been read to their end yet"
-    if unusable is not None:
-        return "unusable-policies", unusable
-    if not settings.balancing:
-        return "shedding-off", "extensions.balancer.balancing is false on this broker"
-    if not effective.shedding_on:
-        return "shedding-off", effective.shedding_why
-    return None
+    def forbidden(self) -> tuple[str, str] | None:
+        """Why no bundle may be moved: a stable word and a sentence. Checked again when the turn of a move comes."""
+        effective, unusable = self.standing(), self.unusable()
+        if effective is None:
+            return "policies-unread", "the policies have not been read to their end yet"
+        if unusable is not None:
+            return "unusable-policies", unusable
+        if not self.settings().balancing:
+            return "shedding-off", "extensions.balancer.balancing is false on this broker"
+        if not effective.shedding_on:
+            return "shedding-off", effective.shedding_why
+        return None
 
-
-def record_move_end(ports: Ports, decision_id: str, ended: EndedMove, term: int, bounds: RecordBounds) -> None:
-    """Count the end of a move, and record it."""
-    ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
-    write_end(ports, decision_id, ended.move.bundle, ended, term, bounds)
-
-
-def write_end(ports: Ports, decision_id: str, bundle: str, ended: Ending, term: int, bounds: RecordBounds) -> None:
-    """Record the end of a move or a split."""
-    ports.write(
-        outcome_record(
+    def record_end(self, decision_id: str, ended: EndedOperation, term: int) -> None:
+        """Record the end of a move or a split."""
+        record = outcome_record(
             decision_id,
-            bundle,
+            ended.bundle,
             ended.result,
             ended.why,
             operation=ended.operation,
-            at_ms=ports.clocks.log_ms(),
+            at_ms=self.clocks.log_ms(),
             term=term,
-            leader=ports.channel.identity.broker,
+            leader=self.channel.identity.broker,
             took_ms=ended.took_s * 1_000,
-            bounds=bounds,
+            bounds=self.bounds,
         )
-    )
+        self.write(record)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shedders.balancer.balancer import Balancer
     from shedders.balancer.drain import Drains
     from shedders.balancer.ports import Ports
+    from shedders.balancer.settings import BalancerSettings
     from shedders.model.cluster import Cluster
     from statechannel.api.member import ChannelMember
     from statechannel.broker.handlers import ExtensionAsk
@@ -154,8 +155,6 @@ class SplitRequestHandler:
 
     Args:
         local: This broker's bundles with their load, by name.
-        done_within_s: Maximum wait for the result of an operation that was done before.
-        splitting: Whether this broker splits bundles for a balancer.
     """
 
     def __init__(
@@ -163,11 +162,9 @@ class SplitRequestHandler:
         channel: ChannelMember,
         source: LoadSource,
         local: Callable[[], Mapping[str, LocalBundle]],
-        done_within_s: Callable[[], float] = lambda: 0.5,
-        splitting: Callable[[], bool] = lambda: True,
+        settings: Callable[[], BalancerSettings],
     ) -> None:
-        self._done_within_s = done_within_s
-        self._splitting = splitting
+        self._settings = settings
         self._channel = channel
         self._source = source
         self._local = local
@@ -181,7 +178,7 @@ class SplitRequestHandler:
         name, unload = ask.args.get("name"), ask.args.get("unload_children", False)
         if not isinstance(name, str) or not isinstance(unload, bool):
             return Rejected("bad-request", "`name` is a text, `unload_children` is true or false")
-        if ask.args.get("decision") is not None and not self._splitting():
+        if ask.args.get("decision") is not None and not self._settings().splitting:
             return Rejected("splitting-off", "extensions.balancer.splitting is false on the bundle's broker")
         bundle = self._channel.locate(name)
         if isinstance(bundle, NotFound):
@@ -226,7 +223,7 @@ class SplitRequestHandler:
 
     async def _done_before(self, ask: ExtensionAsk) -> Outcome | None:
         """The result, if the broker that had this request first split the bundle and died before it answered."""
-        outcome = await self._channel.ticket(ask.operation).outcome(self._done_within_s())
+        outcome = await self._channel.ticket(ask.operation).outcome(self._settings().split_known_within_s)
         return outcome if isinstance(outcome, Done) else None
 
     async def _cut(self, bundle: str, positions: Sequence[int], ask: ExtensionAsk) -> Outcome:

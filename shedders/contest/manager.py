@@ -140,10 +140,8 @@ class Manager:
             held=lambda _: False,
             pipeline=lambda: self._chosen.placing,
             now_s=now_s,
-            refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=lambda _: None,
-            leader_wait_s=lambda: 0.0,
-            asks_max=lambda: 0,
+            settings=lambda: self.settings,
         )
 
     @property

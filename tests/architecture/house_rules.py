@@ -80,7 +80,7 @@ IMPORTERS_MIN = 2
 KEPT_SMALL = {
     "loaddata.measure.local_load": "state of a broker's own load; the service around it is I/O",
     "loaddata.measure.host_usage": "Linux network interfaces, apart from the rest of a host's usage",
-    "shedders.balancer.placement_recorder": "batches of placements, apart from the placement itself",
+    "shedders.balancer.placement": "batches of placements, apart from the placement itself",
     "shedders.contest.present": "needs numpy, its importer's help must not wait for it",
     "shedders.contest.synthetic_trace": "used by the bench and by tests only",
     "shedders.kafka_rebalance.cli.goals": "one command",

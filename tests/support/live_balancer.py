@@ -261,6 +261,8 @@ class World:
         channel: Any = self.channel
         self.ports = Ports(
             channel=channel,
+            settings=lambda: self.settings,
+            manager=lambda: "extensible",
             standing=lambda: self.standing,
             known=lambda: ClusterInputs(loads=self.loads, tops=self.tops, policies=self.policies),
             chosen=lambda: self.chosen,
@@ -271,7 +273,7 @@ class World:
             clocks=self.clock.clocks(),
             unusable=lambda: self.unusable,
         )
-        self.balancer = Balancer(self.ports, lambda: self.settings, manager=lambda: "extensible")
+        self.balancer = Balancer(self.ports)
 
     @property
     def policies(self) -> Any:
