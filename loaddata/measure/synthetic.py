@@ -182,7 +182,7 @@ class SimulatedHost:
 
     def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
         traffic = BrokerTraffic.of(bundle.stats for bundle in self.source.bundles().values())
-        busy = (traffic.msg_rate_in + traffic.msg_rate_out) / self.msg_rate_max
+        busy = traffic.msg_rate / self.msg_rate_max
         percent = min(100.0, self.idle_percent + (100 - self.idle_percent) * busy)
         limit = _CORE * self.cores
         return HostUsage(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import NamedTuple
 
-from loaddata.model.bundle_load import BundleStats, is_sound
+from loaddata.model.bundle_load import BundleStats, TrafficRates, is_sound
 from loaddata.model.figures import is_figure
 
 _SINGLE = Struct("<f")
@@ -129,17 +129,13 @@ class HostUsage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerTraffic:
+class BrokerTraffic(TrafficRates):
     """Sums over the bundles that a broker serves: messages and bytes a second.
 
     Attributes:
         unsound: Bundles left out because a figure was not finite or negative.
     """
 
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
     bundles: int = 0
     topics: int = 0
     unsound: int = 0

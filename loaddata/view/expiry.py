@@ -18,14 +18,10 @@ class HeldReport(Protocol):
     """A held report; `table_view.ReportView` implements it."""
 
     @property
-    def offset(self) -> int:
-        """Its offset in the topic."""
-        ...
+    def offset(self) -> int: ...
 
     @property
-    def age_s(self) -> float:
-        """Seconds by the reader's monotonic clock."""
-        ...
+    def age_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)

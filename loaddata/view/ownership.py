@@ -28,29 +28,19 @@ class AcceptedChange(Protocol):
     """An accepted record; `statechannel.broker.changes.Change` implements it."""
 
     @property
-    def partition(self) -> int:
-        """Partition of the channel."""
-        ...
+    def partition(self) -> int: ...
 
     @property
-    def offset(self) -> int:
-        """Position in the log."""
-        ...
+    def offset(self) -> int: ...
 
     @property
-    def state(self) -> State:
-        """State that the record leads to."""
-        ...
+    def state(self) -> State: ...
 
     @property
-    def from_(self) -> str | None:
-        """`from` of the record."""
-        ...
+    def from_(self) -> str | None: ...
 
     @property
-    def to(self) -> str | None:
-        """`to` of the record."""
-        ...
+    def to(self) -> str | None: ...
 
 
 def change_of(accepted: AcceptedChange) -> OwnershipChange | None:

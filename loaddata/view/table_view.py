@@ -23,9 +23,7 @@ class HasHeader(Protocol):
     """A report."""
 
     @property
-    def header(self) -> ReportHeader:
-        """Who wrote it, and when."""
-        ...
+    def header(self) -> ReportHeader: ...
 
 
 Report = TypeVar("Report", bound=HasHeader)

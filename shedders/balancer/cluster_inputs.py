@@ -34,43 +34,29 @@ class LoadLike(Protocol):
     """Newest report of a broker; `loaddata.live.service.ReportedLoad` is one."""
 
     @property
-    def load(self) -> BrokerLoad:
-        """As reported."""
-        ...
+    def load(self) -> BrokerLoad: ...
 
     @property
-    def age_s(self) -> float:
-        """Seconds by this broker's monotonic clock."""
-        ...
+    def age_s(self) -> float: ...
 
     @property
-    def lapsed(self) -> bool:
-        """Whether it is stale: the broker's bundles have changed since."""
-        ...
+    def lapsed(self) -> bool: ...
 
 
 class TopLike(Protocol):
     """Heaviest bundles of a broker; `loaddata.live.service.ReportedTopBundles` is one."""
 
     @property
-    def bundles(self) -> Sequence[TopBundle]:
-        """The lightest first."""
-        ...
+    def bundles(self) -> Sequence[TopBundle]: ...
 
     @property
-    def age_s(self) -> float:
-        """Seconds by this broker's monotonic clock."""
-        ...
+    def age_s(self) -> float: ...
 
     @property
-    def lapsed(self) -> bool:
-        """Whether it is stale: the broker's bundles have changed since."""
-        ...
+    def lapsed(self) -> bool: ...
 
     @property
-    def owned_as_of(self) -> Mapping[int, int] | None:
-        """Offset, by partition, up to which it counts changes of ownership; None if unknown."""
-        ...
+    def owned_as_of(self) -> Mapping[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +278,7 @@ class AcceptedOfBundle(AcceptedChange, Protocol):
     """An accepted record with its bundle; `statechannel.broker.changes.Change` implements it."""
 
     @property
-    def bundle(self) -> str:
-        """Its key."""
-        ...
+    def bundle(self) -> str: ...
 
 
 class RecentTrail:

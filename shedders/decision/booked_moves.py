@@ -341,11 +341,7 @@ def admit(
     shares = _Shares(cluster)
     moves_left = settings.moves - len(on_the_way)
     load_left = settings.load_percent - sum(
-        shares.of(
-            move.cargo.msg_throughput_in + move.cargo.msg_throughput_out,
-            move.cargo.msg_rate_in + move.cargo.msg_rate_out,
-        )
-        for move in on_the_way
+        shares.of(move.cargo.msg_throughput, move.cargo.msg_rate) for move in on_the_way
     )
     going: list[BundleMove] = []
     left: list[Left] = []

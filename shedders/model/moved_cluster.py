@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import floor
+from operator import attrgetter
 
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage
-from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
+from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage, TrafficRates
 from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves, TopicLoad
 from shedders.model.cuts import children, ends, part_of, topics_in
@@ -30,12 +31,11 @@ from shedders.model.readings import is_amount, is_sound
 EVERY_S = 60.0
 """Upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)."""
 
-Traffic = BundleStats | MessageAverage
 _NOTHING = BundleStats()
 
 
 @dataclass(frozen=True, slots=True)
-class MovedLoad:
+class MovedLoad(TrafficRates):
     """The load that goes with a bundle: its traffic a second, and its part of the source's usage in each resource's unit.
 
     Attributes:
@@ -43,10 +43,6 @@ class MovedLoad:
         throughput: Part of the moving average of the bytes a second.
     """
 
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
     topics: int = 0
     cpu: float = 0.0
     direct_memory: float = 0.0
@@ -102,7 +98,7 @@ def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], eve
     )
 
 
-def traffic_of(bundle: Bundle) -> Traffic:
+def traffic_of(bundle: Bundle) -> TrafficRates:
     """The traffic that moves with a bundle: this moment's figures, else its short-term average, else nothing."""
     if bundle.stats is not None:
         return bundle.stats
@@ -228,6 +224,7 @@ def _weight(bundle: Bundle) -> tuple[float | str, ...]:
     )
 
 
+_RATES = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 Measured = Callable[[TopicLoad], float]
 
 
@@ -312,10 +309,7 @@ def _stats(parent: Bundle, shares: _Shares) -> Sequence[BundleStats | None]:
     all_known = sum(shares.counts) == stats.topics
     topics = shares.counts if all_known else _whole(stats.topics, shares.of_topics())
     columns = zip(
-        _parted(stats.msg_rate_in, shares.of(_rate_in)),
-        _parted(stats.msg_rate_out, shares.of(_rate_out)),
-        _parted(stats.msg_throughput_in, shares.of(_throughput_in)),
-        _parted(stats.msg_throughput_out, shares.of(_throughput_out)),
+        *_rate_columns(stats, shares),
         topics,
         _whole(stats.consumers, shares.of_topics()),
         _whole(stats.producers, shares.of_topics()),
@@ -332,13 +326,15 @@ def _average(average: MessageAverage, shares: _Shares, *, measured: bool) -> Seq
         # A default for unknown traffic holds for a part as well as for the whole.
         return [average] * len(shares.counts)
     columns = zip(
-        _parted(average.msg_rate_in, shares.of(_rate_in)),
-        _parted(average.msg_rate_out, shares.of(_rate_out)),
-        _parted(average.msg_throughput_in, shares.of(_throughput_in)),
-        _parted(average.msg_throughput_out, shares.of(_throughput_out)),
+        *_rate_columns(average, shares),
         strict=True,
     )
     return [MessageAverage(*column) for column in columns]
+
+
+def _rate_columns(whole: TrafficRates, shares: _Shares) -> list[list[float]]:
+    """Of each rate the parts, by the topics' figures of that rate."""
+    return [_parted(getattr(whole, rate), shares.of(attrgetter(rate))) for rate in _RATES]
 
 
 def _parted(total: float, weights: Sequence[float]) -> list[float]:
@@ -358,19 +354,3 @@ def _whole(total: int, weights: Sequence[int]) -> list[int]:
     for index in by_rest[: total - sum(parts)]:
         parts[index] += 1
     return parts
-
-
-def _rate_in(topic: TopicLoad) -> float:
-    return topic.msg_rate_in
-
-
-def _rate_out(topic: TopicLoad) -> float:
-    return topic.msg_rate_out
-
-
-def _throughput_in(topic: TopicLoad) -> float:
-    return topic.msg_throughput_in
-
-
-def _throughput_out(topic: TopicLoad) -> float:
-    return topic.msg_throughput_out

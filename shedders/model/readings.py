@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.bundle_load import TrafficRates
 from shedders.model.amounts import seconds
 from shedders.model.cluster import Broker, Cluster
 from shedders.model.plan import Left, Reason
@@ -110,13 +110,13 @@ def is_amount(value: float) -> bool:
     return 0.0 <= value <= MOST
 
 
-def is_sound(average: MessageAverage | BundleStats) -> bool:
+def is_sound(traffic: TrafficRates) -> bool:
     """Whether all figures of the traffic are valid amounts."""
     return (
-        0.0 <= average.msg_throughput_in <= MOST
-        and 0.0 <= average.msg_throughput_out <= MOST
-        and 0.0 <= average.msg_rate_in <= MOST
-        and 0.0 <= average.msg_rate_out <= MOST
+        0.0 <= traffic.msg_throughput_in <= MOST
+        and 0.0 <= traffic.msg_throughput_out <= MOST
+        and 0.0 <= traffic.msg_rate_in <= MOST
+        and 0.0 <= traffic.msg_rate_out <= MOST
     )
 
 

@@ -38,7 +38,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.bundle_load import BundleStats, TrafficRates
 from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.amounts import BYTES, MESSAGES, rate
 from shedders.model.cluster import Bundle, Cluster, TopicLoad
@@ -359,7 +359,7 @@ class _Cycle:
                 if bundle.in_flight or bundle.estimated or name in hits:
                     names.append(name)
                 continue
-            traffic: BundleStats | MessageAverage = stats
+            traffic: TrafficRates = stats
             if measure != "now":
                 traffic = bundle.averages.short if measure == "short" else bundle.averages.long
             rate_in, rate_out = traffic.msg_rate_in, traffic.msg_rate_out
@@ -410,7 +410,7 @@ class _Cycle:
             return None
         return "hits", f"{over.why}; {hits} times in a row, more than {self._settings.hit_threshold} are needed"
 
-    def _traffic(self, bundle: Bundle, stats: BundleStats) -> BundleStats | MessageAverage:
+    def _traffic(self, bundle: Bundle, stats: BundleStats) -> TrafficRates:
         if self._settings.measure == "now":
             return stats
         return bundle.averages.short if self._settings.measure == "short" else bundle.averages.long
@@ -427,8 +427,8 @@ class _Cycle:
             for reason, value, limit, unit in (
                 ("Topics", stats.topics, limits.topics, "topics"),
                 ("Sessions", stats.consumers + stats.producers, limits.sessions, "sessions"),
-                ("MsgRate", traffic.msg_rate_in + traffic.msg_rate_out, limits.msg_rate, MESSAGES),
-                ("Bandwidth", traffic.msg_throughput_in + traffic.msg_throughput_out, limits.throughput, BYTES),
+                ("MsgRate", traffic.msg_rate, limits.msg_rate, MESSAGES),
+                ("Bandwidth", traffic.msg_throughput, limits.throughput, BYTES),
             )
             if limit is not None and value > limit
         ]

@@ -23,7 +23,7 @@ from math import fsum
 from typing import NamedTuple
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.bundle_load import TrafficRates
 from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, MOST, is_sound
 
@@ -224,7 +224,7 @@ class Weights:
         young = bundle.estimated or bundle.averages.short.samples < SAMPLES
         return BundleDemand(size, bundle, use, max(by_bytes, by_messages), throughput, young)
 
-    def _of(self, traffic: BundleStats | MessageAverage) -> Use:
+    def _of(self, traffic: TrafficRates) -> Use:
         cost = _share(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
         use = self._use
         return (
@@ -234,7 +234,7 @@ class Weights:
         )
 
 
-def traffic_of(bundle: Bundle) -> BundleStats | MessageAverage | None:
+def traffic_of(bundle: Bundle) -> TrafficRates | None:
     """A bundle's traffic: its short-term average, or this moment's figures while that is young; None if unknown."""
     short, stats = bundle.averages.short, bundle.stats
     if short.samples >= SAMPLES and is_sound(short):
