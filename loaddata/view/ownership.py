@@ -6,7 +6,7 @@ a later change marks the report as stale. Positions of one log are compared, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -53,6 +53,18 @@ def change_of(accepted: AcceptedChange) -> OwnershipChange | None:
     if accepted.state in GIVES_AWAY:
         broker = accepted.from_
     return None if broker is None else OwnershipChange(broker, accepted.partition, accepted.offset)
+
+
+def newest_changes(assigned: Iterable[OwnershipChange]) -> list[OwnershipChange]:
+    """The newest change for each broker and partition, sorted, for a reader that missed changes.
+
+    A broker that lost a bundle meanwhile, and got none since, is not among them; it reports by itself as soon as its figures
+    show the loss.
+    """
+    newest: dict[tuple[str, int], int] = {}
+    for broker, partition, offset in assigned:
+        newest[broker, partition] = max(newest.get((broker, partition), -1), offset)
+    return [OwnershipChange(broker, partition, newest[broker, partition]) for broker, partition in sorted(newest)]
 
 
 @dataclass(slots=True)

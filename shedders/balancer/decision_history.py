@@ -18,7 +18,6 @@ from shedders.decisions.topic import DecisionReader, DecisionTopics, newest_deci
 
 if TYPE_CHECKING:
     from shedders.decisions.history import RecallBounds
-    from statechannel.api.member import ChannelMember
     from statechannel.kafka.client_settings import ClientSettings
 
 
@@ -44,32 +43,6 @@ def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, 
     return [move.bundle for move in record.moves if move.refused is None]
 
 
-def moved_before(
-    client: ClientSettings,
-    topics: DecisionTopics,
-    drain: str,
-    broker: str,
-    own: Collection[str],
-    bounds: RecallBounds,
-    timeout_s: float,
-    now_s: Callable[[], float],
-) -> frozenset[str] | None:
-    """Bundles that decisions other than `own` started to move for a drain; None if reading took too long. Blocks.
-
-    Args:
-        now_s: Monotonic.
-
-    Raises:
-        KafkaAdapterError: Kafka is unavailable, or refuses it.
-    """
-    ends_s = now_s() + bounds.time_s
-    bundles: set[str] = set()
-    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
-        for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
-            bundles.update(moved_for(read.record, drain, broker, own))
-    return None if now_s() > ends_s else frozenset(bundles)
-
-
 def _since_ms(drain: str) -> int | None:
     try:
         return max(0, ULID.from_str(drain).milliseconds - EARLIER_MS)
@@ -85,10 +58,17 @@ class DecisionHistory:
         now_s: Monotonic.
     """
 
-    def __init__(self, channel: ChannelMember, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
-        self._client, topics = channel.access
-        self._topics = DecisionTopics(topics.channel)
-        self._timeout_s = channel.settings.kafka.command_timeout_s
+    def __init__(
+        self,
+        client: ClientSettings,
+        topics: DecisionTopics,
+        timeout_s: float,
+        bounds: Callable[[], RecallBounds],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._timeout_s = timeout_s
         self._bounds = bounds
         self._now_s = now_s
 
@@ -97,15 +77,20 @@ class DecisionHistory:
         return await asyncio.to_thread(newest_decision, self._client, self._topics, self._timeout_s, self._bounds())
 
     async def moved(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
-        """Bundles that other leaders moved for a drain (`moved_before`); None if unknown."""
-        return await asyncio.to_thread(
-            moved_before,
-            self._client,
-            self._topics,
-            drain,
-            broker,
-            own,
-            self._bounds(),
-            self._timeout_s,
-            self._now_s,
-        )
+        """Bundles that other leaders moved for a drain; None if reading took too long.
+
+        Args:
+            own: Ids of decisions to ignore.
+
+        Raises:
+            KafkaAdapterError: Kafka is unavailable, or refuses it.
+        """
+        return await asyncio.to_thread(self._read_moved, drain, broker, own)
+
+    def _read_moved(self, drain: str, broker: str, own: Collection[str]) -> frozenset[str] | None:
+        ends_s = self._now_s() + self._bounds().time_s
+        bundles: set[str] = set()
+        with DecisionReader(self._client, self._topics, timeout_s=self._timeout_s) as reader:
+            for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: self._now_s() > ends_s):
+                bundles.update(moved_for(read.record, drain, broker, own))
+        return None if self._now_s() > ends_s else frozenset(bundles)

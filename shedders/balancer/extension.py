@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from loaddata.live.channel_port import MemberChannel
-from loaddata.live.service import LoadService
+from loaddata.live.service import LoadService, MemberChannel
 from loaddata.live.topics import LoadConnection
 from loaddata.report.record import ReportKind
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
@@ -246,7 +245,14 @@ class BalancerExtension:
             log_scores=self.settings.debug_scores,
         )
         # Policies change the settings while it runs, so they are read each time.
-        history = DecisionHistory(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
+        client, topics = channel.access
+        history = DecisionHistory(
+            client,
+            DecisionTopics(topics.channel),
+            channel.settings.kafka.command_timeout_s,
+            lambda: self.settings.recall_bounds(),  # noqa: PLW0108
+            self._clocks.mono_s,
+        )
         ports = Ports(
             channel=channel,
             settings=lambda: self.settings,

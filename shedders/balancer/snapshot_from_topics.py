@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from loaddata.live.channel_port import newest_changes
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.report.record import decode_broker_load, decode_top_bundles
-from loaddata.view.ownership import OwnershipChange, change_of
+from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
 from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, decoder
+from shedders.balancer.active_strategies import PARTS
 from shedders.balancer.cluster_inputs import ClusterInputs, RecentTrail, cluster_now, under_way, why_left_alone
 from shedders.decision.booked_moves import BudgetSettings
-from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import IsolationPolicy, Policies
 from shedders.model.patterns import compiled
 from shedders.model.profiles import DEFAULT, PROFILES
@@ -34,7 +33,6 @@ from shedders.snapshots.model import (
     Snapshot,
     StrategyNames,
 )
-from shedders.split.triggers import SplitSettings
 from statechannel.engine.cluster_view import ClusterView
 from statechannel.errors import StateChannelError
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 
 STRATEGIES = "strategies"
 _CHOSEN_BY = frozenset((PolicyKind.SETTING, PolicyKind.MANAGER, PolicyKind.WEIGHTS, PolicyKind.SHED_WITH_POLICIES))
-_PARTS: Mapping[str, type[BaseModel]] = {"filters": FilterSettings, "splitting": SplitSettings}
 
 
 class Choice(NamedTuple):
@@ -120,7 +117,7 @@ def parts_of(choice: Choice, remarks: list[str]) -> tuple[str, StrategyNames, By
             remarks.append(f"{kind} strategy {name} cannot be used here: {error}")
             model = None
         differing[kind][name] = _differing(model, profile, kind, name, choice.settings.get(kind, {}))
-    for part, part_model in _PARTS.items():
+    for part, part_model in PARTS.items():
         differing["parts"][part] = _differing(part_model, profile, "parts", part, choice.settings.get(part, {}))
     names = StrategyNames(**choice.names)
     kept = {kind: {name: values for name, values in by.items() if values} for kind, by in differing.items()}

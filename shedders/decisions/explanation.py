@@ -8,14 +8,14 @@ decisions, each with its numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from math import hypot, sqrt
 from typing import Any, NamedTuple
 
 from shedders.decisions.bundle_trail import BundleChange, Trail, What
 from shedders.decisions.history import BundleDecision, DecisionBook
-from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, SplitEntry, Subject
+from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, Subject
 from statechannel.audit.id_series import FOREIGN
 from statechannel.engine.shutdown import SHUTDOWN
 
@@ -159,17 +159,16 @@ def _placement(change: BundleChange, book: DecisionBook) -> BundleDecision | Non
 
 def _with_decision(step: ExplanationStep, decided: BundleDecision) -> ExplanationStep:
     decision, entry = decided.decision, decided.entry
-    facts = asdict(step)
-    facts |= {
-        "decision": decision.id,
-        "leader": decision.leader,
-        "term": decision.term,
-        "cycle": decision.cycle,
-        "strategy": decision.strategy,
-        "load": entry.load if isinstance(entry, MoveEntry) else None,
-        "result": decided.result,
-    }
-    return ExplanationStep(**facts)
+    return replace(
+        step,
+        decision=decision.id,
+        leader=decision.leader,
+        term=decision.term,
+        cycle=decision.cycle,
+        strategy=decision.strategy,
+        load=entry.load if isinstance(entry, MoveEntry) else None,
+        result=decided.result,
+    )
 
 
 def _sentence(change: BundleChange, took_ms: int) -> str:
@@ -292,6 +291,10 @@ class Because(StrEnum):
     UNSERVED = "unserved"  # no broker serves it: there is nothing to move
 
 
+_Judgement = tuple[Because, str | None, str]
+"""The word, the decision's own word, and a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class NotMovedReason:
     """The reason of one decision not to move a bundle.
@@ -355,7 +358,9 @@ def why_not(
         decisions_max: Number of decisions that are examined.
     """
     sheds = book.newest(Subject.SHED)[: max(1, decisions_max)]
-    verdicts = [_verdict(record, bundle, owner, since_ms) for record in sheds]
+    verdicts = [
+        _not_moved(record, _judge(record, bundle, owner, since_ms), _numbers(record, owner)) for record in sheds
+    ]
     # Every broker splits its own bundles: what a former owner recorded no longer counts.
     search = next((record for record in book.newest(Subject.SPLIT) if record.leader == owner), None)
     split_verdict = None if search is None else _split_verdict(search, bundle)
@@ -402,14 +407,8 @@ def _sentences(
         yield f"the record had no room for {lost}, so details may be missing (setting record_bytes_max)"
 
 
-def _verdict(record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None) -> NotMovedReason:
-    word, reason, sentence = _judge(record, bundle, owner, since_ms)
-    return _not_moved(record, word, reason, sentence, _numbers(record, owner))
-
-
-def _not_moved(
-    record: DecisionRecord, word: Because, reason: str | None, sentence: str, numbers: dict[str, float]
-) -> NotMovedReason:
+def _not_moved(record: DecisionRecord, judgement: _Judgement, numbers: dict[str, float]) -> NotMovedReason:
+    word, reason, sentence = judgement
     return NotMovedReason(
         record.id,
         record.subject,
@@ -425,17 +424,15 @@ def _not_moved(
     )
 
 
-def _judge(
-    record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None
-) -> tuple[Because, str | None, str]:
+def _judge(record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None) -> _Judgement:
     if record.skipped is not None:
         return Because.SKIPPED, record.skipped, f"no decision was made (`{record.skipped}`): {record.why}"
     move = next((move for move in record.moves if move.bundle == bundle), None)
     if move is not None:
         return _planned(move)
-    split = next((split for split in record.splits if split.bundle == bundle), None)
+    split = _to_be_split(record, bundle)
     if split is not None:
-        return _to_be_split(split)
+        return split
     left = _left(record, bundle)
     broker = None if owner is None else _left(record, owner)
     if left is not None:
@@ -461,7 +458,7 @@ def _judge(
     )
 
 
-def _planned(move: MoveEntry) -> tuple[Because, str | None, str]:
+def _planned(move: MoveEntry) -> _Judgement:
     if move.refused is not None:
         word, _, _ = move.refused.partition(":")
         to = move.planned or "another broker"
@@ -471,7 +468,10 @@ def _planned(move: MoveEntry) -> tuple[Because, str | None, str]:
     return Because.MOVED, None, f"it was moved from {move.source} to {to}{outcome}; `why` has the details: {move.why}"
 
 
-def _to_be_split(split: SplitEntry) -> tuple[Because, str | None, str]:
+def _to_be_split(record: DecisionRecord, bundle: str) -> _Judgement | None:
+    split = next((split for split in record.splits if split.bundle == bundle), None)
+    if split is None:
+        return None
     if split.refused is not None:
         word, _, _ = split.refused.partition(":")
         return Because.REFUSED, word, f"it was to be split, but was not: {split.refused}; {split.why}"
@@ -479,15 +479,10 @@ def _to_be_split(split: SplitEntry) -> tuple[Because, str | None, str]:
 
 
 def _split_verdict(record: DecisionRecord, bundle: str) -> NotMovedReason | None:
-    left = _left(record, bundle)
-    split = next((split for split in record.splits if split.bundle == bundle), None)
-    if split is not None:
-        word, reason, sentence = _to_be_split(split)
-    elif left is not None:
-        word, reason, sentence = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
-    else:
-        return None
-    return _not_moved(record, word, reason, sentence, {})
+    judgement, left = _to_be_split(record, bundle), _left(record, bundle)
+    if judgement is None and left is not None:
+        judgement = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
+    return None if judgement is None else _not_moved(record, judgement, {})
 
 
 def _left(record: DecisionRecord, name: str) -> LeftEntry | None:

@@ -6,8 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
-from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.view.table_view import ExpiryRules, ViewRules
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
 from spark.core.job_session import job_session, refuse_foreign

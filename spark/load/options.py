@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.view.table_view import ExpiryRules, ViewRules
 from statechannel.kafka.client_settings import ClientSettings
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from loaddata.model.bundle_load import (
     pushed,
     top_bundles,
 )
-from loaddata.view.expiry import Expiry, ExpiryRules
 from loaddata.view.ownership import OwnChanges
+from loaddata.view.table_view import Expiry, ExpiryRules
 
 RATES = st.floats(0, 1e9)
 STATS = st.builds(BundleStats, RATES, RATES, RATES, RATES, st.integers(0, 1_000))

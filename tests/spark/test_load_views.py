@@ -11,8 +11,7 @@ import pytest
 
 from loaddata.report.record import ReportKind
 from loaddata.report.tombstone import Tombstone
-from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import LoadTopicRecord, ViewRules
+from loaddata.view.table_view import ExpiryRules, LoadTopicRecord, ViewRules
 from spark.core.store import Folder
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
 from spark.load import views

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from ulid import ULID
 
 from shedders.balancer import decision_history
-from shedders.balancer.decision_history import is_drain_id, moved_before, moved_for
+from shedders.balancer.decision_history import DecisionHistory, is_drain_id, moved_for
 from shedders.decisions.builder import outcome_record, shed_record
 from shedders.decisions.history import DecisionRead, RecallBounds
 from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason, UndecodableDecision
@@ -67,9 +68,10 @@ class Reader:
         return iter([DecisionRead(number, AT_MS, one) for number, one in enumerate(Reader.records)])
 
 
-def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozenset[str] | None:
+def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> Any:
     client, topics = ClientSettings("h:1"), DecisionTopics("chan")
-    return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0, lambda: 0.0)
+    history = DecisionHistory(client, topics, 5.0, lambda: bounds or RecallBounds(), lambda: 0.0)
+    return asyncio.run(history.moved(drain, "b1", {IDS[3]}))
 
 
 def test_the_topic_is_read_from_shortly_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.live.channel_port import newest_changes
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.report.record import (
@@ -21,7 +20,7 @@ from loaddata.report.record import (
     encode_top_bundles,
 )
 from loaddata.report.tombstone import Tombstone
-from loaddata.view.ownership import OwnershipChange, change_of
+from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
 from loaddata.view.table_view import Arrival, LoadTopicRecord, TableView, decoder
 from shedders.balancer.active_strategies import ActiveStrategies, choose
 from shedders.balancer.cluster_inputs import ClusterInputs, RecentTrail, cluster_now
