@@ -370,12 +370,12 @@ def why_not(
         if (verdict.word, verdict.reason) != (verdicts[0].word, verdicts[0].reason):
             break
         same += 1
-    said = list(_sentences(bundle, owner, sheds, verdicts, same, now_ms))
-    said += [
+    sentences = list(_sentences(bundle, owner, sheds, verdicts, same, now_ms))
+    sentences += [
         f"{split.leader} looked for bundles to split {length(max(0, now_ms - split.at_ms))} ago: {split.said}"
         for split in splits
     ]
-    return WhyNot(bundle, owner, said, [*verdicts, *splits], same)
+    return WhyNot(bundle, owner, sentences, [*verdicts, *splits], same)
 
 
 def _sentences(

@@ -17,16 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import floor
 from operator import attrgetter
 
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage
-from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage, TrafficRates
+from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage, TrafficRates, order_of
 from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves, TopicLoad
 from shedders.model.cuts import children, ends, part_of, topics_in
 from shedders.model.plan import BundleMove, SplitPlan
-from shedders.model.readings import is_amount, is_sound
+from shedders.model.readings import is_amount, is_sound, share_of
 
 EVERY_S = 60.0
 """Upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)."""
@@ -112,14 +111,14 @@ def cargo_of(bundle: Bundle, source: BrokerLoad | None) -> MovedLoad:
     rates = (traffic.msg_rate_in, traffic.msg_rate_out, traffic.msg_throughput_in, traffic.msg_throughput_out)
     if source is None:
         return MovedLoad(*rates, topics=topics)
-    both = _share(traffic.msg_throughput, source.msg_throughput)
+    both = share_of(traffic.msg_throughput, source.msg_throughput)
     return MovedLoad(
         *rates,
         topics=topics,
         cpu=source.cpu.usage * both,
         direct_memory=source.direct_memory.usage * both,
-        bandwidth_in=source.bandwidth_in.usage * _share(traffic.msg_throughput_in, source.msg_throughput_in),
-        bandwidth_out=source.bandwidth_out.usage * _share(traffic.msg_throughput_out, source.msg_throughput_out),
+        bandwidth_in=source.bandwidth_in.usage * share_of(traffic.msg_throughput_in, source.msg_throughput_in),
+        bandwidth_out=source.bandwidth_out.usage * share_of(traffic.msg_throughput_out, source.msg_throughput_out),
         weighted_max=source.weighted_max_ema * both,
         throughput=source.msg_throughput_ema * both,
     )
@@ -131,10 +130,6 @@ def shift(brokers: dict[str, Broker], source: str | None, destination: str | Non
         broker = None if name is None else brokers.get(name)
         if broker is not None and broker.load is not None:
             brokers[broker.name] = replace(broker, load=_changed(broker.load, cargo, sign))
-
-
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if part > 0 and whole > 0 else 0.0
 
 
 def _changed(load: BrokerLoad, cargo: MovedLoad, sign: int) -> BrokerLoad:
@@ -211,17 +206,9 @@ def _update_ranks(bundles: dict[str, Bundle], touched: set[str]) -> None:
                 bundles[bundle.name] = replace(bundle, rank=ranks.get(bundle.name))
 
 
-def _weight(bundle: Bundle) -> tuple[float | str, ...]:
-    """Upstream's order of `NamespaceBundleStats`, by buckets, ties by name."""
-    stats = bundle.stats or _NOTHING
-    return (
-        floor(stats.msg_throughput_in / 1e5 + 0.5),
-        floor(stats.msg_throughput_out / 1e5 + 0.5),
-        floor(stats.msg_rate / 100 + 0.5),
-        (stats.topics + stats.sessions) // 500,
-        stats.cache_size_bytes // 100_000,
-        bundle.name,
-    )
+def _weight(bundle: Bundle) -> tuple[int | str, ...]:
+    """Upstream's order of `NamespaceBundleStats`, ties by name."""
+    return (*order_of(bundle.stats or _NOTHING), bundle.name)
 
 
 _RATES = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")

@@ -200,6 +200,23 @@ def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
     }
 
 
+def numbers(row: Any, count: int) -> list[float] | None:
+    """A row of `count` amounts; None if it is not one."""
+    if not isinstance(row, list | tuple) or len(row) != count:
+        return None
+    values = [
+        float(value)
+        for value in row
+        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
+    ]
+    return values if len(values) == count else None
+
+
+def share_of(part: float, whole: float) -> float:
+    """The part, at most 1, that something has of a whole; 0 if either is nothing."""
+    return min(1.0, part / whole) if part > 0 and whole > 0 else 0.0
+
+
 def _unsound(load: BrokerLoad) -> str | None:
     amounts = (
         ("cpu", load.cpu.usage, load.cpu.limit),

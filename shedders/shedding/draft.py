@@ -14,7 +14,7 @@ from typing import Any
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.bundle_load import MessageAverage
 from shedders.filters.pins import pin_of
-from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, rate, seconds
+from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, count, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.model.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
@@ -325,7 +325,7 @@ class Draft:
         if self.moves:
             sources = sorted({move.source for move in self.moves})
             more = f" and {len(sources) - _NAMED} more" if len(sources) > _NAMED else ""
-            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
+            why = f"{count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
         return Plan(
             self.strategy,
             Label.SUCCESS if self.moves else Label.SKIP,
@@ -343,7 +343,7 @@ class Draft:
             return self.plan(f"the cluster is left alone: {self.cluster.safe}", Reason.UNKNOWN)
         if len(self.loads) >= _NEEDED:
             return None
-        brokers = _count(len(self.cluster.brokers), "broker")
+        brokers = count(len(self.cluster.brokers), "broker")
         why = f"{len(self.loads)} of {brokers} have a usable report; at least {_NEEDED} are needed"
         return self.plan(why, no_decision({left.reason for left in self.left}))
 
@@ -409,10 +409,6 @@ def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
 
 def _by_weight(pair: tuple[Bundle, float]) -> float:
     return -pair[1]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from shedders.model.cluster import Bundle
-from shedders.model.readings import MOST, remembered
+from shedders.model.readings import MOST, numbers, remembered
 
 FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
 KINDS = (FELL, ROSE, LIES, UNMOVED)
@@ -251,10 +251,5 @@ def _pairs(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]
 
 def _rows(memory: Mapping[str, Any], key: str, count: int) -> dict[str, Sequence[float]]:
     table = memory.get(key)
-    rows: dict[str, Sequence[float]] = {}
-    for name, row in table.items() if isinstance(table, Mapping) else ():
-        if isinstance(row, list | tuple) and len(row) == count:
-            values = remembered({"": {str(place): value for place, value in enumerate(row)}}, "")
-            if len(values) == count:
-                rows[str(name)] = [values[str(place)] for place in range(count)]
-    return rows
+    rows = table.items() if isinstance(table, Mapping) else ()
+    return {str(name): values for name, row in rows if (values := numbers(row, count)) is not None}

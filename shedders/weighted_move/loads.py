@@ -25,7 +25,7 @@ from typing import NamedTuple
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.bundle_load import TrafficRates
 from shedders.model.cluster import Bundle
-from shedders.model.readings import LEAST_LIMIT, MOST, is_sound
+from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
 LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out")
@@ -225,12 +225,12 @@ class Weights:
         return BundleDemand(size, bundle, use, max(by_bytes, by_messages), throughput, young)
 
     def _of(self, traffic: TrafficRates) -> Use:
-        cost = _share(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
+        cost = share_of(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
         use = self._use
         return (
             self._busy * cost,
-            use[1] * _share(traffic.msg_throughput_in, self._in),
-            use[2] * _share(traffic.msg_throughput_out, self._out),
+            use[1] * share_of(traffic.msg_throughput_in, self._in),
+            use[2] * share_of(traffic.msg_throughput_out, self._out),
         )
 
 
@@ -242,10 +242,6 @@ def traffic_of(bundle: Bundle) -> TrafficRates | None:
     if stats is not None and is_sound(stats):
         return stats
     return short if short.samples and is_sound(short) else None
-
-
-def _share(part: float, of: float) -> float:
-    return min(1.0, part / of) if part > 0 and of > 0 else 0.0
 
 
 class CpuCosts(NamedTuple):

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any
 
 from shedders.model.cluster import Bundle
-from shedders.model.readings import is_amount, remembered
+from shedders.model.readings import numbers, remembered
 from shedders.weighted_move.doubt import Doubts
 from shedders.weighted_move.loads import Use
 from statechannel.protocol.bundle import parse_key
@@ -154,18 +154,6 @@ def watched(row: Any) -> BrokerHistory | None:
     )
 
 
-def numbers(row: Any, count: int) -> list[float] | None:
-    """A row of `count` amounts; None if it is not one."""
-    if not isinstance(row, list | tuple) or len(row) != count:
-        return None
-    values = [
-        float(value)
-        for value in row
-        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
-    ]
-    return values if len(values) == count else None
-
-
 @dataclass(slots=True)
 class Memory:
     """The whole memory.
@@ -203,7 +191,7 @@ class Memory:
         at_ms = memory.get("at_ms")
         known = type(at_ms) is int and 0 <= at_ms <= now_ms
         passed_s = min(GAP_MAX_S, (now_ms - at_ms) / 1000) if known and at_ms is not None else 0.0
-        known_s = remembered({"": {"": memory.get("known_s")}}, "").get("", 0.0)
+        known_s = (numbers([memory.get("known_s")], 1) or [0.0])[0]
         return cls(
             now_ms,
             passed_s,
