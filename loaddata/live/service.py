@@ -48,21 +48,15 @@ class ChangeWatch(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Unsubscribe."""
-        ...
+    def close(self) -> None: ...
 
 
 class ChannelPort(Protocol):
     """A caught-up member of the channel. All methods belong to the loop's thread and answer from memory."""
 
-    def leading(self) -> bool:
-        """Whether this broker is the leader."""
-        ...
+    def leading(self) -> bool: ...
 
-    def registered(self) -> Iterable[str]:
-        """The brokers in the registry."""
-        ...
+    def registered(self) -> Iterable[str]: ...
 
     def positions(self) -> Mapping[int, int]:
         """Offset through which each partition is applied; -1 before the first record."""
@@ -301,7 +295,6 @@ class LoadService:
             self._failing.pop(doing, None)
 
     async def _listen(self) -> None:
-        """Read the registered brokers."""
         self._topics.registered(self._channel.registered())
 
     async def _measure(self) -> None:

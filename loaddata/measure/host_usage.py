@@ -21,8 +21,7 @@ import psutil
 from loaddata.model.broker_load import HostUsage, ResourceUsage
 
 _WHOLE = re.compile(r"[0-9]{1,19}").fullmatch
-_UNLIMITED_BYTES: Final = 2**60
-"""Version 1 says "no limit" by a number near 2^63."""
+_UNLIMITED_BYTES: Final = 2**60  # version 1 says "no limit" by a number near 2^63
 _NS: Final = 1e9
 _US: Final = 1e6
 
@@ -240,8 +239,7 @@ _log = logging.getLogger(__name__)
 
 MIB: Final = 1024 * 1024
 _CORE: Final = 100.0
-_GUEST: Final = ("guest", "guest_nice")
-"""Parts of `user` and `nice` that Linux lists a second time."""
+_GUEST: Final = ("guest", "guest_nice")  # parts of `user` and `nice` that Linux lists a second time
 
 
 class _Cpu(NamedTuple):

@@ -109,7 +109,6 @@ class SimulatedSource:
         return [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
 
     def stats(self, bundle: str, now_s: float) -> BundleStats:
-        """Figures of a bundle at a time."""
         topics = [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
         throughput_in = math.fsum(topic.msg_throughput_in for topic in topics)
         return BundleStats(
@@ -245,7 +244,6 @@ class SimulatedSettings(SettingsGroup):
         return bundles, SimulatedHost(bundles, msg_rate_max=self.msg_rate_max)
 
     def profile(self) -> LoadProfile:
-        """The parameters of the topics' load."""
         return LoadProfile(
             topics=self.topics, msg_rate=self.msg_rate, heavy=self.heavy, wave=self.wave, noise=self.noise
         )

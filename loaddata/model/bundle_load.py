@@ -55,7 +55,6 @@ class BundleStats(TrafficRates):
 
     @property
     def sessions(self) -> int:
-        """Producers and consumers."""
         return self.consumers + self.producers
 
 
@@ -70,8 +69,7 @@ class MessageAverage(TrafficRates):
     samples: int = 0
 
 
-UNSEEN = MessageAverage(50.0, 50.0, 50_000.0, 50_000.0)
-"""Upstream's default for an unmeasured bundle."""
+UNSEEN = MessageAverage(50.0, 50.0, 50_000.0, 50_000.0)  # upstream's default for an unmeasured bundle
 
 
 @dataclass(frozen=True, slots=True)

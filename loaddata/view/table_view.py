@@ -396,7 +396,6 @@ class TableView(Generic[Report]):
         return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
 
     def get(self, broker: str, now_s: float) -> ReportView[Report] | None:
-        """One broker's newest report."""
         entry = self._entries.get(broker)
         return None if entry is None else self._seen(entry, now_s)
 

@@ -190,8 +190,7 @@ def balanced_by(settings: BalancerSettings, overrides: Mapping[str, Any]) -> Bal
 
 
 Values = dict[str, dict[str, dict[str, Any]]]
-EXTENSIBLE, MODULAR = "extensible", "modular"
-"""The two load managers."""
+EXTENSIBLE, MODULAR = "extensible", "modular"  # the two load managers
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,5 +412,4 @@ class StrategiesInForce:
         return cool_down_s if isinstance(cool_down_s, int | float) else None
 
     def _selectors(self, effective: EffectivePolicies) -> tuple[object, ...]:
-        """The values that select strategies."""
         return effective.settings, effective.manager or self._configured.manager, common_settings(effective)

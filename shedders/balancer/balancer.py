@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from statechannel.engine.cluster_view import ClusterView
 
 _log = structlog.get_logger(__name__)
-
-LOOK_S = 0.2
-"""Interval of the check whether this broker leads."""
+LOOK_S = 0.2  # interval of the check whether this broker leads
 
 
 class _Lead(NamedTuple):
@@ -75,7 +73,6 @@ class Balancer:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Decide until cancelled."""
         try:
             while True:
                 trigger = await self._due()
@@ -107,7 +104,6 @@ class Balancer:
 
     @property
     def leading(self) -> bool:
-        """Whether it decides at present."""
         return self._lead is not None
 
     # --- when -------------------------------------------------------------------------------------------------------

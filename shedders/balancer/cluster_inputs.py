@@ -296,7 +296,6 @@ class RecentTrail:
         self._brokers: dict[str, float] = {}
 
     def changed(self, change: AcceptedOfBundle, now_s: float) -> None:
-        """Take note of an accepted record."""
         if change.state is not State.ASSIGNED or change.from_ in (None, change.to) or change.to is None:
             return
         self._note(self._bundles, change.bundle, now_s)

@@ -95,7 +95,6 @@ class Drains:
         self._steps = 0
 
     def status(self) -> dict[str, Any]:
-        """The drains under way, by broker."""
         return {
             name: {"moved": drain.plan.moved, "began_with": drain.began_with, "under_way": len(drain.plan.under_way)}
             for name, drain in sorted(self._running.items())

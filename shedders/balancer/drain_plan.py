@@ -41,7 +41,6 @@ class TokenBucket:
         self._at_s: float | None = None
 
     def available(self, now_s: float) -> int:
-        """Number of tokens available now."""
         if self._at_s is not None:
             self._tokens = min(self._burst, self._tokens + max(0.0, now_s - self._at_s) * self.rate_per_s)
         self._at_s = now_s if self._at_s is None else max(self._at_s, now_s)
@@ -78,7 +77,6 @@ class DrainReceivers:
         self._uncounted.setdefault(broker, {})[bundle] = None
 
     def ended(self, broker: str, bundle: str, now_s: float, *, arrived: bool) -> None:
-        """Record the end of its move."""
         if arrived:
             self._uncounted.setdefault(broker, {})[bundle] = now_s
         else:
@@ -109,8 +107,7 @@ class DrainReceivers:
         return {name: sorted(bundles) for name, bundles in sorted(self._uncounted.items())}
 
 
-TICK_S: Final = 0.25
-"""Time between two steps; a bucket saves the tokens of one."""
+TICK_S: Final = 0.25  # time between two steps; a bucket saves the tokens of one
 FAILED: Final = "failed"
 FORCED_ROOM: Final = 2**31
 
@@ -203,7 +200,6 @@ class DrainPlan:
         return self._judged(step._replace(remaining=remaining), holding, now_s)
 
     def ended(self, bundle: str, now_s: float, *, done: bool, why: str) -> None:
-        """Record the end of a move."""
         destination = self.under_way.pop(bundle, None)
         if destination is not None:
             self.receivers.ended(destination, bundle, now_s, arrived=done)

@@ -82,11 +82,9 @@ class NoBundles:
     """A source for a broker that measures only its host."""
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
-        """No figures."""
         return {}
 
     def topics(self, bundle: str) -> Sequence[TopicRates]:  # noqa: ARG002 - the port's
-        """No figures."""
         return ()
 
 
@@ -164,11 +162,9 @@ class BalancerExtension:
 
     @property
     def placement(self) -> Placement | None:
-        """See the port."""
         return self._placement
 
     async def start(self, channel: ChannelMember) -> None:
-        """See the port."""
         # The first conversion of the channel's bundles takes longest. No placement can need them yet: without
         # `_channel` nothing is known. In a thread, as the loop must send heartbeats.
         await asyncio.to_thread(self._kept.update, channel.picture().bundles)
@@ -301,7 +297,6 @@ class BalancerExtension:
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
-        """See the port."""
         await self._duties.close()
         if self._balancer is not None:
             await self._balancer.close()
@@ -317,7 +312,6 @@ class BalancerExtension:
                 _log.error("balancer-not-closed", exc_info=end)
 
     def status(self) -> Mapping[str, Any]:
-        """See the port."""
         effective = self.standing
         return {
             "manager": self.manager,
@@ -393,7 +387,6 @@ class BalancerExtension:
 
     @property
     def settings(self) -> BalancerSettings:
-        """The balancer's settings, overridden by policies."""
         return self._in_force.settings
 
     @property

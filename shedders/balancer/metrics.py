@@ -125,7 +125,6 @@ class BalancerMetrics:
         self._times["assign"].labels(**self._labels("assign", result, reason)).observe(max(0.0, took_s))
 
     def split(self, result: str, reason: str | None, took_s: float | None = None) -> None:
-        """Count the end of a split."""
         self._ended("split", result, reason, took_s)
 
     def decided(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Command, Outcome
 
 
-PRICE = 10.0
-"""An unchanged cluster is not rebuilt before this multiple of the time that it took to build."""
+PRICE = 10.0  # an unchanged cluster is not rebuilt before this multiple of the time that it took to build
 
 
 class ClusterCache:

@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 
 _log = structlog.get_logger(__name__)
-
-OFFERED = "offered"
-"""Word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)."""
-PRICE = 10.0
-"""The inputs are not rebuilt before this multiple of the time that it took to build them."""
+OFFERED = "offered"  # word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)
+PRICE = 10.0  # the inputs are not rebuilt before this multiple of the time that it took to build them
 
 
 class PlacementInputs(NamedTuple):
@@ -332,8 +329,7 @@ def _shorten(entries: list[Any], longest: int) -> None:
         del entries[: len(entries) - longest // 2]
 
 
-BATCH_MAX = 200
-"""Placements per record: as many as fit with their reasons."""
+BATCH_MAX = 200  # placements per record: as many as fit with their reasons
 
 _REMARKS = {
     "fewest": "the strategy chose no broker; of those that the filters left, the one with the fewest bundles took it",
@@ -365,7 +361,6 @@ class PlacementRecorder:
         self._fingerprint = ""
 
     async def run(self) -> None:
-        """Record until cancelled."""
         while True:
             await asyncio.sleep(self._ports.settings().placements_told_every_s)
             self.record()

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from statechannel.engine.cluster_view import ClusterView
 
 
-WINDOW_S: Final = 120.0
-"""Window of records that determine the time: dozens of heartbeats of every broker."""
+WINDOW_S: Final = 120.0  # window of records that determine the time: dozens of heartbeats of every broker
 SAMPLES_MAX: Final = 240
 QUIET_S: Final = 10.0
 """After this time without records the next ones may be a backlog: the former estimate counts as a new sample."""
@@ -69,7 +68,6 @@ class BalancerLogClock:
         self._ahead_ms = max(ahead_ms for _, ahead_ms in self._samples)
 
     def now_ms(self) -> int:
-        """The log's time now."""
         return self._wall() if self._ahead_ms is None else round(self._ahead_ms + self._mono_s() * 1_000)
 
     def ahead_ms(self) -> int | None:
@@ -124,12 +122,10 @@ class Ports:
     contradictions: Callable[[], Sequence[Left]] = tuple
 
     def cluster(self, picture: ClusterView) -> Cluster:
-        """The cluster as strategies see it now."""
         return cluster_now(picture, self.known(), self.clocks.log_ms(), kept=self.kept)
 
     @property
     def bounds(self) -> RecordBounds:
-        """Limits of decision records."""
         return self.settings().record_bounds()
 
     def forbidden(self) -> tuple[str, str] | None:

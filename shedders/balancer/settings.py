@@ -320,7 +320,6 @@ class BalancerSettings(SettingsGroup):
         return self
 
     def record_bounds(self) -> RecordBounds:
-        """Bounds of a decision record."""
         return RecordBounds(self.record_bytes, self.text_chars, self.memory_bytes)
 
     def recall_bounds(self) -> RecallBounds:

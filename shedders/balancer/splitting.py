@@ -41,8 +41,7 @@ _log = structlog.get_logger(__name__)
 EXTENSION: Final = "balancer"
 REFUSED_MAX: Final = 10_000
 """Number of refused bundles that are remembered; beyond it the oldest is forgotten, and may be requested again."""
-GRACE_S: Final = 5.0
-"""Additional wait for the reply after the request's timeout."""
+GRACE_S: Final = 5.0  # additional wait for the reply after the request's timeout
 
 
 class RequestedSplits(NamedTuple):
@@ -171,10 +170,7 @@ def _answered(reply: asyncio.Future[Outcome], outcome: Outcome) -> None:
         reply.set_result(outcome)
 
 
-LOOK_S = 1.0
-"""Interval at which changed settings are noticed."""
-
-
+LOOK_S = 1.0  # interval at which changed settings are noticed
 _NOT_LOOKED_AT = {"broker_load": None, "top_bundles": None}
 """A broker splits by its own measurements, not by the reports of others."""
 
@@ -282,7 +278,6 @@ class Splitting:
         self._memory = _Memory()
 
     async def run(self) -> None:
-        """Split until cancelled."""
         looked_s = self._ports.clocks.mono_s()
         while True:
             left_s = looked_s + self._ports.settings().split_interval_s - self._ports.clocks.mono_s()

@@ -122,7 +122,6 @@ class BookedMoves:
         return bundle in self._moves
 
     def bounds(self, *, expire_s: float, keep_s: float) -> None:
-        """Change the times."""
         self._expire_s = expire_s
         self._keep_s = keep_s
 

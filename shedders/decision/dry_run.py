@@ -76,7 +76,6 @@ class Decision:
 
     @property
     def moves(self) -> Sequence[BundleMove]:
-        """The moves to make."""
         return [checked.move for checked in self.checked if checked.refused is None]
 
 

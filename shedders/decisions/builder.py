@@ -203,8 +203,7 @@ TEXT_MAX_CHARS: Final = 1_000
 _CUT_BYTES: Final = 512
 _BEST_MAX: Final = 16
 _POSITIONS_MAX: Final = 64
-BALANCE: Final = "Balance"
-"""Reason of a split that the leader's strategy wants; upstream's leader wants none."""
+BALANCE: Final = "Balance"  # reason of a split that the leader's strategy wants; upstream's leader wants none
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +391,6 @@ def place_record(
     executed: Mapping[str, Executed] = NOTHING_DONE,
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
-    """The record of a batch of placements."""
     unplaced = sum(placement.broker is None for placement in placed)
     label = Label.FAILURE if unplaced else Label.SUCCESS
     reason = Reason.NO_BROKERS if unplaced else Reason.UNKNOWN

@@ -19,9 +19,7 @@ from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, Plac
 from statechannel.audit.id_series import FOREIGN
 from statechannel.engine.shutdown import SHUTDOWN
 
-NOT_MADE = "not-made"
-"""Word for a step that was decided, but of which the channel has no record."""
-
+NOT_MADE = "not-made"  # word for a step that was decided, but of which the channel has no record
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
 _RECORDED_BEFORE_MS = 1_000
@@ -291,8 +289,7 @@ class Because(StrEnum):
     UNSERVED = "unserved"  # no broker serves it: there is nothing to move
 
 
-_Judgement = tuple[Because, str | None, str]
-"""The word, the decision's own word, and a sentence."""
+_Judgement = tuple[Because, str | None, str]  # the word, the decision's own word, and a sentence
 
 
 @dataclass(frozen=True, slots=True)

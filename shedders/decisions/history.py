@@ -103,7 +103,6 @@ class DecisionBook:
         return [BundleDecision(record, entry, ends.get(entry.bundle)) for entry in record.deeds]
 
     def by_operation(self, operation: str | None) -> BundleDecision | None:
-        """The decision that started an operation."""
         located = None if operation is None else self._operations.get(operation)
         if located is None:
             return None
@@ -227,7 +226,6 @@ class _Piece:
         self.full = False
 
     def add(self, record: RecordRead) -> None:
-        """Look at one record."""
         read, size_bytes = decision_read(record), len(record.value or b"")
         known = None if isinstance(read.record, UndecodableDecision) else read.record
         wanted = known is not None and self._want.wanted(known)
@@ -244,7 +242,6 @@ class _Piece:
             self._drop()
 
     def _drop(self) -> None:
-        """Drop the oldest."""
         oldest = self.held.popleft()
         self.wanted -= oldest.wanted
         self.size_bytes -= oldest.size_bytes

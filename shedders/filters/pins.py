@@ -8,8 +8,7 @@ from dataclasses import replace
 from shedders.model.cluster import Bundle, Policies
 from statechannel.protocol.bundle import parse_key
 
-_Parent = tuple[int, int, str]
-"""Bounds and name of a bundle."""
+_Parent = tuple[int, int, str]  # bounds and name of a bundle
 
 
 def pin_of(policies: Policies, bundle: Bundle) -> str | None:

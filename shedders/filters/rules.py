@@ -88,9 +88,7 @@ def topics_of(bundle: Bundle) -> int:
     return max(1, len(bundle.topics), 0 if bundle.stats is None else bundle.stats.topics)
 
 
-Removed = tuple[str, str]
-"""Name of the filter, and the reason."""
-
+Removed = tuple[str, str]  # name of the filter, and the reason
 NON_PERSISTENT = "non-persistent://"
 
 

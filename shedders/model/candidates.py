@@ -27,8 +27,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
 from shedders.model.readings import ReadingSettings, is_sound, read
 
-NO_DATA = "load-data"
-"""Used in place of a filter's name: no filter removed the broker, but its load is unknown."""
+NO_DATA = "load-data"  # used in place of a filter's name: no filter removed the broker, but its load is unknown
 _NAMED = 3
 _NONE_COUNTED: Mapping[str, Collection[str]] = {}
 
@@ -157,12 +156,8 @@ def unplaced(bundle: Bundle, memory: Mapping[str, Any]) -> Placed:
     return Placed(bundle.name, None, "no broker may take it", memory=memory)
 
 
-LEAST = 0.001
-"""Load of an idle bundle: a thousand of them fill a broker."""
-
-
-MOST_UNSEEN = 0.05
-"""Maximum load of an unmeasured bundle."""
+LEAST = 0.001  # load of an idle bundle: a thousand of them fill a broker
+MOST_UNSEEN = 0.05  # maximum load of an unmeasured bundle
 
 
 def came_since(cluster: Cluster, names: Collection[str]) -> dict[str, frozenset[str]]:

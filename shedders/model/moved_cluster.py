@@ -27,9 +27,7 @@ from shedders.model.cuts import children, ends, part_of, topics_in
 from shedders.model.plan import BundleMove, SplitPlan
 from shedders.model.readings import is_amount, is_sound, share_of
 
-EVERY_S = 60.0
-"""Upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)."""
-
+EVERY_S = 60.0  # upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)
 _NOTHING = BundleStats()
 
 

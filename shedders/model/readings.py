@@ -23,12 +23,8 @@ from shedders.model.plan import Left, Reason
 from shedders.model.strategy import StrategySettings
 
 MIB = 1024.0 * 1024.0
-
-MOST = 1e30
-"""Largest valid amount; sums and products of amounts stay finite."""
-
-LEAST_LIMIT = 1e-30
-"""A smaller limit of a resource counts as no limit."""
+MOST = 1e30  # largest valid amount; sums and products of amounts stay finite
+LEAST_LIMIT = 1e-30  # a smaller limit of a resource counts as no limit
 
 
 class ReadingSettings(StrategySettings):
@@ -283,7 +279,6 @@ class Smoothed:
         return cls(usage, times)
 
     def as_memory(self) -> dict[str, Any]:
-        """The memory that `recall` reads."""
         return {"measured_at_ms": dict(sorted(self.measured_at_ms.items())), "usage": dict(sorted(self.usage.items()))}
 
     def forget(self, name: str) -> None:

@@ -120,10 +120,7 @@ def _parts(port: type[Any]) -> list[str]:
 
 
 Settings = TypeVar("Settings", bound=StrategySettings)
-
-PROBLEMS_MAX = 20
-"""Number of wrong settings that an error lists; the others are counted."""
-
+PROBLEMS_MAX = 20  # number of wrong settings that an error lists; the others are counted
 CanTake = Callable[[Bundle, str], str | None]
 """Filters as shedding strategies see them: why a broker may not take a bundle; None if it may."""
 

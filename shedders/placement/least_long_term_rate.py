@@ -23,8 +23,7 @@ from shedders.model.plan import Placed
 from shedders.model.readings import UsageSettings, is_sound
 from shedders.model.strategy import StrategySettings
 
-LEAST_RATE = 1.0
-"""Minimum message rate of a bundle in flight, so that idle ones spread as well."""
+LEAST_RATE = 1.0  # minimum message rate of a bundle in flight, so that idle ones spread as well
 
 
 class LeastLongTermRateSettings(UsageSettings):

@@ -87,9 +87,7 @@ def _figures(average: MessageAverage) -> str:
     return ",".join(repr(figure + 0.0) for figure in figures) + f",{average.samples}"
 
 
-HALF = 0.5
-"""The share that levels a pair; more would reverse the difference."""
-
+HALF = 0.5  # the share that levels a pair; more would reverse the difference
 _MOST_HITS = 1_000_000
 
 
@@ -328,7 +326,6 @@ class Hits:
             self._high.pop(name, None)
 
     def clear(self) -> None:
-        """Reset all hits."""
         self._low.clear()
         self._high.clear()
 
@@ -340,11 +337,9 @@ class Hits:
         )
 
     def text(self, pair: tuple[str, str]) -> str:
-        """The hits of a pair, for messages."""
         return ", ".join(f"{name} {self._low.get(name, 0)} (urgent {self._high.get(name, 0)})" for name in pair)
 
     def as_memory(self) -> dict[str, Any]:
-        """The memory for the next decision."""
         return {"hits_high": dict(sorted(self._high.items())), "hits_low": dict(sorted(self._low.items()))}
 
 

@@ -20,8 +20,7 @@ from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.model.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
 from shedders.model.strategy import CanTake
 
-Weighed = Sequence[tuple[Bundle, float]]
-"""Bundles with their traffic."""
+Weighed = Sequence[tuple[Bundle, float]]  # bundles with their traffic
 
 
 def greedy(bundles: Weighed, need: float) -> list[tuple[Bundle, float]]:
@@ -59,7 +58,6 @@ class Receivers:
 
     @property
     def least(self) -> float:
-        """Load of the least loaded."""
         return self._sorted[0][0]
 
     def book(self, bundle: Bundle, source: str, load: float, below: float) -> str | None:
@@ -143,9 +141,7 @@ def level(
 
 
 _TENTH = 0.1
-_LOWER = 1 - 1e-9
-"""Lower by more than rounding."""
-
+_LOWER = 1 - 1e-9  # lower by more than rounding
 _TRIES_BEYOND = 8
 """Number of larger bundles that are tried, the smallest first: if these fit nowhere, heavier ones hardly will."""
 
@@ -170,7 +166,6 @@ def messages_of(load: MessageAverage | BrokerLoad) -> float:
 
 
 def unit_of(measure: Measure) -> LoadUnit:
-    """The unit of a measure."""
     return BYTES if measure is bytes_of else MESSAGES
 
 

@@ -34,9 +34,7 @@ SKIP_REASONS = {
 }
 """Upstream's reasons for brokers that are left out; the first that applies is the cycle's."""
 
-HITS_MAX = 2**31 - 1
-"""Upstream counts in an int."""
-
+HITS_MAX = 2**31 - 1  # upstream counts in an int
 _PAIR = 2
 
 

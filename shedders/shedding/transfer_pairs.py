@@ -116,15 +116,11 @@ Book = Callable[[str, str], None]
 """Called with the names of a broker and a bundle that it will get, so that the filters count it there."""
 
 MOST_LOAD = 1e6
-MOST_TRAFFIC = 1e18
-"""Larger figures count as measurement errors."""
-
+MOST_TRAFFIC = 1e18  # larger figures count as measurement errors
 MOST_NAMED = 50
 """Maximum number of bundles of one broker among those left alone: a decision has to fit into one record."""
 
-SLACK = 1e-9
-"""Share of the target by which rounding may go beyond it."""
-
+SLACK = 1e-9  # share of the target by which rounding may go beyond it
 ANY_RESOURCE = ResourceWeights(direct_memory=1.0)
 """A report has to have a limit for one of these, else its load of 0 means nothing."""
 

@@ -25,8 +25,7 @@ from shedders.shedding.transfer_pairs import WithPolicies
 if TYPE_CHECKING:
     from shedders.shedding.transfer_pairs import TransferSettings
 
-MIN_KEPT = 0.75
-"""A swap has to leave the source less than this share of its traffic."""
+MIN_KEPT = 0.75  # a swap has to leave the source less than this share of its traffic
 
 
 class _Top(NamedTuple):
@@ -102,7 +101,6 @@ class UpstreamCycle:
         self._left: list[Left] = []
 
     def plan(self) -> Plan:
-        """Decide."""
         skipped = self._measure()
         if skipped is not None:
             return self._answer(Label.SKIP, *skipped)

@@ -205,7 +205,6 @@ class Lineage:
         return self._vain[name]
 
     def split(self, name: str, children: Sequence[str], reason: str, size: float) -> None:
-        """Record a planned split."""
         for child in children:
             self._ancestries[child] = Ancestry(name, reason, size, self._vain.get(name, 0))
 

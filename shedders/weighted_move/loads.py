@@ -121,7 +121,6 @@ class BrokerLevel:
 
 
 def use_of(load: BrokerLoad) -> Use:
-    """A broker's use of each resource."""
     return load.cpu.usage, load.bandwidth_in.usage, load.bandwidth_out.usage
 
 

@@ -113,7 +113,6 @@ class BrokerHistory:
         self.under = _one_more(self.under, passed_s) if below else (0, 0.0)
 
     def dumped(self) -> list[float]:
-        """For JSON."""
         averages = (self.mean, self.usual)
         row = (
             self.count,
@@ -213,7 +212,6 @@ class Memory:
         )
 
     def dumped(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
             "at_ms": self.at_ms,

@@ -335,7 +335,6 @@ class Steps:
         return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
 
     def _take(self, candidate: CandidateMove) -> None:
-        """Add a candidate to the plan."""
         source, side = candidate.source, candidate.destination
         before, resource = (source.level, side.level), source.busiest
         self._cold.remove((side.level, side.name, side))
