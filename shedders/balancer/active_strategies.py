@@ -214,6 +214,10 @@ class ActiveStrategies:
     algorithm: SplitAlgorithm
     splitting: SplitSettings
 
+    def settings_json(self, *names: str) -> dict[str, Any]:
+        """The settings of these, JSON-able; all without a name."""
+        return {name: self.settings[name].model_dump(mode="json") for name in names or self.settings}
+
     def share(self) -> None:
         """Pass the memory of a decision to placements, if one strategy does both."""
         if self.pipeline.name == self.names["shedding"]:

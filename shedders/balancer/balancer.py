@@ -299,7 +299,7 @@ class Balancer:
         inputs = self._ports.inputs(picture)
 
         def occasion() -> Occasion:
-            settings = {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()}
+            settings = chosen.settings_json()
             settings["budget"] = self._ports.settings().budget.model_dump(mode="json")
             settings["strategies"] = dict(chosen.names)
             return Occasion(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
 from loaddata.view.ownership import AcceptedChange
 from shedders.decision.booked_moves import Booked
-from shedders.filters.pins import inherited
+from shedders.filters.rules import inherited
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
 from shedders.model.moved_cluster import cargo_of
 from statechannel.protocol.states import IN_FLIGHT, State

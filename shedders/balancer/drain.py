@@ -306,7 +306,7 @@ class Drains:
         ports = self._ports
         self._steps += 1
         chosen = ports.chosen()
-        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
+        settings = chosen.settings_json("placement", "filters")
         settings["drain"] = {
             **self._ports.settings().drain.model_dump(mode="json"),
             "rate_per_s": running.plan.bucket.rate_per_s,

@@ -380,7 +380,7 @@ class PlacementRecorder:
     def _write(self, placed: Sequence[Placed]) -> None:
         ports, chosen = self._ports, self._ports.chosen()
         self._batches += 1
-        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
+        settings = chosen.settings_json("placement", "filters")
         new, self._fingerprint = repr(settings) != self._fingerprint, repr(settings)
         occasion = Occasion(
             id=str(ULID()),

@@ -66,11 +66,7 @@ class Choice(NamedTuple):
 
 
 def of_chosen(chosen: ActiveStrategies) -> Choice:
-    return Choice(
-        chosen.profile,
-        dict(chosen.names),
-        {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()},
-    )
+    return Choice(chosen.profile, dict(chosen.names), chosen.settings_json())
 
 
 def of_decision(decision: DecisionRecord, with_settings: DecisionRecord) -> Choice:

@@ -17,7 +17,7 @@ from ulid import ULID
 from shedders.balancer.movers import REASON_MAX, EndedOperation, carried_out, word_of
 from shedders.decision.dry_run import SplitDecision
 from shedders.decisions.builder import BALANCE, Executed, Occasion, split_record
-from shedders.filters.pins import inherited, pin_of
+from shedders.filters.rules import inherited, pin_of
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
 from shedders.model.cuts import children
 from shedders.split.triggers import SplitWhen
@@ -371,7 +371,7 @@ class Splitting:
     def _occasion(self, begun_s: float) -> Occasion:
         ports, memory = self._ports, self._memory
         chosen = ports.chosen()
-        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("split", "splitting")}
+        settings = chosen.settings_json("split", "splitting")
         new, memory.fingerprint = repr(settings) != memory.fingerprint, repr(settings)
         return Occasion(
             id=str(ULID()),

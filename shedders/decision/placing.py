@@ -15,8 +15,7 @@ from typing import Any
 from loaddata.model.broker_load import ResourceWeights
 from shedders.errors import StrategyFailedError
 from shedders.filters.chain import Filters
-from shedders.filters.pins import pin_of
-from shedders.filters.rules import FilterSettings, summary
+from shedders.filters.rules import FilterSettings, pin_of, summary
 from shedders.filters.upstream import kind_forgotten
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Left, Placed, together

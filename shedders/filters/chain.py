@@ -31,7 +31,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from shedders.filters.anti_affinity import AntiAffinity, Apart
 from shedders.filters.isolation import Isolation, Zone
-from shedders.filters.pins import pin_of
 from shedders.filters.rules import (
     Bookings,
     FilterSettings,
@@ -41,6 +40,7 @@ from shedders.filters.rules import (
     isolated,
     needs,
     older_versions,
+    pin_of,
     pinned_to,
     summary,
     topics_of,

@@ -13,7 +13,7 @@ from typing import Any
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.bundle_load import MessageAverage
-from shedders.filters.pins import pin_of
+from shedders.filters.rules import pin_of
 from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, count, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason

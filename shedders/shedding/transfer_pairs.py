@@ -19,7 +19,7 @@ from pydantic import Field
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from shedders.filters.anti_affinity import group_of
 from shedders.filters.isolation import Isolation
-from shedders.filters.pins import pin_of
+from shedders.filters.rules import pin_of
 from shedders.model.amounts import part_of, rate, seconds
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import Left
