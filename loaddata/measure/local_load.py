@@ -44,7 +44,7 @@ class LocalLoad:
         Args:
             usage: Of the host; a resource with invalid figures keeps its last reading.
             bundles: The bundles served now; missing ones are dropped with their averages: the leader continues them from the
-                reports of both brokers (`averages.continued`).
+                reports of both brokers (`continued`).
             now_s: Monotonic.
             now_ms: Wall time.
         """

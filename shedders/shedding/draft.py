@@ -271,7 +271,7 @@ class Draft:
         situation: str,
         most: int | None = None,
     ) -> bool:
-        """Relieve a broker as far as possible (`leveling.level`); whether anything moves.
+        """Relieve a broker as far as possible (`level`); whether anything moves.
 
         Args:
             situation: The broker's load, for messages.

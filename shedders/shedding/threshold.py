@@ -71,7 +71,7 @@ class ThresholdShedder:
 
         share of its traffic = min(above - t + 0.05, above) / r
 
-    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`leveling`).
+    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`draft.level`).
     Lower boundary: if nothing moves so far, and a broker is more than t below both means, then the highest broker that is
     not, and has more than one bundle, gives t / 2 / r of its traffic to those that are below.
 

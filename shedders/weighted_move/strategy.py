@@ -428,7 +428,7 @@ class WeightedMove:
 
     over CPU and both directions of the network, each against the broker's own limits, the largest weight w counting as 1 (as all
     do unless operators set others); usage is the mean of the last three readings since a bundle came or went.
-    A bundle's part of it: `shedders.weighted_move.loads`, `shedders.weighted_move.loads`. The value of a move from
+    A bundle's part of it: `shedders.weighted_move.loads`. The value of a move from
     a to b is gain / churn:
 
         gain  = C_a (x_a^2 - x_a'^2) - C_b (x_b'^2 - x_b^2)     x': levels afterwards, C: capacity
