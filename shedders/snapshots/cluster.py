@@ -6,8 +6,6 @@ So a plan of a snapshot is the plan of the cluster that it was taken from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -34,15 +32,9 @@ from shedders.snapshots.model import (
 )
 from statechannel.protocol.bundle import topic_hash
 
-
-@cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    """Names of the fields of a dataclass, inherited ones included."""
-    return tuple(field.name for field in fields(kind))
-
-
-_STATS = attrgetter(*_names(BundleStats))
-_AVERAGE = attrgetter(*_names(MessageAverage))
+# The names of all fields; `__slots__` has no inherited ones.
+_STATS = attrgetter(*BundleStats.__match_args__)
+_AVERAGE = attrgetter(*MessageAverage.__match_args__)
 """Reader of all fields at once, as a snapshot may have a hundred thousand bundles."""
 
 
@@ -184,7 +176,7 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
 
 
 def _slots(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in _names(type(value))}
+    return {name: getattr(value, name) for name in value.__match_args__}
 
 
 def _lists(policy: IsolationPolicy) -> dict[str, Any]:
@@ -207,9 +199,9 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
     return {
         "state": _state(bundle, before),
         "owner": bundle.owner,
-        "stats": None if stats is None else dict(zip(_names(BundleStats), _STATS(stats), strict=True)),
-        "short": dict(zip(_names(MessageAverage), _AVERAGE(averages.short), strict=True)),
-        "long": dict(zip(_names(MessageAverage), _AVERAGE(averages.long), strict=True)),
+        "stats": None if stats is None else dict(zip(BundleStats.__match_args__, _STATS(stats), strict=True)),
+        "short": dict(zip(MessageAverage.__match_args__, _AVERAGE(averages.short), strict=True)),
+        "long": dict(zip(MessageAverage.__match_args__, _AVERAGE(averages.long), strict=True)),
         "rank": bundle.rank,
         "topics": [_slots(topic) for topic in bundle.topics],
         "non_persistent": bundle.non_persistent,

@@ -13,7 +13,6 @@ from shedders.decisions.builder import (
     BudgetUse,
     Executed,
     RecordBounds,
-    Shortener,
     outcome_record,
     place_record,
     shed_record,
@@ -23,6 +22,7 @@ from shedders.decisions.builder import (
 from shedders.decisions.explanation import why_not
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Inputs, UndecodableDecision, decode, encode, key_of
+from shedders.decisions.size_limits import Shortener
 from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan
 from tests.support.decision_records import IDS, decision, occasion
