@@ -1,6 +1,7 @@
 """Decision records, built from decisions of `shedders.decision.dry_run`, placements, splits and skipped cycles. Pure.
 
-The balancer decides with the functions of a dry run. A record has their results as they are, shortened where there is no room.
+The balancer decides with the functions of a dry run. A record has their results as they are. What does not fit is left out and
+counted (`shedders.decisions.size_limits`).
 """
 
 from __future__ import annotations
