@@ -6,14 +6,11 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from loaddata.model.averages import SampleClock
-from loaddata.model.broker_load import ResourceWeights
-from loaddata.model.broker_update import UpdateRules
-from loaddata.model.top_bundles import TopRules
+from loaddata.model.broker_load import ResourceWeights, UpdateRules
+from loaddata.model.bundle_load import SampleClock, TopRules
 from loaddata.report.record import BUNDLES_MAX, VALUE_MAX_BYTES
 from loaddata.report.reporter import ReporterRules, ReportRules
-from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.view.table_view import ExpiryRules, ViewRules
 from statechannel.settings.field import SettingsGroup, setting
 
 DAY_S = 86_400.0

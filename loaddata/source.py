@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from loaddata.model.broker_update import HostUsage
+from loaddata.model.broker_load import HostUsage
 from loaddata.model.bundle_load import BundleStats
 
 

@@ -10,27 +10,95 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loaddata.live.channel_port import ChannelPort, newest_changes
-from loaddata.live.topics import Clocks, KafkaSide, LoadConnection
+from loaddata.live.topics import Clocks
+from loaddata.live.topics import KafkaSide
+from loaddata.live.topics import LoadConnection
 from loaddata.measure.host_usage import HostMeter
 from loaddata.measure.local_load import LocalLoad
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.broker_update import HostUsage
-from loaddata.model.top_bundles import LocalBundle, TopBundle, top_bundles
+from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceWeights
+from loaddata.model.bundle_load import LocalBundle, TopBundle, top_bundles
 from loaddata.report.record import ReportKind
 from loaddata.report.reporter import LoadSample, Reporter
 from loaddata.settings import LoadSettings
 from loaddata.source import HostSource, LoadSource
-from loaddata.view.expiry import Expiry
-from loaddata.view.ownership import OwnershipChange, change_of
+from loaddata.view.ownership import AcceptedChange, OwnershipChange, change_of, newest_changes
+from loaddata.view.table_view import Expiry
 from statechannel.broker.changes import ChangesError
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.engine.config import Identity
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from statechannel.api.member import ChannelMember
+
+
+class ChangeWatch(Protocol):
+    """One subscription; `statechannel.broker.changes.Watcher` is one."""
+
+    async def next(self) -> AcceptedChange:
+        """The next accepted record, in log order within a partition.
+
+        Raises:
+            ChangesError: Changes were missed: subscribe again and read the whole state.
+            ChannelStoppedError: This member has stopped.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class ChannelPort(Protocol):
+    """A caught-up member of the channel. All methods belong to the loop's thread and answer from memory."""
+
+    def leading(self) -> bool: ...
+
+    def registered(self) -> Iterable[str]: ...
+
+    def positions(self) -> Mapping[int, int]:
+        """Offset through which each partition is applied; -1 before the first record."""
+        ...
+
+    def assigned(self) -> Iterable[OwnershipChange]:
+        """Every assigned bundle: its owner, and the offset of its record. Iterates over all bundles."""
+        ...
+
+    def watch(self, limit: int) -> ChangeWatch:
+        """Subscribe to records accepted from now on, at most `limit` records behind.
+
+        Raises:
+            ChangesError: A partition is being joined, so that changes would be missed: retry soon.
+        """
+        ...
+
+
+class MemberChannel:
+    """The port on a running member."""
+
+    def __init__(self, channel: ChannelMember) -> None:
+        self._channel = channel
+
+    def leading(self) -> bool:
+        return self._channel.leading
+
+    def registered(self) -> Iterable[str]:
+        return (broker.broker for broker in self._channel.brokers())
+
+    def positions(self) -> Mapping[int, int]:
+        return self._channel.positions()
+
+    def assigned(self) -> Iterable[OwnershipChange]:
+        for bundle in self._channel.picture().bundles:
+            if bundle.state == State.ASSIGNED and bundle.owner is not None:
+                yield OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+
+    def watch(self, limit: int) -> ChangeWatch:
+        return self._channel.watch(limit)
+
 
 _log = logging.getLogger(__name__)
 
@@ -228,7 +296,6 @@ class LoadService:
             self._failing.pop(doing, None)
 
     async def _listen(self) -> None:
-        """Read the registered brokers."""
         self._topics.registered(self._channel.registered())
 
     async def _measure(self) -> None:

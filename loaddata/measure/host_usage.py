@@ -1,30 +1,245 @@
-"""Usage of the host that this process runs on (upstream `LinuxBrokerHostUsageImpl`), by psutil and the control group.
+"""Usage of the host that this process runs on (upstream `LinuxBrokerHostUsageImpl` and `LinuxInfoUtils`).
 
 CPU in percent of one core, memory in MiB, bandwidth in kbit/s, each against its limit. Unlike upstream, a control group is
 measured only if it has a limit: without one all processes of the machine compete, so the machine is measured.
+
+Control groups have two versions; upstream reads version 1 only. In version 2 a limit holds for everything below it. The group
+that holds the tightest limit is the one measured: what its other members use is not there for the broker either.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
 
-from loaddata.measure import nics
-from loaddata.measure.cgroup import CpuGroup, MemoryGroup, cpu_used_s, find_group, memory_used_bytes
-from loaddata.measure.nics import Carried
-from loaddata.model.broker_update import HostUsage
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import HostUsage, ResourceUsage
+
+_WHOLE = re.compile(r"[0-9]{1,19}").fullmatch
+_UNLIMITED_BYTES: Final = 2**60  # version 1 says "no limit" by a number near 2^63
+_NS: Final = 1e9
+_US: Final = 1e6
+
+
+class CpuGroup(NamedTuple):
+    """A limit on CPU: `limit_cores` may be a fraction. `used_file` counts the time used."""
+
+    limit_cores: float
+    used_file: Path
+
+
+class MemoryGroup(NamedTuple):
+    """A limit on memory, and the file that says how much is used. `stat_file` says how much of that is page cache."""
+
+    limit_bytes: int
+    used_file: Path
+    stat_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """The limits of this process; None without one."""
+
+    cpu: CpuGroup | None = None
+    memory: MemoryGroup | None = None
+
+
+def find_group(root: Path = Path("/")) -> ControlGroup:
+    """The groups with the tightest limits above this process.
+
+    Args:
+        root: Where `proc` and `sys` are; another one is for tests.
+    """
+    mount = root / "sys/fs/cgroup"
+    places = _places(_read(root / "proc/self/cgroup"))
+    if (mount / "cgroup.controllers").is_file():
+        above = _upwards(mount, places.get("", "/"))
+        return _tightest(map(_cpu_2, above), map(_memory_2, above))
+    return _tightest(map(_cpu_1, _upwards_1(mount, "cpu", places)), map(_memory_1, _upwards_1(mount, "memory", places)))
+
+
+def _tightest(cpus: Iterable[CpuGroup | None], memories: Iterable[MemoryGroup | None]) -> ControlGroup:
+    return ControlGroup(
+        min((cpu for cpu in cpus if cpu is not None), key=lambda cpu: cpu.limit_cores, default=None),
+        min((memory for memory in memories if memory is not None), key=lambda memory: memory.limit_bytes, default=None),
+    )
+
+
+def cpu_used_s(group: CpuGroup) -> float | None:
+    """CPU time that the group has used so far, in seconds; None if it cannot be read."""
+    text = _read(group.used_file)
+    if group.used_file.name == "cpu.stat":
+        used = _field(text, "usage_usec")
+        return None if used is None else used / _US
+    used = _number(text)
+    return None if used is None else used / _NS
+
+
+def memory_used_bytes(group: MemoryGroup) -> int | None:
+    """Memory in use without page cache that can be dropped at once; None if it cannot be read."""
+    used = _number(_read(group.used_file))
+    if used is None:
+        return None
+    cache = _field(_read(group.stat_file), "inactive_file")
+    if cache is None:
+        cache = _field(_read(group.stat_file), "total_inactive_file")
+    return max(0, used - (cache or 0))
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+def _places(text: str) -> dict[str, str]:
+    """Path of this process's group by controller (version 2: under the empty name)."""
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon and path.startswith("/") and ".." not in path.split("/"):
+            for name in controllers.split(","):
+                paths[name] = path
+    return paths
+
+
+def _upwards(mount: Path, path: str) -> list[Path]:
+    """The group itself and all above it that exist; in a container only the mount itself may be visible."""
+    group = mount / path.strip("/")
+    return [place for place in (group, *group.parents) if place.is_relative_to(mount) and place.is_dir()]
+
+
+def _upwards_1(mount: Path, controller: str, places: dict[str, str]) -> list[Path]:
+    for name in (controller, "cpu,cpuacct", "cpuacct,cpu") if controller == "cpu" else (controller,):
+        if (mount / name).is_dir():
+            return _upwards(mount / name, places.get(controller, "/"))
+    return []
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def _cpu_2(place: Path) -> CpuGroup | None:
+    quota, _, period = _read(place / "cpu.max").strip().partition(" ")
+    return _cpu_group(quota, period, place / "cpu.stat")
+
+
+def _cpu_1(place: Path) -> CpuGroup | None:
+    quota, period = _read(place / "cpu.cfs_quota_us").strip(), _read(place / "cpu.cfs_period_us").strip()
+    used = place / "cpuacct.usage"
+    if not used.is_file():  # the two controllers are mounted apart on some systems
+        used = Path(str(used).replace("/cgroup/cpu/", "/cgroup/cpuacct/"))
+    return _cpu_group(quota, period, used)
+
+
+def _cpu_group(quota: str, period: str, used: Path) -> CpuGroup | None:
+    if not _WHOLE(quota) or not _WHOLE(period) or int(quota) == 0 or int(period) == 0 or not used.is_file():
+        return None
+    return CpuGroup(int(quota) / int(period), used)
+
+
+def _memory_2(place: Path) -> MemoryGroup | None:
+    return _memory_group(_number(_read(place / "memory.max")), place / "memory.current", place / "memory.stat")
+
+
+def _memory_1(place: Path) -> MemoryGroup | None:
+    limit = _number(_read(place / "memory.limit_in_bytes"))
+    return _memory_group(limit, place / "memory.usage_in_bytes", place / "memory.stat")
+
+
+def _memory_group(limit: int | None, used: Path, stat: Path) -> MemoryGroup | None:
+    return None if limit is None or not 0 < limit < _UNLIMITED_BYTES else MemoryGroup(limit, used, stat)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if _WHOLE(text) else None
+
+
+def _field(text: str, name: str) -> int | None:
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return _number(value)
+    return None
+
+
+_ETHERNET: Final = "1"
+_CARRYING: Final = frozenset({"up", "unknown", "dormant"})
+_NOT_A_WIRE: Final = ("bridge", "tun_flags", "bonding_slave")
+"""Files of a bridge, a tunnel and a slave of a bond under /sys/class/net: their bytes are also counted elsewhere."""
+
+
+class Carried(NamedTuple):
+    """Bytes that an interface has carried since it came up."""
+
+    received: int
+    sent: int
+
+
+def chosen_nics(root: Path = Path("/")) -> list[str]:
+    """The interfaces that count, sorted: the physical ones that are up; where there are none, the virtual ones.
+
+    In a container every interface is virtual: then those that are not a loopback, bridge or tunnel count. (Upstream means to
+    leave virtual ones out but tests a path that never shows it, so that it counts them in addition to the physical ones.)
+
+    Args:
+        root: Where `sys` is; another one is for tests.
+    """
+    folder = root / "sys/class/net"
+    try:
+        up = [nic for nic in sorted(folder.iterdir()) if _is_ethernet_up(nic)]
+    except OSError:
+        return _from_library()
+    physical = [nic for nic in up if "virtual" not in nic.resolve().parts]
+    return [nic.name for nic in physical or up]
+
+
+def _from_library() -> list[str]:
+    """The interfaces without /sys: all that are up except loopbacks."""
+    return sorted(name for name, nic in psutil.net_if_stats().items() if nic.isup and not name.startswith("lo"))
+
+
+def _is_ethernet_up(nic: Path) -> bool:
+    if _read(nic / "type").strip() != _ETHERNET or any((nic / mark).exists() for mark in _NOT_A_WIRE):
+        return False
+    return _read(nic / "operstate").strip() in _CARRYING
+
+
+def speed_kbit(nics: list[str], override_gbit: float | None) -> float:
+    """Total capacity of the interfaces in each direction, in kbit/s; 0 if one of them is unknown.
+
+    Args:
+        override_gbit: Gbit/s of each (upstream `loadBalancerOverrideBrokerNicSpeedGbps`); None asks the driver.
+    """
+    if override_gbit is not None:
+        return override_gbit * 1e6 * len(nics)
+    stats = psutil.net_if_stats()
+    speeds = [stats[nic].speed if nic in stats else 0 for nic in nics]
+    return sum(speeds) * 1e3 if all(speed > 0 for speed in speeds) else 0.0
+
+
+def carried(nics: list[str]) -> dict[str, Carried]:
+    """Bytes that each interface has carried so far."""
+    counters: Mapping[str, psutil._ntuples.snetio] = psutil.net_io_counters(pernic=True, nowrap=True)
+    return {nic: Carried(counters[nic].bytes_recv, counters[nic].bytes_sent) for nic in nics if nic in counters}
+
 
 _log = logging.getLogger(__name__)
 
 MIB: Final = 1024 * 1024
 _CORE: Final = 100.0
-_GUEST: Final = ("guest", "guest_nice")
-"""Parts of `user` and `nice` that Linux lists a second time."""
+_GUEST: Final = ("guest", "guest_nice")  # parts of `user` and `nice` that Linux lists a second time
 
 
 class _Cpu(NamedTuple):
@@ -74,8 +289,8 @@ class HostMeter:
 
     def read(self, now_s: float) -> HostUsage | None:
         """See `loaddata.source.HostSource.read`; also None while the clock does not advance."""
-        chosen = nics.chosen_nics(self._root)
-        reading = _Reading(now_s, _cpu_now(self._cpu_group), nics.carried(chosen))
+        chosen = chosen_nics(self._root)
+        reading = _Reading(now_s, _cpu_now(self._cpu_group), carried(chosen))
         last, self._last = self._last, reading
         if last is None or not now_s > last.at_s:
             return None
@@ -91,7 +306,7 @@ class HostMeter:
         )
 
     def _nic_limit(self, chosen: list[str]) -> float:
-        limit = nics.speed_kbit(chosen, self._nic_speed_gbit)
+        limit = speed_kbit(chosen, self._nic_speed_gbit)
         if limit == 0 and not self._warned:
             self._warned = True
             _log.warning(

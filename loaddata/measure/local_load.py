@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loaddata.model.averages import SampleClock, TimedAverages
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.broker_update import BrokerTraffic, HostUsage, UpdateRules, is_sound_usage, updated
-from loaddata.model.bundle_load import BundleStats
+from loaddata.model.broker_load import BrokerLoad, BrokerTraffic, HostUsage, UpdateRules, is_sound_usage, updated
+from loaddata.model.bundle_load import BundleStats, LocalBundle, SampleClock, TimedAverages
 from loaddata.model.figures import wall_ms
-from loaddata.model.top_bundles import LocalBundle
 from loaddata.source import MeasuredBundle
 from statechannel.protocol.bundle import is_bundle
 
@@ -47,7 +44,7 @@ class LocalLoad:
         Args:
             usage: Of the host; a resource with invalid figures keeps its last reading.
             bundles: The bundles served now; missing ones are dropped with their averages: the leader continues them from the
-                reports of both brokers (`averages.continued`).
+                reports of both brokers (`continued`).
             now_s: Monotonic.
             now_ms: Wall time.
         """

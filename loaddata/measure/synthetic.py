@@ -16,9 +16,8 @@ from typing import Final, NamedTuple, Self
 
 from pydantic import model_validator
 
-from loaddata.model.broker_update import BrokerTraffic, HostUsage
+from loaddata.model.broker_load import BrokerTraffic, HostUsage, ResourceUsage
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from statechannel.protocol.bundle import FULL_UPPER, parse_key, topic_hash
 from statechannel.settings.field import SettingsGroup, setting
@@ -110,7 +109,6 @@ class SimulatedSource:
         return [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
 
     def stats(self, bundle: str, now_s: float) -> BundleStats:
-        """Figures of a bundle at a time."""
         topics = [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
         throughput_in = math.fsum(topic.msg_throughput_in for topic in topics)
         return BundleStats(
@@ -183,7 +181,7 @@ class SimulatedHost:
 
     def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
         traffic = BrokerTraffic.of(bundle.stats for bundle in self.source.bundles().values())
-        busy = (traffic.msg_rate_in + traffic.msg_rate_out) / self.msg_rate_max
+        busy = traffic.msg_rate / self.msg_rate_max
         percent = min(100.0, self.idle_percent + (100 - self.idle_percent) * busy)
         limit = _CORE * self.cores
         return HostUsage(
@@ -246,7 +244,6 @@ class SimulatedSettings(SettingsGroup):
         return bundles, SimulatedHost(bundles, msg_rate_max=self.msg_rate_max)
 
     def profile(self) -> LoadProfile:
-        """The parameters of the topics' load."""
         return LoadProfile(
             topics=self.topics, msg_rate=self.msg_rate, heavy=self.heavy, wave=self.wave, noise=self.noise
         )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-FIGURE_MAX: Final = 2**53 - 1
-"""Largest figure of any kind: whole numbers up to here are exact in every JSON reader."""
-
+FIGURE_MAX: Final = 2**53 - 1  # largest figure of any kind: whole numbers up to here are exact in every JSON reader
 LATEST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: a later wall time cannot even be displayed."""
 

@@ -15,11 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage, TopBundle
 from loaddata.model.figures import FIGURE_MAX, LATEST_MS, is_count, is_figure
-from loaddata.model.top_bundles import TopBundle
-from loaddata.model.usage import ResourceUsage
 from statechannel.protocol.bundle import is_bundle
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.side_record import Headers, InvalidRecord, load_object

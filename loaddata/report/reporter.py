@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.bundle_load import TopBundle
 from loaddata.model.figures import wall_ms
-from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     LEAVING,
     BrokerLoadReport,

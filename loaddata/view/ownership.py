@@ -6,7 +6,7 @@ a later change marks the report as stale. Positions of one log are compared, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -28,29 +28,19 @@ class AcceptedChange(Protocol):
     """An accepted record; `statechannel.broker.changes.Change` implements it."""
 
     @property
-    def partition(self) -> int:
-        """Partition of the channel."""
-        ...
+    def partition(self) -> int: ...
 
     @property
-    def offset(self) -> int:
-        """Position in the log."""
-        ...
+    def offset(self) -> int: ...
 
     @property
-    def state(self) -> State:
-        """State that the record leads to."""
-        ...
+    def state(self) -> State: ...
 
     @property
-    def from_(self) -> str | None:
-        """`from` of the record."""
-        ...
+    def from_(self) -> str | None: ...
 
     @property
-    def to(self) -> str | None:
-        """`to` of the record."""
-        ...
+    def to(self) -> str | None: ...
 
 
 def change_of(accepted: AcceptedChange) -> OwnershipChange | None:
@@ -63,6 +53,18 @@ def change_of(accepted: AcceptedChange) -> OwnershipChange | None:
     if accepted.state in GIVES_AWAY:
         broker = accepted.from_
     return None if broker is None else OwnershipChange(broker, accepted.partition, accepted.offset)
+
+
+def newest_changes(assigned: Iterable[OwnershipChange]) -> list[OwnershipChange]:
+    """The newest change for each broker and partition, sorted, for a reader that missed changes.
+
+    A broker that lost a bundle meanwhile, and got none since, is not among them; it reports by itself as soon as its figures
+    show the loss.
+    """
+    newest: dict[tuple[str, int], int] = {}
+    for broker, partition, offset in assigned:
+        newest[broker, partition] = max(newest.get((broker, partition), -1), offset)
+    return [OwnershipChange(broker, partition, newest[broker, partition]) for broker, partition in sorted(newest)]
 
 
 @dataclass(slots=True)

@@ -15,40 +15,34 @@ from ulid import ULID
 
 from shedders.balancer.cluster_inputs import under_way, why_left_alone
 from shedders.balancer.lead import Balance
-from shedders.balancer.movers import ClusterCache, EndedMove, Movers, why_not_now
-from shedders.balancer.ports import Ports, forbidden, record_move_end, write_end
-from shedders.balancer.splitting import SplitEnded, SplitRequester
-from shedders.decision.booked_moves import BookedMoves
-from shedders.decision.budget import DecisionRules
+from shedders.balancer.movers import ClusterCache, EndedOperation, Movers, why_not_now
+from shedders.balancer.ports import Ports
+from shedders.balancer.splitting import SplitRequester
+from shedders.decision.booked_moves import BookedMoves, DecisionRules
 from shedders.decisions.builder import (
-    BALANCE,
     BudgetUse,
     Executed,
     Occasion,
-    RecordBounds,
     shed_record,
     skipped_record,
 )
 from shedders.errors import StrategyFailedError
-from shedders.model.exchanges import in_turn
+from shedders.model.plan import in_turn
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from shedders.balancer.active_strategies import ActiveStrategies
-    from shedders.balancer.settings import BalancerSettings
     from shedders.decision.dry_run import Decision
     from shedders.decisions.record import DecisionRecord
     from shedders.model.cluster import Cluster
-    from shedders.model.exchanges import Turn
+    from shedders.model.plan import Turn
     from statechannel.broker.changes import Change
     from statechannel.engine.cluster_view import ClusterView
 
 _log = structlog.get_logger(__name__)
-
-LOOK_S = 0.2
-"""Interval of the check whether this broker leads."""
+LOOK_S = 0.2  # interval of the check whether this broker leads
 
 
 class _Lead(NamedTuple):
@@ -62,13 +56,11 @@ class _Lead(NamedTuple):
 class Balancer:
     """The loop of decisions while this broker leads. All methods belong to the event loop's thread."""
 
-    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
+    def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._settings = settings
-        self._manager = manager
-        now = settings()
+        now = ports.settings()
         self._movers = Movers(ports.channel, now.moves_at_once, now.move_timeout_s, ports.clocks.mono_s)
-        self._split_requester = SplitRequester(ports, settings)
+        self._split_requester = SplitRequester(ports)
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
@@ -81,7 +73,6 @@ class Balancer:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Decide until cancelled."""
         try:
             while True:
                 trigger = await self._due()
@@ -112,13 +103,7 @@ class Balancer:
         self.wake("children")
 
     @property
-    def bounds(self) -> RecordBounds:
-        """Limits of its records."""
-        return self._settings().record_bounds()
-
-    @property
     def leading(self) -> bool:
-        """Whether it decides at present."""
         return self._lead is not None
 
     # --- when -------------------------------------------------------------------------------------------------------
@@ -128,12 +113,12 @@ class Balancer:
         while True:
             now_s = self._ports.clocks.mono_s()
             lead = self._follow_leadership(now_s)
-            if lead is not None and now_s >= lead.since_s + self._settings().settle_s:
+            if lead is not None and now_s >= lead.since_s + self._ports.settings().settle_s:
                 if lead.balance.number == 0:
                     return "new-leader"
-                if now_s >= self._decided_s + self._settings().interval_s:
+                if now_s >= self._decided_s + self._ports.settings().interval_s:
                     return "cycle"
-                if self._trigger and now_s >= self._decided_s + self._settings().trigger_gap_s:
+                if self._trigger and now_s >= self._decided_s + self._ports.settings().trigger_gap_s:
                     return self._trigger
             self._wake.clear()
             try:
@@ -152,8 +137,12 @@ class Balancer:
                 self._lead = None
                 self._ports.metrics.stopped()
         elif self._lead is None or self._lead.term != term:
-            booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
-            self._lead = _Lead(term, now_s, Balance(booked, estimates_max=self._settings().children_estimated_max))
+            booked = BookedMoves(
+                expire_s=self._ports.settings().move_timeout_s, keep_s=self._ports.settings().move_memory_s
+            )
+            self._lead = _Lead(
+                term, now_s, Balance(booked, estimates_max=self._ports.settings().children_estimated_max)
+            )
             self._fingerprint = ""
         return self._lead
 
@@ -167,7 +156,7 @@ class Balancer:
             await self._recall(lead)
             if not self._leads(lead):
                 return
-        ports, settings, balance = self._ports, self._settings(), lead.balance
+        ports, settings, balance = self._ports, self._ports.settings(), lead.balance
         self._trigger = ""
         self._decided_s = begun_s = ports.clocks.mono_s()
         balance.number += 1
@@ -180,7 +169,7 @@ class Balancer:
         self._last = cluster
         chosen = ports.chosen()
         occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
-        hindrance = self._unfit(picture, cluster) or self._forbidden()
+        hindrance = self._unfit(picture, cluster) or self._ports.forbidden()
         if hindrance is not None:
             self._skip(occasion(), hindrance, cluster)
             return
@@ -195,7 +184,7 @@ class Balancer:
             raise
         if not self._leads(lead):
             return  # the new leader decides; nothing was started
-        hindrance = self._forbidden()
+        hindrance = self._ports.forbidden()
         if hindrance is not None:
             self._skip(occasion(), hindrance, cluster)
             return
@@ -230,16 +219,13 @@ class Balancer:
             return "joining", "this broker has not caught up with the channel"
         return None if cluster.safe is None else ("safe-mode", cluster.safe)
 
-    def _forbidden(self) -> tuple[str, str] | None:
-        return forbidden(self._ports, self._settings())
-
     def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
-        self._publish(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
+        self._publish(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self._ports.bounds))
 
     def _carry_out(
         self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: ActiveStrategies, decision: Decision
     ) -> None:
-        settings, balance, movers = self._settings(), lead.balance, self._movers
+        settings, balance, movers = self._ports.settings(), lead.balance, self._movers
         before = len(balance.booked)
         standing = self._ports.standing()
         only_unload = standing is not None and standing.unload_mode == "unload"
@@ -273,7 +259,7 @@ class Balancer:
             executed=executed | begun.executed,
             unasked=begun.refused,
             budget=use,
-            bounds=self.bounds,
+            bounds=self._ports.bounds,
         )
         self._publish(record, decision.plan.scores)
 
@@ -281,7 +267,7 @@ class Balancer:
         """Why a decided move may not be made any more: it may have waited for a long time."""
         picture = self._ports.channel.picture()
         alone = why_left_alone(picture)
-        hindrance = ("safe-mode", alone) if alone is not None else self._forbidden()
+        hindrance = ("safe-mode", alone) if alone is not None else self._ports.forbidden()
         if hindrance is not None:
             return ": ".join(hindrance)
         cluster, booked = self._cluster_cache.of(picture), lead.balance.booked
@@ -295,16 +281,15 @@ class Balancer:
                 return why if move is turn.move else f"{move.bundle}, to be returned for it, may not move: {why}"
         return None
 
-    def _moved(self, lead: _Lead, decision_id: str, ended: EndedMove) -> None:
-        ports = self._ports
+    def _moved(self, lead: _Lead, decision_id: str, ended: EndedOperation) -> None:
         if not ended.done:
-            lead.balance.booked.cancel(ended.move.bundle, ended.why)
-        record_move_end(ports, decision_id, ended, lead.term, self.bounds)
+            lead.balance.booked.cancel(ended.bundle, ended.why)
+        self._ports.metrics.shed(ended.result, ended.reason, ended.took_s)
+        self._ports.record_end(decision_id, ended, lead.term)
 
-    def _split(self, lead: _Lead, decision_id: str, ended: SplitEnded) -> None:
-        ports = self._ports
-        ports.metrics.split(ended.result, BALANCE, ended.took_s)
-        write_end(ports, decision_id, ended.wanted.bundle, ended, lead.term, self.bounds)
+    def _split(self, lead: _Lead, decision_id: str, ended: EndedOperation) -> None:
+        self._ports.metrics.split(ended.result, ended.reason, ended.took_s)
+        self._ports.record_end(decision_id, ended, lead.term)
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -314,8 +299,8 @@ class Balancer:
         inputs = self._ports.inputs(picture)
 
         def occasion() -> Occasion:
-            settings = {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()}
-            settings["budget"] = self._settings().budget.model_dump(mode="json")
+            settings = chosen.settings_json()
+            settings["budget"] = self._ports.settings().budget.model_dump(mode="json")
             settings["strategies"] = dict(chosen.names)
             return Occasion(
                 id=str(ULID()),
@@ -329,7 +314,7 @@ class Balancer:
                 profile=chosen.profile,
                 settings=settings,
                 write_settings=self._is_new(settings),
-                manager=self._manager(),
+                manager=self._ports.manager(),
                 trigger=trigger,
                 took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,
                 contradictions=self._ports.contradictions(),

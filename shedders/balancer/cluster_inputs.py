@@ -1,15 +1,16 @@
-"""Construction of the strategies' cluster from a broker's views of the channel, load topics and policies. Pure."""
+"""Construction of the strategies' cluster from a broker's views of the channel, load topics, policies and recent moves. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from loaddata.view.ownership import AcceptedChange
 from shedders.decision.booked_moves import Booked
-from shedders.filters.pins import inherited
+from shedders.filters.rules import inherited
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
 from shedders.model.moved_cluster import cargo_of
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from loaddata.model.broker_load import BrokerLoad
-    from loaddata.model.top_bundles import TopBundle
+    from loaddata.model.bundle_load import TopBundle
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
+
 
 _WEB = ("http", "https")
 _SERVED = frozenset({State.ASSIGNED, State.SPLITTING, State.RELEASING})
@@ -32,43 +34,29 @@ class LoadLike(Protocol):
     """Newest report of a broker; `loaddata.live.service.ReportedLoad` is one."""
 
     @property
-    def load(self) -> BrokerLoad:
-        """As reported."""
-        ...
+    def load(self) -> BrokerLoad: ...
 
     @property
-    def age_s(self) -> float:
-        """Seconds by this broker's monotonic clock."""
-        ...
+    def age_s(self) -> float: ...
 
     @property
-    def lapsed(self) -> bool:
-        """Whether it is stale: the broker's bundles have changed since."""
-        ...
+    def lapsed(self) -> bool: ...
 
 
 class TopLike(Protocol):
     """Heaviest bundles of a broker; `loaddata.live.service.ReportedTopBundles` is one."""
 
     @property
-    def bundles(self) -> Sequence[TopBundle]:
-        """The lightest first."""
-        ...
+    def bundles(self) -> Sequence[TopBundle]: ...
 
     @property
-    def age_s(self) -> float:
-        """Seconds by this broker's monotonic clock."""
-        ...
+    def age_s(self) -> float: ...
 
     @property
-    def lapsed(self) -> bool:
-        """Whether it is stale: the broker's bundles have changed since."""
-        ...
+    def lapsed(self) -> bool: ...
 
     @property
-    def owned_as_of(self) -> Mapping[int, int] | None:
-        """Offset, by partition, up to which it counts changes of ownership; None if unknown."""
-        ...
+    def owned_as_of(self) -> Mapping[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +269,52 @@ def _with_figures(plain: Bundle, figures: _Figures | None, quota: MessageAverage
     if not figures.current:
         return replace(plain, averages=averages, secondhand=quota is None, non_persistent=top.non_persistent)
     return replace(plain, stats=top.stats, averages=averages, rank=figures.rank, non_persistent=top.non_persistent)
+
+
+REMEMBERED_MAX = 100_000
+
+
+class AcceptedOfBundle(AcceptedChange, Protocol):
+    """An accepted record with its bundle; `statechannel.broker.changes.Change` implements it."""
+
+    @property
+    def bundle(self) -> str: ...
+
+
+class RecentTrail:
+    """Fold of accepted records: when a bundle came to another broker, and which two brokers took part.
+
+    Args:
+        keep_s: How long a move is remembered.
+        most: Maximum number of bundles, and of brokers; beyond it the oldest is forgotten.
+    """
+
+    def __init__(self, keep_s: Callable[[], float], most: Callable[[], int] = lambda: REMEMBERED_MAX) -> None:
+        self._keep_s = keep_s
+        self._most = most
+        self._bundles: dict[str, float] = {}
+        self._brokers: dict[str, float] = {}
+
+    def changed(self, change: AcceptedOfBundle, now_s: float) -> None:
+        if change.state is not State.ASSIGNED or change.from_ in (None, change.to) or change.to is None:
+            return
+        self._note(self._bundles, change.bundle, now_s)
+        self._note(self._brokers, str(change.from_), now_s)
+        self._note(self._brokers, change.to, now_s)
+
+    def recent(self, now_s: float) -> RecentMoves:
+        """Ages in seconds, by name."""
+        keep_s = self._keep_s()
+        for table in (self._bundles, self._brokers):
+            while table and now_s - next(iter(table.values())) > keep_s:
+                del table[next(iter(table))]
+        return RecentMoves(
+            {name: now_s - self._bundles[name] for name in sorted(self._bundles)},
+            {name: now_s - self._brokers[name] for name in sorted(self._brokers)},
+        )
+
+    def _note(self, table: dict[str, float], name: str, now_s: float) -> None:
+        table.pop(name, None)
+        table[name] = now_s
+        if len(table) > self._most():
+            del table[next(iter(table))]

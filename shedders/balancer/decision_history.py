@@ -19,8 +19,7 @@ from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
-    from shedders.decisions.recall import RecallBounds
-    from statechannel.api.member import ChannelMember
+    from shedders.decisions.history import RecallBounds
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import SideTopic
 
@@ -47,32 +46,6 @@ def moved_for(record: AnyRecord | InvalidRecord, drain: str, broker: str, own: C
     return [move.bundle for move in record.moves if move.refused is None]
 
 
-def moved_before(
-    client: ClientSettings,
-    topic: SideTopic,
-    drain: str,
-    broker: str,
-    own: Collection[str],
-    bounds: RecallBounds,
-    timeout_s: float,
-    now_s: Callable[[], float],
-) -> frozenset[str] | None:
-    """Bundles that decisions other than `own` started to move for a drain; None if reading took too long. Blocks.
-
-    Args:
-        now_s: Monotonic.
-
-    Raises:
-        KafkaAdapterError: Kafka is unavailable, or refuses it.
-    """
-    ends_s = now_s() + bounds.time_s
-    bundles: set[str] = set()
-    with DecisionReader(client, topic, timeout_s=timeout_s) as reader:
-        for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
-            bundles.update(moved_for(read.record, drain, broker, own))
-    return None if now_s() > ends_s else frozenset(bundles)
-
-
 def _since_ms(drain: str) -> int | None:
     try:
         return max(0, ULID.from_str(drain).milliseconds - EARLIER_MS)
@@ -88,10 +61,17 @@ class DecisionHistory:
         now_s: Monotonic.
     """
 
-    def __init__(self, channel: ChannelMember, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
-        self._client, topics = channel.access
-        self._topic = decisions_topic(topics.channel)
-        self._timeout_s = channel.settings.kafka.command_timeout_s
+    def __init__(
+        self,
+        client: ClientSettings,
+        topic: SideTopic,
+        timeout_s: float,
+        bounds: Callable[[], RecallBounds],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._timeout_s = timeout_s
         self._bounds = bounds
         self._now_s = now_s
 
@@ -100,15 +80,20 @@ class DecisionHistory:
         return await asyncio.to_thread(newest_decision, self._client, self._topic, self._timeout_s, self._bounds())
 
     async def moved(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
-        """Bundles that other leaders moved for a drain (`moved_before`); None if unknown."""
-        return await asyncio.to_thread(
-            moved_before,
-            self._client,
-            self._topic,
-            drain,
-            broker,
-            own,
-            self._bounds(),
-            self._timeout_s,
-            self._now_s,
-        )
+        """Bundles that other leaders moved for a drain; None if reading took too long.
+
+        Args:
+            own: Ids of decisions to ignore.
+
+        Raises:
+            KafkaAdapterError: Kafka is unavailable, or refuses it.
+        """
+        return await asyncio.to_thread(self._read_moved, drain, broker, own)
+
+    def _read_moved(self, drain: str, broker: str, own: Collection[str]) -> frozenset[str] | None:
+        ends_s = self._now_s() + self._bounds().time_s
+        bundles: set[str] = set()
+        with DecisionReader(self._client, self._topic, timeout_s=self._timeout_s) as reader:
+            for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: self._now_s() > ends_s):
+                bundles.update(moved_for(read.record, drain, broker, own))
+        return None if self._now_s() > ends_s else frozenset(bundles)

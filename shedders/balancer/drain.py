@@ -19,11 +19,10 @@ from ulid import ULID
 
 from shedders.balancer.decision_history import is_drain_id
 from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, DrainStep, TokenBucket, holdings
-from shedders.balancer.movers import EndedMove, Movers
-from shedders.balancer.ports import record_move_end
+from shedders.balancer.movers import EndedOperation, Movers
 from shedders.decision.dry_run import CheckedMove, Decision
 from shedders.decision.placing import Pipeline
-from shedders.decisions.builder import Executed, Occasion, RecordBounds, shed_record
+from shedders.decisions.builder import Executed, Occasion, shed_record
 from shedders.decisions.record import DRAIN, DrainPart
 from shedders.errors import StrategyFailedError
 from shedders.model.amounts import are, count, were
@@ -32,7 +31,6 @@ from statechannel.engine.commands import Done, Outcome, Rejected, Undetermined
 
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
-    from shedders.balancer.settings import BalancerSettings
     from shedders.model.cluster import Cluster
     from statechannel.broker.handlers import ExtensionAsk
     from statechannel.engine.cluster_view import ClusterView
@@ -86,27 +84,17 @@ class Drains:
     def __init__(
         self,
         ports: Ports,
-        settings: Callable[[], BalancerSettings],
         *,
-        manager: Callable[[], str],
         moved_before: MovedBefore = _nothing_before,
     ) -> None:
         self._moved_before = moved_before
         self._ports = ports
-        self._settings = settings
-        self._manager = manager
-        now = settings()
-        self._receivers = DrainReceivers(now.drain.ahead_max, now.drain.report_wait_s)
+        drain = ports.settings().drain
+        self._receivers = DrainReceivers(drain.ahead_max, drain.report_wait_s)
         self._running: dict[str, _Running] = {}
         self._steps = 0
 
-    @property
-    def bounds(self) -> RecordBounds:
-        """Limits of its records."""
-        return self._settings().record_bounds()
-
     def status(self) -> dict[str, Any]:
-        """The drains under way, by broker."""
         return {
             name: {"moved": drain.plan.moved, "began_with": drain.began_with, "under_way": len(drain.plan.under_way)}
             for name, drain in sorted(self._running.items())
@@ -126,7 +114,7 @@ class Drains:
         channel = self._ports.channel
         if channel.term < 0:
             return _not_leader()
-        rate_per_s = self._settings().drain.rate_per_s if rate is None else float(rate)
+        rate_per_s = self._ports.settings().drain.rate_per_s if rate is None else float(rate)
         now_s = self._ports.clocks.mono_s()
         ends_s = now_s + ask.timeout_s
         running = self._running.get(broker)
@@ -137,7 +125,7 @@ class Drains:
         plan = DrainPlan(
             broker,
             str(drain),
-            self._settings().drain.rules(),
+            self._ports.settings().drain,
             _bucket(rate_per_s),
             self._receivers,
             force,
@@ -164,8 +152,8 @@ class Drains:
     async def _run(self, running: _Running) -> Outcome:
         movers = Movers(
             self._ports.channel,
-            running.plan.rules.at_once,
-            self._settings().move_timeout_s,
+            running.plan.settings.moves_at_once,
+            self._ports.settings().move_timeout_s,
             self._ports.clocks.mono_s,
         )
         outcome: Outcome = _not_leader()
@@ -209,7 +197,7 @@ class Drains:
                 if step.ended:
                     return await self._answer(running, step, picture)
                 wait_s = step.wait_s
-            elif running.steps or now_s - running.began_s > self._settings().drain.cordon_wait_s:
+            elif running.steps or now_s - running.began_s > self._ports.settings().drain.cordon_wait_s:
                 return _not_cordoned(plan.broker, was=running.steps > 0)
             await self._pause(running, wait_s, clocks.mono_s() - now_s)
 
@@ -254,17 +242,16 @@ class Drains:
         plan_of_step = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [CheckedMove(move, None) for move in step.moves]
         decision = Decision(cluster, (), plan_of_step, checked, step.placed, {}, {})
-        self._ports.write(shed_record(occasion, decision, executed=executed, bounds=self.bounds))
+        self._ports.write(shed_record(occasion, decision, executed=executed, bounds=self._ports.bounds))
 
-    def _moved(self, running: _Running, decision_id: str, ended: EndedMove) -> None:
+    def _moved(self, running: _Running, decision_id: str, ended: EndedOperation) -> None:
         ports = self._ports
         if ended.done:
-            running.moved.add(ended.move.bundle)
-        running.plan.ended(
-            ended.move.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}"
-        )
+            running.moved.add(ended.bundle)
+        running.plan.ended(ended.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}")
         running.wake.set()
-        record_move_end(ports, decision_id, ended, running.term, self.bounds)
+        ports.metrics.shed(ended.result, ended.reason, ended.took_s)
+        ports.record_end(decision_id, ended, running.term)
 
     # --- words ------------------------------------------------------------------------------------------------------
 
@@ -319,9 +306,9 @@ class Drains:
         ports = self._ports
         self._steps += 1
         chosen = ports.chosen()
-        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
+        settings = chosen.settings_json("placement", "filters")
         settings["drain"] = {
-            **self._settings().drain.model_dump(mode="json"),
+            **self._ports.settings().drain.model_dump(mode="json"),
             "rate_per_s": running.plan.bucket.rate_per_s,
             "force": running.plan.force,
         }
@@ -338,7 +325,7 @@ class Drains:
             profile=chosen.profile,
             settings=settings,
             write_settings=running.steps == 1,
-            manager=self._manager(),
+            manager=ports.manager(),
             trigger="request",
         )
 

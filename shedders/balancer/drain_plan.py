@@ -20,6 +20,7 @@ from shedders.model.plan import BundleMove, Left, Placed, Reason
 from statechannel.engine.placement import FewestBundles
 
 if TYPE_CHECKING:
+    from shedders.balancer.settings import DrainSettings
     from shedders.model.cluster import Broker
     from statechannel.engine.cluster_view import ClusterView
 
@@ -40,7 +41,6 @@ class TokenBucket:
         self._at_s: float | None = None
 
     def available(self, now_s: float) -> int:
-        """Number of tokens available now."""
         if self._at_s is not None:
             self._tokens = min(self._burst, self._tokens + max(0.0, now_s - self._at_s) * self.rate_per_s)
         self._at_s = now_s if self._at_s is None else max(self._at_s, now_s)
@@ -77,7 +77,6 @@ class DrainReceivers:
         self._uncounted.setdefault(broker, {})[bundle] = None
 
     def ended(self, broker: str, bundle: str, now_s: float, *, arrived: bool) -> None:
-        """Record the end of its move."""
         if arrived:
             self._uncounted.setdefault(broker, {})[bundle] = now_s
         else:
@@ -108,31 +107,9 @@ class DrainReceivers:
         return {name: sorted(bundles) for name, bundles in sorted(self._uncounted.items())}
 
 
-TICK_S: Final = 0.25
-"""Time between two steps; a bucket saves the tokens of one."""
+TICK_S: Final = 0.25  # time between two steps; a bucket saves the tokens of one
 FAILED: Final = "failed"
 FORCED_ROOM: Final = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRules:
-    """Bounds of a drain.
-
-    Attributes:
-        at_once: Moves under way at the same time.
-        attempts_max: Number of attempts per bundle; then it is left, with the last reason.
-        retry_s: Back-off before the second attempt, doubled each time.
-        patience_s: Time without any possible move after which the rest is given up.
-        quiet_s: Time that the broker has to stay empty: brokers that have not read the cordon yet may still place a bundle there.
-        largest_first: By traffic, the heaviest first; else by name.
-    """
-
-    at_once: int = 8
-    attempts_max: int = 5
-    retry_s: float = 1.0
-    patience_s: float = 5.0
-    quiet_s: float = 1.5
-    largest_first: bool = True
 
 
 class DrainStep(NamedTuple):
@@ -184,7 +161,7 @@ class DrainPlan:
 
     broker: str
     operation: str
-    rules: DrainRules
+    settings: DrainSettings
     bucket: TokenBucket
     receivers: DrainReceivers
     force: bool = False
@@ -214,7 +191,7 @@ class DrainPlan:
         if not holding:
             self._stuck_s = None
             self._empty_s = now_s if self._empty_s is None else self._empty_s
-            return DrainStep(ended=not self.under_way and now_s - self._empty_s >= self.rules.quiet_s)
+            return DrainStep(ended=not self.under_way and now_s - self._empty_s >= self.settings.quiet_s)
         self._empty_s = None
         if self.broker not in cluster.brokers:
             self._stuck_s = None
@@ -223,7 +200,6 @@ class DrainPlan:
         return self._judged(step._replace(remaining=remaining), holding, now_s)
 
     def ended(self, bundle: str, now_s: float, *, done: bool, why: str) -> None:
-        """Record the end of a move."""
         destination = self.under_way.pop(bundle, None)
         if destination is not None:
             self.receivers.ended(destination, bundle, now_s, arrived=done)
@@ -233,7 +209,7 @@ class DrainPlan:
             return
         trouble = self._troubles.setdefault(bundle, _Trouble())
         trouble.tries += 1
-        trouble.again_s = now_s + self.rules.retry_s * 2.0 ** (trouble.tries - 1)
+        trouble.again_s = now_s + self.settings.retry_s * 2.0 ** (trouble.tries - 1)
         trouble.why = why
 
     # --- one step ---------------------------------------------------------------------------------------------------
@@ -245,7 +221,7 @@ class DrainPlan:
         return replace(cluster, policies=replace(policies, cordons=cordons))
 
     def _choose(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
-        free = min(self.bucket.available(now_s), self.rules.at_once - len(self.under_way))
+        free = min(self.bucket.available(now_s), self.settings.moves_at_once - len(self.under_way))
         destinations = _Destinations(cluster, pipeline, self.receivers, self.force, self._default)
         moves: list[BundleMove] = []
         placed: list[Placed] = []
@@ -257,7 +233,7 @@ class DrainPlan:
                 waiting = waiting or "the rate, or moves under way"
                 break
             trouble = self._troubles.get(bundle.name)
-            if trouble is not None and trouble.tries >= self.rules.attempts_max:
+            if trouble is not None and trouble.tries >= self.settings.attempts_max:
                 left.append(
                     Left(bundle.name, FAILED, f"{count(trouble.tries, 'attempt')} failed; the last: {trouble.why}")
                 )
@@ -291,13 +267,13 @@ class DrainPlan:
             return step
         self._stuck_s = now_s if self._stuck_s is None else self._stuck_s
         return step._replace(
-            ended=now_s - self._stuck_s >= self.rules.patience_s, wait_s=min(1.0, self.rules.patience_s)
+            ended=now_s - self._stuck_s >= self.settings.patience_s, wait_s=min(1.0, self.settings.patience_s)
         )
 
     def _order(self, cluster: Cluster, holding: Mapping[str, bool]) -> Sequence[Bundle]:
         names = [name for name, busy in holding.items() if not busy and name not in self.under_way]
         bundles = [cluster.bundles.get(name) or Bundle(name, self.broker) for name in names]
-        if not self.rules.largest_first:
+        if self.settings.order == "name":
             return sorted(bundles, key=lambda bundle: bundle.name)
         return sorted(bundles, key=lambda bundle: (-traffic(bundle), bundle.name))
 

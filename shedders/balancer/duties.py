@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 WORD = "contradiction"
-SHOWN_MAX = 20
-"""Maximum number in status and records, which also have the total."""
+SHOWN_MAX = 20  # maximum number in status and records, which also have the total
 
 
 class ContradictionWatch:
@@ -56,7 +55,6 @@ class ContradictionWatch:
         self._wake.set()
 
     async def run(self) -> None:
-        """Check until cancelled."""
         while True:
             await self.look()
             self._wake.clear()
@@ -67,7 +65,6 @@ class ContradictionWatch:
                 continue
 
     async def look(self) -> None:
-        """Check once."""
         cluster, effective = self._cluster(), self._standing()
         # Without any live broker every policy would be contradicted.
         if cluster is None or effective is None or not cluster.brokers:
@@ -82,14 +79,12 @@ class ContradictionWatch:
         self.found = present
 
     def sentences(self) -> list[str]:
-        """Sentences for the status."""
         more = len(self.found) - SHOWN_MAX
         return [sentence(contradiction) for contradiction in self.found[:SHOWN_MAX]] + (
             [f"and {more} more"] if more > 0 else []
         )
 
     def left(self) -> Sequence[Left]:
-        """Entries for decision records."""
         return [Left(contradiction.witness, WORD, sentence(contradiction)) for contradiction in self.found[:SHOWN_MAX]]
 
 
@@ -100,8 +95,7 @@ def sentence(contradiction: Contradiction) -> str:
 
 LOOK_S = 0.5
 SLACK_S = 1.0
-SLACK_SHARE = 0.02
-"""Extra time between the move and the report: the leader reads both later than they were written."""
+SLACK_SHARE = 0.02  # extra time between the move and the report: the leader reads both later than they were written
 
 
 class ReportRenewal:
@@ -127,12 +121,10 @@ class ReportRenewal:
         self._moved_s: float | None = None
 
     def changed(self, change: Change) -> None:
-        """Take note of an accepted record."""
         if change.state is State.ASSIGNED and change.from_ != change.to and self._broker in (change.from_, change.to):
             self._moved_s = self._now_s()
 
     async def run(self) -> None:
-        """Check until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()
@@ -185,13 +177,11 @@ class BalancerTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, name: str, duty: Duty) -> None:
-        """Start a task."""
         task = asyncio.get_running_loop().create_task(self._for_ever(name, duty), name=f"duty-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

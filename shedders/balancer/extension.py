@@ -15,26 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from loaddata.live.channel_port import MemberChannel
-from loaddata.live.service import LoadService
+from loaddata.live.service import LoadService, MemberChannel
 from loaddata.live.topics import LoadConnection
 from loaddata.report.record import ReportKind
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.balancer.active_strategies import MODULAR, StrategiesInForce
 from shedders.balancer.balancer import Balancer
-from shedders.balancer.clocks import BalancerLogClock, LiveClocks
-from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now, why_left_alone
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, RecentTrail, cluster_now, why_left_alone
 from shedders.balancer.decision_history import DecisionHistory
 from shedders.balancer.drain import Drains
 from shedders.balancer.duties import BalancerTasks, ContradictionWatch, ReportRenewal
 from shedders.balancer.metrics import BalancerMetrics
-from shedders.balancer.placement import LivePlacement, PlacementInputs
-from shedders.balancer.placement_recorder import PlacementRecorder
-from shedders.balancer.ports import Ports
-from shedders.balancer.recent_moves import RecentTrail
-from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
+from shedders.balancer.placement import LivePlacement, PlacementInputs, PlacementRecorder
+from shedders.balancer.ports import BalancerLogClock, LiveClocks, Ports
+from shedders.balancer.request_handlers import MoveChecks, RequestHandlers, SplitRequestHandler
 from shedders.balancer.settings import NAME, BalancerSettings, configured
-from shedders.balancer.split_requests import SplitRequestHandler
 from shedders.balancer.splitting import Splitting
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import (
@@ -54,7 +49,7 @@ from statechannel.kafka.topics import open_topics
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from loaddata.model.top_bundles import LocalBundle
+    from loaddata.model.bundle_load import LocalBundle
     from loaddata.source import HostSource
     from statechannel.api.member import ChannelMember
     from statechannel.broker.changes import Change
@@ -86,11 +81,9 @@ class NoBundles:
     """A source for a broker that measures only its host."""
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
-        """No figures."""
         return {}
 
     def topics(self, bundle: str) -> Sequence[TopicRates]:  # noqa: ARG002 - the port's
-        """No figures."""
         return ()
 
 
@@ -154,11 +147,8 @@ class BalancerExtension:
             held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
             pipeline=lambda: self._in_force.chosen.placing,
             now_s=self._clocks.mono_s,
-            refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=self._ask_leader,
-            leader_wait_s=lambda: self.settings.leader_wait_s,
-            asks_max=lambda: self.settings.leader_asks_max,
-            bounds=lambda: self.settings.placement_bounds(),  # noqa: PLW0108 - policies put other settings in place
+            settings=lambda: self.settings,
         )
 
     def _serving(self) -> Sequence[str]:
@@ -171,11 +161,9 @@ class BalancerExtension:
 
     @property
     def placement(self) -> Placement | None:
-        """See the port."""
         return self._placement
 
     async def start(self, channel: ChannelMember) -> None:
-        """See the port."""
         # The first conversion of the channel's bundles takes longest. No placement can need them yet: without
         # `_channel` nothing is known. In a thread, as the loop must send heartbeats.
         await asyncio.to_thread(self._kept.update, channel.picture().bundles)
@@ -249,9 +237,18 @@ class BalancerExtension:
             log_scores=self.settings.debug_scores,
         )
         # Policies change the settings while it runs, so they are read each time.
-        history = DecisionHistory(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
+        client, topics = channel.access
+        history = DecisionHistory(
+            client,
+            decisions_topic(topics.channel),
+            channel.settings.kafka.command_timeout_s,
+            lambda: self.settings.recall_bounds(),  # noqa: PLW0108
+            self._clocks.mono_s,
+        )
         ports = Ports(
             channel=channel,
+            settings=lambda: self.settings,
+            manager=lambda: self.manager,
             standing=lambda: self.standing,
             known=self._known,
             chosen=lambda: self._in_force.chosen,
@@ -264,18 +261,16 @@ class BalancerExtension:
             kept=self._kept,
             contradictions=self._contradicted.left,
         )
-        self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
+        self._balancer = balancer = Balancer(ports)
         self._duties.begin("balancing", balancer.run)
         self._duties.begin("watching", self._watch)
         self._duties.begin("clock", self._keep_time)
         self._duties.begin("contradictions", self._contradicted.run)
         telling = PlacementRecorder(
             ports,
-            lambda: self.settings,
             take_notes=self._placement.take_notes,
             take_ends=self._placement.take_ends,
             counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
-            manager=lambda: self.manager,
         )
         self._duties.begin("telling", telling.run)
         local: Callable[[], Mapping[str, LocalBundle]] = dict
@@ -283,30 +278,21 @@ class BalancerExtension:
             local = self._loads.local_bundles
             splitting = Splitting(
                 ports,
-                lambda: self.settings,
                 source=self._source,
                 local=local,
                 safe=lambda: why_left_alone(channel.picture()),
-                manager=lambda: self.manager,
             )
             self._duties.begin("splitting", splitting.run)
             self._renewal = ReportRenewal(
                 channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
-        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=history.moved)
-        splits = SplitRequestHandler(
-            channel,
-            self._source,
-            local,
-            lambda: self.settings.split_known_within_s,
-            lambda: self.settings.splitting,
-        )
+        self._drains = Drains(ports, moved_before=history.moved)
+        splits = SplitRequestHandler(channel, self._source, local, ports.settings)
         asks = RequestHandlers(balancer, splits, self._drains, MoveChecks(ports))
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
-        """See the port."""
         await self._duties.close()
         if self._balancer is not None:
             await self._balancer.close()
@@ -322,7 +308,6 @@ class BalancerExtension:
                 _log.error("balancer-not-closed", exc_info=end)
 
     def status(self) -> Mapping[str, Any]:
-        """See the port."""
         effective = self.standing
         return {
             "manager": self.manager,
@@ -398,7 +383,6 @@ class BalancerExtension:
 
     @property
     def settings(self) -> BalancerSettings:
-        """The balancer's settings, overridden by policies."""
         return self._in_force.settings
 
     @property

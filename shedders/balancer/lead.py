@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shedders.decision.booked_moves import BookedMoves, EndedBooking
-from shedders.decision.budget import Admitted, DecisionRules, allowed
+from shedders.decision.booked_moves import Admitted, BookedMoves, DecisionRules, EndedBooking, allowed
 from shedders.decision.dry_run import Decision, decide
 from shedders.model.cluster import Bundle, Cluster, RecentMoves
 from shedders.model.moved_cluster import offspring, with_estimates

@@ -9,10 +9,11 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from math import hypot, isfinite, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 from shedders.decisions.record import DecisionRecord
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from shedders.decisions.topic import WriteCounts
 
 _log = structlog.get_logger("shedders")
+
+Metric = TypeVar("Metric", bound=MetricWrapperBase)
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 WORDS_MAX = 64
@@ -122,7 +125,6 @@ class BalancerMetrics:
         self._times["assign"].labels(**self._labels("assign", result, reason)).observe(max(0.0, took_s))
 
     def split(self, result: str, reason: str | None, took_s: float | None = None) -> None:
-        """Count the end of a split."""
         self._ended("split", result, reason, took_s)
 
     def decided(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
@@ -197,28 +199,21 @@ class BalancerMetrics:
         return self._words[label](text)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        existing = self._existing(f"statechannel_{name}")
-        if isinstance(existing, Counter):
-            return existing
-        return Counter(f"statechannel_{name}_total", meaning, [*self._own, *labels], registry=self.registry)
+        return self._metric(Counter, f"{name}_total", meaning, labels)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
-        existing = self._existing(f"statechannel_{name}")
-        if isinstance(existing, Gauge):
-            return existing
-        return Gauge(f"statechannel_{name}", meaning, [*self._own], registry=self.registry)
+        return self._metric(Gauge, name, meaning, ())
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        existing = self._existing(f"statechannel_{name}")
-        if isinstance(existing, Histogram):
-            return existing
-        names = [*self._own, *labels]
-        return Histogram(f"statechannel_{name}", meaning, names, buckets=buckets, registry=self.registry)
+        return self._metric(Histogram, name, meaning, labels, buckets=buckets)
 
-    def _existing(self, name: str) -> object | None:
-        """The registered metric of that name: several members of one process may share a registry."""
+    def _metric(self, kind: type[Metric], name: str, meaning: str, labels: tuple[str, ...], **options: Any) -> Metric:
+        """The metric; the registered one of that name, as several members of one process may share a registry."""
         collectors: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
-        return collectors.get(name)
+        existing = collectors.get(f"statechannel_{name}")
+        if isinstance(existing, kind):
+            return existing
+        return kind(f"statechannel_{name}", meaning, [*self._own, *labels], registry=self.registry, **options)
 
 
 def _stats(record: DecisionRecord) -> dict[str, Any]:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Command, Outcome
 
 
-PRICE = 10.0
-"""An unchanged cluster is not rebuilt before this multiple of the time that it took to build."""
+PRICE = 10.0  # an unchanged cluster is not rebuilt before this multiple of the time that it took to build
 
 
 class ClusterCache:
@@ -113,15 +112,17 @@ class MovingChannel(Protocol):
     def ticket(self, operation: str) -> MoveTicket: ...
 
 
-class EndedMove(NamedTuple):
-    """How a move ended.
+class EndedOperation(NamedTuple):
+    """How a move or a split ended.
 
     Attributes:
+        reason: Upstream's reason of the move or split.
         result: A stable word: `done`, a reason of rejection, `unknown`, `timed-out`, `abandoned`.
         took_s: From its start.
     """
 
-    move: BundleMove
+    bundle: str
+    reason: str
     operation: str
     result: str
     why: str
@@ -129,7 +130,7 @@ class EndedMove(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the bundle is at its destination."""
+        """Whether the bundle is at its destination, or split."""
         return self.result == "done"
 
 
@@ -144,7 +145,7 @@ class _QueuedMove(NamedTuple):
     command: Command
     operation: str
     is_wanted: Callable[[], bool]
-    on_end: Callable[[EndedMove], None]
+    on_end: Callable[[EndedOperation], None]
     why_not: Callable[[], str | None]
     after: str | None
 
@@ -177,7 +178,7 @@ class Movers:
         decision: str,
         only_unload: bool,
         is_wanted: Callable[[], bool],
-        on_end: Callable[[EndedMove], None],
+        on_end: Callable[[EndedOperation], None],
         why_not: Callable[[], str | None] = _nothing,
         after: str | None = None,
     ) -> str:
@@ -239,7 +240,7 @@ class Movers:
 
     def _end(self, queued: _QueuedMove, result: str, why: str, took_s: float) -> None:
         """Report the result; if it failed, moves that depend on it are abandoned."""
-        ended = EndedMove(queued.move, queued.operation, result, why, took_s)
+        ended = EndedOperation(queued.move.bundle, queued.move.reason.value, queued.operation, result, why, took_s)
         _report(queued, ended)
         self._ahead.discard(queued.operation)
         if ended.done:
@@ -275,7 +276,7 @@ def _unwanted(queued: _QueuedMove) -> tuple[str, str] | None:
     return None if why is None else ("abandoned", f"it was not started: {why}")
 
 
-def _report(queued: _QueuedMove, ended: EndedMove) -> None:
+def _report(queued: _QueuedMove, ended: EndedOperation) -> None:
     try:
         queued.on_end(ended)
     except Exception:

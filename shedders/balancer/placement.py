@@ -1,48 +1,41 @@
-"""Placement with load data in a live broker: the engine's port, backed by filters and strategy.
+"""Placement with load data in a live broker: the engine's port, backed by filters and strategy, and the record of its choices.
 
 The engine calls it in the loop's thread, within a step: everything comes from memory, and nothing may raise. Brokers' loads
 are refreshed every `placement_refresh_s`; bundles placed since then are booked, so a storm of assignments does not go to
 one broker.
+
+Placements come in storms (a cold start places 65,000 bundles), one by one, inside a step of the engine. So they are noted there,
+and recorded afterwards in batches (`PlacementRecorder`); this never delays a placement.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
+from ulid import ULID
 
 from shedders.decision.placing import Pipeline
+from shedders.decisions.builder import Occasion, place_record
 from shedders.errors import StrategyFailedError
 from shedders.filters.destinations import Takers
 from shedders.model.cluster import Bundle, Cluster, Policies
 from shedders.model.plan import Placed
 from statechannel.engine.placement import FewestBundles
 
+if TYPE_CHECKING:
+    from shedders.balancer.ports import Ports
+    from shedders.balancer.settings import BalancerSettings
+    from shedders.decisions.topic import WriteCounts
+
+
 _log = structlog.get_logger(__name__)
-
-OFFERED = "offered"
-"""Word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)."""
-PRICE = 10.0
-"""The inputs are not rebuilt before this multiple of the time that it took to build them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementBounds:
-    """Limits of what is kept of placements.
-
-    Attributes:
-        noted_max: Number of choices that wait to be recorded; beyond it the older half is dropped. Also of unconfirmed ones.
-        booked_s: A choice counts as load of its broker until the broker reports, at most for this time. The source of a shed
-            bundle is remembered for the same time.
-        homeless_again_s: A bundle without a possible broker is tried many times a second, and recorded once in this time.
-    """
-
-    noted_max: int = 10_000
-    booked_s: float = 60.0
-    homeless_again_s: float = 60.0
+OFFERED = "offered"  # word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)
+PRICE = 10.0  # the inputs are not rebuilt before this multiple of the time that it took to build them
 
 
 class PlacementInputs(NamedTuple):
@@ -107,22 +100,17 @@ class LivePlacement:
         held: Whether a bundle has an owner, or is in flight to one: it is being moved, not placed.
         pipeline: The placement in force.
         now_s: Monotonic.
-        refresh_s: Age at which the inputs are rebuilt; later if that would take more than a tenth of the time.
         ask_leader: Modular manager: asks the leader to place a bundle. Called once for each, until `leader_wait_s` is over.
-        leader_wait_s: After this time this broker places by itself.
-        asks_max: Number of bundles that may wait for the leader; this broker places the others by itself.
-        bounds: May change while it runs.
+        settings: May change while it runs. The inputs are rebuilt after `placement_refresh_s`; later if that would take more than
+            a tenth of the time.
     """
 
     surroundings: Callable[[], PlacementInputs]
     held: Callable[[str], bool]
     pipeline: Callable[[], Pipeline]
     now_s: Callable[[], float]
-    refresh_s: Callable[[], float]
     ask_leader: Callable[[str], None]
-    leader_wait_s: Callable[[], float]
-    asks_max: Callable[[], int]
-    bounds: Callable[[], PlacementBounds] = PlacementBounds
+    settings: Callable[[], BalancerSettings]
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[PlacedNote] = field(default_factory=list)
     ends: list[PlacedEnd] = field(default_factory=list)
@@ -158,7 +146,7 @@ class LivePlacement:
         """Remember the source of a bundle that the balancer unloads, so that it is not placed there again."""
         self._shed.pop(bundle, None)
         self._shed[bundle] = source, self.now_s()
-        if len(self._shed) > self.bounds().noted_max:
+        if len(self._shed) > self.settings().placements_noted_max:
             del self._shed[next(iter(self._shed))]
 
     def assigned(self, bundle: str, served_by: str | None = None) -> None:
@@ -177,9 +165,9 @@ class LivePlacement:
         now_s = self.now_s()
         # A broker that was not chosen here is the leader's choice, if it was asked; else another broker's.
         chosen = awaited.note.broker is not None or awaited.note.how == "asked"
-        if chosen and now_s - awaited.last_s <= self.bounds().booked_s:
+        if chosen and now_s - awaited.last_s <= self.settings().placement_booked_s:
             self.ends.append(PlacedEnd(awaited.note.how, awaited.note.reason, now_s - awaited.first_s))
-            _shorten(self.ends, self.bounds().noted_max)
+            _shorten(self.ends, self.settings().placements_noted_max)
 
     def take_notes(self) -> Sequence[PlacedNote]:
         """Choices since the last call, at most the newest `noted_max`."""
@@ -225,7 +213,7 @@ class LivePlacement:
         unserved bundle is worse than one that has come back.
         """
         source, since_s = self._shed.get(bundle.name, ("", 0.0))
-        if not source or self.now_s() - since_s > self.bounds().booked_s:
+        if not source or self.now_s() - since_s > self.settings().placement_booked_s:
             return candidates
         open_to, _ = Takers(cluster, pipeline.settings.taker_max_age_s).open_to(bundle, source)
         for narrowed in (
@@ -257,25 +245,25 @@ class LivePlacement:
         elif note.how != "asked" and not self._is_news(note):
             return
         self.notes.append(note)
-        _shorten(self.notes, self.bounds().noted_max)
+        _shorten(self.notes, self.settings().placements_noted_max)
 
     def _await(self, note: PlacedNote) -> None:
-        now_s, bounds = self.now_s(), self.bounds()
+        now_s, settings = self.now_s(), self.settings()
         before = self._awaited.pop(note.bundle, None)
-        again = before is not None and now_s - before.last_s <= bounds.booked_s
+        again = before is not None and now_s - before.last_s <= settings.placement_booked_s
         self._awaited[note.bundle] = _Awaited(before.first_s if before is not None and again else now_s, now_s, note)
-        if len(self._awaited) > bounds.noted_max:
+        if len(self._awaited) > settings.placements_noted_max:
             del self._awaited[next(iter(self._awaited))]
 
     def _is_news(self, note: PlacedNote) -> bool:
         """Whether a failed placement is to be recorded: it is repeated many times, and recorded once in a while."""
         now_s = self.now_s()
         how, noted_s = self._homeless.get(note.bundle, ("", float("-inf")))
-        if how == note.how and now_s - noted_s < self.bounds().homeless_again_s:
+        if how == note.how and now_s - noted_s < self.settings().homeless_again_s:
             return False
         self._homeless.pop(note.bundle, None)
         self._homeless[note.bundle] = note.how, now_s
-        if len(self._homeless) > self.bounds().noted_max:
+        if len(self._homeless) > self.settings().placements_noted_max:
             del self._homeless[next(iter(self._homeless))]
         return True
 
@@ -287,10 +275,10 @@ class LivePlacement:
             return self._at
         at = self._at = self.surroundings()
         self._keep_bookings(at.cluster, now_s)
-        wait_s = self.leader_wait_s()
+        wait_s = self.settings().leader_wait_s
         for name in [name for name, asked_s in self._asked_s.items() if now_s - asked_s > 4 * wait_s]:
             del self._asked_s[name]
-        self._next_s = now_s + max(self.refresh_s(), PRICE * (self.now_s() - now_s))
+        self._next_s = now_s + max(self.settings().placement_refresh_s, PRICE * (self.now_s() - now_s))
         return at
 
     def _book(self, broker: str, bundle: str) -> None:
@@ -303,7 +291,7 @@ class LivePlacement:
     def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
         """Keep bookings until a report made afterwards is not stale, or for a while if none comes."""
         booked: dict[str, list[str]] = {}
-        booked_s = self.bounds().booked_s
+        booked_s = self.settings().placement_booked_s
         for bundle, (broker, placed_s) in list(self._placed.items()):
             seen = cluster.brokers.get(broker)
             # A stale report may be younger than the placement and not count it yet: figures take a moment to show it.
@@ -320,8 +308,8 @@ class LivePlacement:
         now_s = self.now_s()
         asked_s = self._asked_s.get(bundle)
         if asked_s is not None:
-            return now_s - asked_s >= self.leader_wait_s()
-        if len(self._asked_s) >= self.asks_max():
+            return now_s - asked_s >= self.settings().leader_wait_s
+        if len(self._asked_s) >= self.settings().leader_asks_max:
             return True
         self.ask_leader(bundle)
         self._asked_s[bundle] = now_s
@@ -339,3 +327,89 @@ def _shorten(entries: list[Any], longest: int) -> None:
     """Drop the older half of a list that has become too long."""
     if len(entries) > longest:
         del entries[: len(entries) - longest // 2]
+
+
+BATCH_MAX = 200  # placements per record: as many as fit with their reasons
+
+_REMARKS = {
+    "fewest": "the strategy chose no broker; of those that the filters left, the one with the fewest bundles took it",
+    "failed": "the placement failed (see the broker's log); the broker with the fewest bundles took it",
+}
+
+
+class PlacementRecorder:
+    """Recorder of placements. In the loop's thread.
+
+    Args:
+        take_notes: Placements since the last call; `take_ends`: those confirmed since.
+        counts: Counts of the records so far.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        take_notes: Callable[[], Sequence[PlacedNote]],
+        take_ends: Callable[[], Sequence[PlacedEnd]],
+        counts: Callable[[], WriteCounts],
+    ) -> None:
+        self._ports = ports
+        self._take_notes = take_notes
+        self._take_ends = take_ends
+        self._counts = counts
+        self._batches = 0
+        self._fingerprint = ""
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._ports.settings().placements_told_every_s)
+            self.record()
+
+    def record(self) -> None:
+        """Record the placements since the last call, if there are any."""
+        notes = self._take_notes()
+        for note in notes:
+            self._ports.metrics.assigned(note.how, note.reason)
+        for end in self._take_ends():
+            self._ports.metrics.assigned_after(end.how, end.reason, end.took_s)
+        placed = [_placed(note) for note in notes if note.how != "asked"]
+        for start in range(0, len(placed), BATCH_MAX):
+            self._write(placed[start : start + BATCH_MAX])
+        self._ports.metrics.written(self._counts())
+
+    def _write(self, placed: Sequence[Placed]) -> None:
+        ports, chosen = self._ports, self._ports.chosen()
+        self._batches += 1
+        settings = chosen.settings_json("placement", "filters")
+        new, self._fingerprint = repr(settings) != self._fingerprint, repr(settings)
+        occasion = Occasion(
+            id=str(ULID()),
+            term=max(0, ports.channel.term),
+            leader=ports.channel.identity.broker,
+            cycle=self._batches,
+            at_ms=ports.clocks.log_ms(),
+            inputs=ports.inputs(None),
+            strategy=chosen.names["placement"],
+            profile=chosen.profile,
+            settings=settings,
+            write_settings=new,
+            manager=ports.manager(),
+            trigger="request",
+        )
+        # The record's brokers matter only for entries left alone; here there are none.
+        record = place_record(occasion, Cluster({}, {}), placed, bounds=ports.bounds)
+        ports.write(record)
+        ports.metrics.decided(record)
+
+
+_FAILED = "the placement failed (see the broker's log); no broker took it, as policies could not be checked"
+
+
+def _placed(note: PlacedNote) -> Placed:
+    """The strategy's answer, with the broker that the bundle finally went to."""
+    remark = _FAILED if note.how == "failed" and note.broker is None else _REMARKS.get(note.how)
+    if note.placed is None:
+        return Placed(note.bundle, note.broker, remark or note.how)
+    if remark is None:
+        return note.placed
+    return replace(note.placed, broker=note.broker, why=f"{note.placed.why}; {remark}")

@@ -9,11 +9,9 @@ from pydantic import Field, model_validator
 
 from loaddata.measure.synthetic import SimulatedSettings
 from loaddata.settings import LoadSettings
-from shedders.balancer.drain_plan import DrainRules
-from shedders.balancer.placement import PlacementBounds
-from shedders.decision.budget import BudgetSettings
+from shedders.decision.booked_moves import BudgetSettings
 from shedders.decisions.builder import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
-from shedders.decisions.recall import RecallBounds
+from shedders.decisions.history import RecallBounds
 from shedders.decisions.record import VALUE_MAX_BYTES
 from shedders.model import extension_settings
 from statechannel.settings.field import SettingsGroup, setting
@@ -58,17 +56,6 @@ class DrainSettings(SettingsGroup):
     order: Literal["largest", "name"] = setting(
         "largest", "Order of the bundles: by traffic, largest first, or by name."
     )
-
-    def rules(self) -> DrainRules:
-        """The rules of the drain plan."""
-        return DrainRules(
-            at_once=self.moves_at_once,
-            attempts_max=self.attempts_max,
-            retry_s=self.retry_s,
-            patience_s=self.patience_s,
-            quiet_s=self.quiet_s,
-            largest_first=self.order == "largest",
-        )
 
 
 NAME = "balancer"
@@ -332,12 +319,7 @@ class BalancerSettings(SettingsGroup):
             raise ValueError("restart_wait_max_s must be at least restart_wait_s")
         return self
 
-    def placement_bounds(self) -> PlacementBounds:
-        """Bounds of the notes on placements."""
-        return PlacementBounds(self.placements_noted_max, self.placement_booked_s, self.homeless_again_s)
-
     def record_bounds(self) -> RecordBounds:
-        """Bounds of a decision record."""
         return RecordBounds(self.record_bytes, self.text_chars, self.memory_bytes)
 
     def recall_bounds(self) -> RecallBounds:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 import structlog
 from ulid import ULID
 
-from shedders.balancer.movers import REASON_MAX, carried_out, word_of
-from shedders.balancer.ports import forbidden
+from shedders.balancer.movers import REASON_MAX, EndedOperation, carried_out, word_of
 from shedders.decision.dry_run import SplitDecision
-from shedders.decisions.builder import Executed, Occasion, RecordBounds, outcome_record, split_record
-from shedders.filters.pins import inherited, pin_of
+from shedders.decisions.builder import BALANCE, Executed, Occasion, split_record
+from shedders.filters.rules import inherited, pin_of
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
 from shedders.model.cuts import children
 from shedders.split.triggers import SplitWhen
@@ -30,10 +29,9 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import topic_hash
 
 if TYPE_CHECKING:
-    from loaddata.model.top_bundles import LocalBundle
+    from loaddata.model.bundle_load import LocalBundle
     from loaddata.source import LoadSource
     from shedders.balancer.ports import Ports
-    from shedders.balancer.settings import BalancerSettings
     from shedders.model.plan import SplitPlan, SplitWanted
     from statechannel.api.member import ChannelMember
 
@@ -43,22 +41,7 @@ _log = structlog.get_logger(__name__)
 EXTENSION: Final = "balancer"
 REFUSED_MAX: Final = 10_000
 """Number of refused bundles that are remembered; beyond it the oldest is forgotten, and may be requested again."""
-GRACE_S: Final = 5.0
-"""Additional wait for the reply after the request's timeout."""
-
-
-class SplitEnded(NamedTuple):
-    """The result of a split that the leader requested.
-
-    Attributes:
-        result: A stable word, as for moves.
-    """
-
-    wanted: SplitWanted
-    operation: str
-    result: str
-    why: str
-    took_s: float
+GRACE_S: Final = 5.0  # additional wait for the reply after the request's timeout
 
 
 class RequestedSplits(NamedTuple):
@@ -71,9 +54,8 @@ class RequestedSplits(NamedTuple):
 class SplitRequester:
     """Requests of the leader to split bundles. In the loop's thread."""
 
-    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings]) -> None:
+    def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._settings = settings
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, tuple[float, str]] = {}
 
@@ -82,7 +64,7 @@ class SplitRequester:
         wanted: Sequence[SplitWanted],
         cluster: Cluster,
         decision: str,
-        on_end: Callable[[SplitEnded], None],
+        on_end: Callable[[EndedOperation], None],
     ) -> RequestedSplits:
         """Request the splits that may be requested.
 
@@ -109,7 +91,7 @@ class SplitRequester:
 
     def _why_not(self, bundle: str, cluster: Cluster) -> str | None:
         """Why a bundle's owner is not asked to split: a stable word and a sentence."""
-        settings = self._settings()
+        settings = self._ports.settings()
         namespace = bundle.rpartition("/")[0]
         if not settings.splitting:
             return "splitting-off: extensions.balancer.splitting is false"
@@ -125,8 +107,8 @@ class SplitRequester:
             return f"budget: {len(self._tasks)} splits are under way, no more than {settings.splits_at_once} may be"
         return None
 
-    def _ask(self, wanted: SplitWanted, decision: str, on_end: Callable[[SplitEnded], None]) -> Executed:
-        ports, timeout_s = self._ports, self._settings().move_timeout_s
+    def _ask(self, wanted: SplitWanted, decision: str, on_end: Callable[[EndedOperation], None]) -> Executed:
+        ports, timeout_s = self._ports, self._ports.settings().move_timeout_s
         chosen = ports.chosen()
         args: dict[str, Any] = {
             "extension": EXTENSION,
@@ -155,7 +137,7 @@ class SplitRequester:
         operation: str,
         reply: asyncio.Future[Outcome],
         timeout_s: float,
-        on_end: Callable[[SplitEnded], None],
+        on_end: Callable[[EndedOperation], None],
     ) -> None:
         clocks = self._ports.clocks
         begun_s = clocks.mono_s()
@@ -166,14 +148,16 @@ class SplitRequester:
             result, why = "timed-out", f"no broker answered within {timeout_s:g} s; the request may still be executed"
         except asyncio.CancelledError:
             result, why = "unknown", "this broker stopped while it was under way; the owner continues it"
-            self._end(SplitEnded(wanted, operation, result, why, clocks.mono_s() - begun_s), on_end)
+            self._end(EndedOperation(wanted.bundle, BALANCE, operation, result, why, clocks.mono_s() - begun_s), on_end)
             raise
-        self._end(SplitEnded(wanted, operation, result, str(why), clocks.mono_s() - begun_s), on_end)
+        self._end(
+            EndedOperation(wanted.bundle, BALANCE, operation, result, str(why), clocks.mono_s() - begun_s), on_end
+        )
 
-    def _end(self, ended: SplitEnded, on_end: Callable[[SplitEnded], None]) -> None:
-        bundle = ended.wanted.bundle
+    def _end(self, ended: EndedOperation, on_end: Callable[[EndedOperation], None]) -> None:
+        bundle = ended.bundle
         self._tasks.pop(bundle, None)
-        if ended.result != "done":
+        if not ended.done:
             remember(self._refused, bundle, (self._ports.clocks.mono_s(), f"{ended.result}: {ended.why}"), REFUSED_MAX)
         try:
             on_end(ended)
@@ -186,10 +170,7 @@ def _answered(reply: asyncio.Future[Outcome], outcome: Outcome) -> None:
         reply.set_result(outcome)
 
 
-LOOK_S = 1.0
-"""Interval at which changed settings are noticed."""
-
-
+LOOK_S = 1.0  # interval at which changed settings are noticed
 _NOT_LOOKED_AT = {"broker_load": None, "top_bundles": None}
 """A broker splits by its own measurements, not by the reports of others."""
 
@@ -285,36 +266,26 @@ class Splitting:
     def __init__(
         self,
         ports: Ports,
-        settings: Callable[[], BalancerSettings],
         *,
         source: LoadSource,
         local: Callable[[], Mapping[str, LocalBundle]],
         safe: Callable[[], str | None],
-        manager: Callable[[], str],
     ) -> None:
         self._ports = ports
-        self._settings = settings
         self._source = source
         self._local = local
         self._safe = safe
-        self._manager = manager
         self._memory = _Memory()
 
-    @property
-    def bounds(self) -> RecordBounds:
-        """Limits of its records."""
-        return self._settings().record_bounds()
-
     async def run(self) -> None:
-        """Split until cancelled."""
         looked_s = self._ports.clocks.mono_s()
         while True:
-            left_s = looked_s + self._settings().split_interval_s - self._ports.clocks.mono_s()
+            left_s = looked_s + self._ports.settings().split_interval_s - self._ports.clocks.mono_s()
             if left_s > 0:
                 await asyncio.sleep(min(left_s, LOOK_S))  # the interval may be changed meanwhile
                 continue
             looked_s = self._ports.clocks.mono_s()
-            if self._settings().splitting:
+            if self._ports.settings().splitting:
                 await self.look()
 
     async def look(self) -> SplitDecision:
@@ -348,7 +319,7 @@ class Splitting:
             self._occasion(begun_s),
             decision,
             executed={bundle: Executed(operation) for bundle, operation in operations.items()},
-            bounds=self.bounds,
+            bounds=ports.bounds,
         )
         ports.write(record)
         ports.metrics.decided(record)
@@ -361,7 +332,7 @@ class Splitting:
         why = self._safe()
         if why is not None:
             return f"the cluster is to be left alone: {why}"
-        if not self._settings().splitting:
+        if not self._ports.settings().splitting:
             return "extensions.balancer.splitting is false by now"
         owner = channel.owners(bundle.rpartition("/")[0]).get(bundle)
         return None if owner == channel.identity.broker else f"{owner or 'no broker'} serves it by now"
@@ -369,7 +340,7 @@ class Splitting:
     def _stays(self, child: str) -> str | None:
         """Why a child may not be unloaded: the same rules apply as for other moves."""
         ports = self._ports
-        hindrance, why = forbidden(ports, self._settings()), self._safe()
+        hindrance, why = ports.forbidden(), self._safe()
         if why is not None or hindrance is not None:
             return why or ": ".join(hindrance or ())
         effective, bundle = ports.standing(), Bundle(child)
@@ -381,7 +352,7 @@ class Splitting:
 
     async def _split(self, plan: SplitPlan, operation: str, decision_id: str) -> None:
         ports = self._ports
-        timeout_s = self._settings().move_timeout_s
+        timeout_s = self._ports.settings().move_timeout_s
         begun_s = ports.clocks.mono_s()
         why = f"split by the balancer, decision {decision_id}: {plan.why}"[:REASON_MAX]
         command = commands.Split(plan.bundle, operation, timeout_s, tuple(plan.positions), 2, why)
@@ -391,28 +362,16 @@ class Splitting:
         else:
             result, detail = await carried_out(ports.channel, command, operation, timeout_s)
         took_s = ports.clocks.mono_s() - begun_s
-        ports.metrics.split(result, plan.reason, took_s)
-        ports.write(
-            outcome_record(
-                decision_id,
-                plan.bundle,
-                result,
-                detail,
-                operation=operation,
-                at_ms=ports.clocks.log_ms(),
-                term=max(0, ports.channel.term),
-                leader=ports.channel.identity.broker,
-                took_ms=took_s * 1_000,
-                bounds=self.bounds,
-            )
-        )
-        if result == "done" and ports.chosen().splitting.unload_children:
+        ended = EndedOperation(plan.bundle, plan.reason, operation, result, detail, took_s)
+        ports.metrics.split(ended.result, ended.reason, ended.took_s)
+        ports.record_end(decision_id, ended, max(0, ports.channel.term))
+        if ended.done and ports.chosen().splitting.unload_children:
             await unload_children(ports.channel, plan.bundle, plan.positions, timeout_s, self._stays)
 
     def _occasion(self, begun_s: float) -> Occasion:
         ports, memory = self._ports, self._memory
         chosen = ports.chosen()
-        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("split", "splitting")}
+        settings = chosen.settings_json("split", "splitting")
         new, memory.fingerprint = repr(settings) != memory.fingerprint, repr(settings)
         return Occasion(
             id=str(ULID()),
@@ -425,7 +384,7 @@ class Splitting:
             profile=chosen.profile,
             settings=settings,
             write_settings=new,
-            manager=self._manager(),
+            manager=ports.manager(),
             took_ms=(ports.clocks.mono_s() - begun_s) * 1_000,
         )
 

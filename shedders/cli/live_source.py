@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from loaddata.view.table_view import TableView
 from shedders.balancer.active_strategies import in_force
-from shedders.balancer.setting_names import balanced_by
+from shedders.balancer.active_strategies import balanced_by
 from shedders.balancer.settings import NAME
-from shedders.balancer.snapshot_from_topics import AcceptedRecord, TopicContents, snapshot_taken
-from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen, of_decision
+from shedders.balancer.snapshot_from_topics import (
+    AcceptedRecord,
+    Choice,
+    TopicContents,
+    changed_since,
+    of_chosen,
+    of_decision,
+    snapshot_taken,
+)
 from shedders.cli.decision_log import balancer_settings, decision_reader
 from shedders.decisions.record import DecisionRecord
 from shedders.decisions.topic import is_cycle

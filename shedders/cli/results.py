@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from shedders.model.grid import Grid
+    from shedders.model.amounts import Grid
 
 
 def show(grid: Grid, *, gap: bool = True) -> None:

@@ -12,15 +12,17 @@ import typer
 from shedders.cli.options import print_remarks, snapshot_from
 from shedders.filters.rules import FilterSettings
 from shedders.model.amounts import count
-from shedders.model.registry import KINDS, find, settings_of
+from shedders.model.strategy import KINDS, find, settings_of
 from shedders.policies.contradictions import contradictions
 from shedders.schemas import schemas
 from shedders.snapshots.cluster import cluster_of, remarks
 from shedders.snapshots.file import SnapshotError, snapshot_bytes, write_snapshot
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
-from shedders.split.settings import SplitSettings
-from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
+from shedders.split.triggers import SplitSettings
+from statechannel.cli.kit.options import Connect
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import with_kafka
 from statechannel.cli.kit.output import Output, cell, print_json, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")

@@ -23,11 +23,12 @@ from shedders.decision.dry_run import SplitDecision, run_splits, split_named
 from shedders.model.amounts import count
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import EVERY_S
-from shedders.model.registry import instantiate
-from shedders.snapshots.cluster import cluster_of, remarks
+from shedders.model.strategy import instantiate
+from shedders.snapshots.cluster import cluster_of
+from shedders.snapshots.cluster import remarks
 from shedders.snapshots.plan_document import SplitPlanDocument, split_cycle
 from shedders.snapshots.selection import SPLITTING, Flags, choose, dumped, own_way, part_settings, split_memory
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, stdout

@@ -14,8 +14,7 @@ from rich.text import Text
 from shedders.conformance.checker import RuleFinding, conform
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.model.profiles import PROFILES
-from shedders.model.registry import KINDS, find
-from shedders.model.strategy import available
+from shedders.model.strategy import KINDS, available, find
 from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 from statechannel.errors import ExitCode

@@ -31,8 +31,7 @@ from shedders.conformance.rules import (
     broken,
     positions_of,
 )
-from shedders.model.registry import find, instantiate, shedding_maker
-from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings
+from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings, find, instantiate, shedding_maker
 
 IMPURE = frozenset(
     {"asyncio", "datetime", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}

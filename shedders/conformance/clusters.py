@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from math import inf, nan
 from zlib import crc32
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 

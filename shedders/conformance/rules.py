@@ -14,8 +14,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.cuts import CannotSplitError, ends
 from shedders.model.moved_cluster import after_moves
 from shedders.model.plan import Label, Placed, Plan
-from shedders.model.registry import instantiate, shedding_maker
-from shedders.model.strategy import Placing, Shedding, SplitAlgorithm
+from shedders.model.strategy import Placing, Shedding, SplitAlgorithm, instantiate, shedding_maker
 
 CYCLES = 6
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.model.profiles import PROFILES, profile
-from shedders.model.registry import KINDS, find, parse_flags
-from shedders.model.strategy import PLACEMENT, SHEDDING, available
+from shedders.model.strategy import PLACEMENT, SHEDDING, available, find, parse_flags
 from shedders.policies.kinds import canonical
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.suggestions import nearest, shown
@@ -193,7 +192,7 @@ def _as_upstream(manager: str, shedding: str, placement: str) -> dict[str, Any]:
     settings: dict[str, Any] = {
         f"{kind}.{strategy}.upstream": True
         for kind, strategy in (("shedding", shedding), ("placement", placement))
-        if "upstream" in find(KINDS[kind].word, strategy).Settings.model_fields
+        if "upstream" in find(kind, strategy).Settings.model_fields
     }
     like = profile("upstream-defaults" if manager == MODULAR else "upstream-extensible")
     for kind in ("parts", "split"):

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from loaddata.settings import LoadSettings
-from shedders.balancer.active_strategies import choose
-from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now
+from shedders.balancer.active_strategies import balanced_by, choose
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, RecentTrail, cluster_now
 from shedders.balancer.lead import Balance
 from shedders.balancer.placement import LivePlacement, PlacementInputs
-from shedders.balancer.recent_moves import RecentTrail
-from shedders.balancer.setting_names import balanced_by
 from shedders.balancer.settings import BalancerSettings
 from shedders.contest.contenders import MODULAR, UnknownContenderError
 from shedders.contest.reports import ReportSettings
-from shedders.decision.booked_moves import BookedMoves
-from shedders.decision.budget import DecisionRules
+from shedders.decision.booked_moves import BookedMoves, DecisionRules
 from shedders.decision.dry_run import Decision, carried, decide
 from shedders.errors import StrategyFailedError
 from shedders.model.cluster import Bundle, Cluster, TopicLoad
@@ -143,10 +140,8 @@ class Manager:
             held=lambda _: False,
             pipeline=lambda: self._chosen.placing,
             now_s=now_s,
-            refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=lambda _: None,
-            leader_wait_s=lambda: 0.0,
-            asks_max=lambda: 0,
+            settings=lambda: self.settings,
         )
 
     @property

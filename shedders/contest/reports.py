@@ -1,8 +1,8 @@
 """Measurements and reports of simulated brokers, by the rules of `loaddata`, and what others know of them.
 
-Readings, moving averages and the choice of reports are those of a live broker (`loaddata.model.broker_update`,
-`loaddata.report.reporter`, `loaddata.model.top_bundles`); averages of bundles are kept as arrays, in the same order of operations
-as `loaddata.model.averages.pushed`.
+Readings, moving averages and the choice of reports are those of a live broker (`loaddata.model.broker_load`,
+`loaddata.report.reporter`, `loaddata.model.bundle_load`); averages of bundles are kept as arrays, in the same order of operations
+as `loaddata.model.bundle_load.pushed`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from loaddata.model.averages import LONG_SAMPLES, SHORT_SAMPLES, SampleClock
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.broker_update import BrokerTraffic, HostUsage, UpdateRules, updated
-from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.top_bundles import CACHE_STEP_BYTES, COUNT_STEP, RATE_STEP, THROUGHPUT_STEP, TopBundle
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, BrokerTraffic, HostUsage, ResourceUsage, UpdateRules, updated
+from loaddata.model.bundle_load import (
+    CACHE_STEP_BYTES,
+    COUNT_STEP,
+    LONG_SAMPLES,
+    RATE_STEP,
+    SHORT_SAMPLES,
+    THROUGHPUT_STEP,
+    BundleAverages,
+    BundleStats,
+    MessageAverage,
+    SampleClock,
+    TopBundle,
+)
 from loaddata.report.reporter import ReportRules, WrittenReport, load_due
 from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MEMORY, BundleTable
 from shedders.contest.trace import CORE
@@ -88,7 +96,7 @@ class _Averages:
             self.samples[number] = 0
 
     def push(self, rates: Floats, count: int) -> None:
-        """`count` samples on: `loaddata.model.averages.pushed`, for arrays."""
+        """`count` samples on: `loaddata.model.bundle_load.pushed`, for arrays."""
         self._fit(rates.shape[1])
         for _ in range(count):
             self.samples = np.minimum(self.samples + 1, LONG_SAMPLES)
@@ -118,7 +126,7 @@ class _Frame:
         self._reported: dict[int, Sequence[TopBundle]] = {}
 
     def top(self, broker: int, most: int, factor: float) -> Sequence[TopBundle]:
-        """Its heaviest bundles, the lightest first (`loaddata.model.top_bundles`).
+        """Its heaviest bundles, the lightest first (`loaddata.model.bundle_load`).
 
         Args:
             most: So many of those that have traffic; 0: all bundles.

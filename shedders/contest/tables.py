@@ -9,7 +9,7 @@ from shedders.contest.comparison import OVER_SCENARIOS, ContenderRow, ContestCom
 from shedders.contest.figures import Certainty, FigureSpread, PairedComparison, Tell, count, ratio, share, tell_of
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.recommendation import RankedContender, Recommendation
-from shedders.model.grid import Grid
+from shedders.model.amounts import Grid
 
 _COLUMNS: Final = (
     ("max/mean", "max_over_mean"),

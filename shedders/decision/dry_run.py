@@ -11,20 +11,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from shedders.decision.booked_moves import Booked, adjusted, arrived, on_the_way
-from shedders.decision.budget import NO_RULES, DecisionRules, allowed
+from shedders.decision.booked_moves import NO_RULES, Booked, DecisionRules, adjusted, allowed, arrived, on_the_way
 from shedders.decision.placing import Pipeline
 from shedders.errors import StrategyFailedError
 from shedders.filters.destinations import Takers, describe
 from shedders.model.cluster import Cluster
 from shedders.model.cuts import children
-from shedders.model.exchanges import together
 from shedders.model.moved_cluster import EVERY_S, after_moves, after_splits
-from shedders.model.plan import BundleMove, Left, Placed, Plan, SplitPlan
-from shedders.model.registry import SheddingMaker
-from shedders.model.strategy import SplitAlgorithm
-from shedders.split.settings import SplitSettings
-from shedders.split.triggers import SplitWhen
+from shedders.model.plan import BundleMove, Left, Placed, Plan, SplitPlan, together
+from shedders.model.strategy import SheddingMaker, SplitAlgorithm
+from shedders.split.triggers import SplitSettings, SplitWhen
 from statechannel.errors import StateChannelError
 
 
@@ -80,7 +76,6 @@ class Decision:
 
     @property
     def moves(self) -> Sequence[BundleMove]:
-        """The moves to make."""
         return [checked.move for checked in self.checked if checked.refused is None]
 
 

@@ -14,15 +14,13 @@ from typing import Any
 
 from loaddata.model.broker_load import ResourceWeights
 from shedders.errors import StrategyFailedError
-from shedders.filters.chain import CanTake, Filters
-from shedders.filters.pins import pin_of
-from shedders.filters.rules import FilterSettings, summary
+from shedders.filters.chain import Filters
+from shedders.filters.rules import FilterSettings, pin_of, summary
 from shedders.filters.upstream import kind_forgotten
 from shedders.model.cluster import Bundle, Cluster
-from shedders.model.exchanges import together
-from shedders.model.plan import BundleMove, Left, Placed
+from shedders.model.plan import BundleMove, Left, Placed, together
 from shedders.model.readings import UsageSettings
-from shedders.model.strategy import Placing
+from shedders.model.strategy import CanTake, Placing
 
 _NOTHING: Mapping[str, Sequence[str]] = {}
 

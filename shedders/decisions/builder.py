@@ -1,6 +1,7 @@
 """Decision records, built from decisions of `shedders.decision.dry_run`, placements, splits and skipped cycles. Pure.
 
-The balancer decides with the functions of a dry run. A record has their results as they are, shortened where there is no room.
+The balancer decides with the functions of a dry run. A record has their results as they are. What does not fit is left out and
+counted (`shedders.decisions.size_limits`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
-from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.booked_moves import Budget, BudgetSettings
 from shedders.decision.dry_run import CheckedMove, Decision, SplitDecision
 from shedders.decisions.record import (
     VALUE_MAX_BYTES,
@@ -38,8 +39,7 @@ TEXT_MAX_CHARS: Final = 1_000
 _CUT_BYTES: Final = 512
 _BEST_MAX: Final = 16
 _POSITIONS_MAX: Final = 64
-BALANCE: Final = "Balance"
-"""Reason of a split that the leader's strategy wants; upstream's leader wants none."""
+BALANCE: Final = "Balance"  # reason of a split that the leader's strategy wants; upstream's leader wants none
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,6 @@ def place_record(
     executed: Mapping[str, Executed] = NOTHING_DONE,
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
-    """The record of a batch of placements."""
     unplaced = sum(placement.broker is None for placement in placed)
     label = Label.FAILURE if unplaced else Label.SUCCESS
     reason = Reason.NO_BROKERS if unplaced else Reason.UNKNOWN

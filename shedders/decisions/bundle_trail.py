@@ -123,7 +123,6 @@ class Trail:
         self.bundle, self.owner = bundle, owner
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
         key, change = judgement.key, judgement.record
         self._foreign = self._ids.is_foreign(record, change)
         if judgement.verdict is not Verdict.ACCEPTED or key is None or change is None:

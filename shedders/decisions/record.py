@@ -230,7 +230,6 @@ def encode(record: AnyRecord, max_bytes: int = VALUE_MAX_BYTES) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> AnyRecord | InvalidRecord:
-    """The record that key and value hold."""
     if value is None:
         return InvalidRecord(InvalidDecisionReason.NOT_JSON, "no value")
     if len(value) > VALUE_MAX_BYTES:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from shedders.decisions.recall import DecisionRead, RecallBounds, Want, decision_read, look_back
+from shedders.decisions.history import DecisionRead, RecallBounds, Want, decision_read, look_back
 from shedders.decisions.record import (
     DRAIN,
     VALUE_MAX_BYTES,
@@ -263,7 +263,7 @@ class DecisionReader:
         *,
         behind: Callable[[AnyRecord], bool] | None = None,
     ) -> Sequence[DecisionRead]:
-        """The newest matching records, in order (`shedders.decisions.recall`); fewer if the bounds end it (`ended`).
+        """The newest matching records, in order (`shedders.decisions.history`); fewer if the bounds end it (`ended`).
 
         Args:
             count: Number of matching records.

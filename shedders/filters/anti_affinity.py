@@ -17,8 +17,7 @@ from functools import cached_property
 
 from shedders.model.cluster import Cluster, Policies
 
-DEFAULT_DOMAIN = "default"
-"""Brokers without a known domain count as one domain, as if they failed together."""
+DEFAULT_DOMAIN = "default"  # brokers without a known domain count as one domain, as if they failed together
 
 
 def group_of(policies: Policies, namespace: str) -> str | None:

@@ -27,13 +27,12 @@ is allowed as well; `isolation` removes b5. Left: b3, b4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shedders.filters.anti_affinity import AntiAffinity, Apart
-from shedders.filters.bookings import Bookings, topics_of
 from shedders.filters.isolation import Isolation, Zone
-from shedders.filters.pins import pin_of
 from shedders.filters.rules import (
+    Bookings,
     FilterSettings,
     Passed,
     Removed,
@@ -41,16 +40,15 @@ from shedders.filters.rules import (
     isolated,
     needs,
     older_versions,
+    pin_of,
     pinned_to,
     summary,
+    topics_of,
     topics_on,
     without,
 )
 from shedders.filters.upstream import UpstreamFilters, kind_forgotten
 from shedders.model.cluster import Broker, Bundle, Cluster
-
-CanTake = Callable[[Bundle, str], str | None]
-"""Why a broker may not take a bundle; None if it may."""
 
 
 class Filters:

@@ -15,8 +15,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.moved_cluster import traffic_of
 from shedders.model.readings import ReadingSettings, why_unreadable
 
-NAMED_MAX = 5
-"""Brokers that are named in one reason."""
+NAMED_MAX = 5  # brokers that are named in one reason
 
 
 class Takers:

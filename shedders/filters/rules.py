@@ -1,24 +1,152 @@
-"""The rules of the single filters, and their settings; `shedders.filters.chain` puts them in order."""
+"""Rules of single filters, their settings, pins, and bookings of bundles in flight; `shedders.filters.chain` orders the rules.
+
+A pin of a bundle to a broker also holds for the parts of its bundle, which may have been split since.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field
 
-from shedders.filters.bookings import topics_of
 from shedders.filters.isolation import Isolation, Zone
-from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies
 from shedders.model.strategy import StrategySettings
+from statechannel.protocol.bundle import parse_key
 
-Removed = tuple[str, str]
-"""Name of the filter, and the reason."""
+_Parent = tuple[int, int, str]  # bounds and name of a bundle
 
+
+def pin_of(policies: Policies, bundle: Bundle) -> str | None:
+    """The broker that a bundle is pinned to: by itself, else by its namespace."""
+    pins = policies.pins
+    if not pins:
+        return None
+    return pins.get(bundle.name, pins.get(bundle.namespace))
+
+
+def inherited(policies: Policies, bundles: Collection[str]) -> Policies:
+    """The policies with each pin of a bundle that no longer exists extended to its parts.
+
+    A part's own pin takes precedence over its parent's, and that of a smaller parent over that of a larger one.
+
+    Args:
+        bundles: Names of all that exist; searched only if there is such a pin.
+    """
+    gone = _gone(policies, bundles)
+    if not gone:
+        return policies
+    pins = dict(policies.pins)
+    for name in bundles:
+        if name not in policies.pins and (around := _around(name, gone)):
+            pins[name] = policies.pins[min(around, key=lambda parent: parent[1] - parent[0])[2]]
+    return policies if len(pins) == len(policies.pins) else replace(policies, pins=pins)
+
+
+def split_up(policies: Policies, bundles: Collection[str]) -> frozenset[str]:
+    """Pins of bundles that no longer exist and whose parts are pinned (`inherited`)."""
+    gone = _gone(policies, bundles)
+    parts = [name for name in policies.pins if name in bundles] if gone else []
+    return frozenset(parent for name in parts for _, _, parent in _around(name, gone))
+
+
+def _gone(policies: Policies, bundles: Collection[str]) -> dict[str, list[_Parent]]:
+    """By namespace, the pinned bundles that do not exist."""
+    gone: dict[str, list[_Parent]] = {}
+    for name in policies.pins:
+        if name not in bundles:
+            parts = parse_key(name.encode())
+            if parts is not None and not parts.is_namespace:
+                gone.setdefault(parts.namespace, []).append((parts.lower, parts.upper, name))
+    return gone
+
+
+def _around(name: str, gone: Mapping[str, Sequence[_Parent]]) -> list[_Parent]:
+    parents = gone.get(name.rpartition("/")[0])
+    parts = None if parents is None else parse_key(name.encode())
+    if parents is None or parts is None:
+        return []
+    return [parent for parent in parents if parent[0] <= parts.lower and parts.upper <= parent[1]]
+
+
+class Bookings(Mapping[str, Sequence[str]]):
+    """Bundles by the broker that they go to; placement strategies get it as this mapping.
+
+    Attributes:
+        topics: Topics in flight, by broker; every bundle counts at least one.
+        most_topics: The largest of these.
+        count: Bookings so far; it changes with each.
+    """
+
+    def __init__(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._cluster = cluster
+        self._bundles: dict[str, list[str]] = {}
+        self._homes: dict[str, list[str]] = {}
+        self._namespaces: dict[str, Counter[str]] = {}
+        self.topics: Counter[str] = Counter()
+        self.most_topics = 0
+        self.count = 0
+        for broker in sorted(booked or {}):
+            for bundle in (booked or {})[broker]:
+                self.book(broker, bundle)
+
+    def book(self, broker: str, name: str) -> bool:
+        """Count a bundle for a broker; twice the same counts once.
+
+        Returns:
+            Whether it is new.
+        """
+        homes = self._homes.setdefault(name, [])
+        if broker in homes:
+            return False
+        homes.append(broker)
+        self._bundles.setdefault(broker, []).append(name)
+        bundle = self._cluster.bundles.get(name)
+        # Ownership counts a bundle that has arrived already, the broker's report may not.
+        if bundle is None or bundle.owner != broker:
+            self._namespaces.setdefault(broker, Counter())[name.rpartition("/")[0]] += 1
+        self.topics[broker] += 1 if bundle is None else topics_of(bundle)
+        self.most_topics = max(self.most_topics, self.topics[broker])
+        self.count += 1
+        return True
+
+    def is_booked(self, broker: str, name: str) -> bool:
+        """Whether this bundle is in flight to this broker."""
+        return broker in self._homes.get(name, ())
+
+    def of_bundle(self, name: str) -> Sequence[str]:
+        """Brokers that a bundle is in flight to; more than one only if it was booked twice."""
+        return self._homes.get(name, ())
+
+    def of_namespace(self, namespace: str) -> Counter[str]:
+        """Bundles of a namespace that are in flight and not owned by their destination yet, by broker."""
+        return Counter({broker: counts[namespace] for broker, counts in self._namespaces.items() if counts[namespace]})
+
+    def namespaces(self, broker: str) -> Sequence[str]:
+        """Namespaces with bundles in flight to a broker."""
+        return list(self._namespaces.get(broker, ()))
+
+    def __getitem__(self, broker: str) -> Sequence[str]:
+        return self._bundles[broker]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bundles)
+
+    def __len__(self) -> int:
+        return len(self._bundles)
+
+
+def topics_of(bundle: Bundle) -> int:
+    """Topics of a bundle as far as known; at least one, as a bundle is placed only when a client looks up one of its topics."""
+    return max(1, len(bundle.topics), 0 if bundle.stats is None else bundle.stats.topics)
+
+
+Removed = tuple[str, str]  # name of the filter, and the reason
 NON_PERSISTENT = "non-persistent://"
 
 

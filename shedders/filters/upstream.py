@@ -23,9 +23,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shedders.filters.anti_affinity import AntiAffinity, worth_leaving
-from shedders.filters.bookings import Bookings
 from shedders.filters.isolation import Isolation
-from shedders.filters.rules import FilterSettings, Passed, Removed, incapable, isolated, older_versions, parse_version
+from shedders.filters.rules import (
+    Bookings,
+    FilterSettings,
+    Passed,
+    Removed,
+    incapable,
+    isolated,
+    older_versions,
+    parse_version,
+)
 from shedders.model.cluster import Broker, Bundle, Cluster
 
 SYSTEM_NAMESPACE = "pulsar/system"

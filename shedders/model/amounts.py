@@ -1,7 +1,8 @@
-"""Text forms of rates, ages and counts, for sentences. Pure."""
+"""Text forms of rates, ages and counts for sentences, and tables independent of how they are shown. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final, Literal
 
@@ -60,3 +61,17 @@ def _scaled(value: float, unit: str) -> tuple[str, str]:
         value /= _STEP
         step += 1
     return (f"{value:.1f}" if step else f"{value:.0f}"), f"{_PREFIXES[step]}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One table.
+
+    Attributes:
+        notes: Lines below it.
+    """
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()

@@ -1,19 +1,33 @@
-"""Loads of the candidates of a placement, read once for each state of the cluster."""
+"""Loads of the candidates of a placement, and their projection to the time when the bundles in flight have arrived. Pure.
+
+A broker's report does not count bundles in flight yet; neither do upstream's placement strategies, so that until the next report
+all bundles go to the broker that was least loaded. Here each such bundle counts
+
+    measured:  bytes a second * (usage of all brokers / bytes a second of all brokers)
+    else:      usage of all brokers / bundles of all brokers
+
+and at least a thousandth of a broker, so that idle bundles spread as well; an unmeasured one counts at most a twentieth, as
+brokers of a small cluster are busy with more than their few bundles.
+
+The same holds for a bundle that came to a broker after its newest report was made, if that report is stale and the bundle is
+among the recent moves. Bundles that such a broker has given away since still count there: it seems busier than it is until it
+reports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 from zlib import crc32
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
-from shedders.model.readings import ReadingSettings, read
+from shedders.model.readings import ReadingSettings, is_sound, read
 
-NO_DATA = "load-data"
-"""Used in place of a filter's name: no filter removed the broker, but its load is unknown."""
+NO_DATA = "load-data"  # used in place of a filter's name: no filter removed the broker, but its load is unknown
 _NAMED = 3
 _NONE_COUNTED: Mapping[str, Collection[str]] = {}
 
@@ -25,7 +39,7 @@ class KnownBrokers:
     Attributes:
         usages: Weighted maximum of each, as present.
         lapsed: Those of them whose reports are stale: older than the last change of their bundles. They are still used,
-            with the bundles that came since added (`shedders.model.projection`).
+            with the bundles that came since added (`shedders.model.candidates`).
     """
 
     loads: Mapping[str, BrokerLoad]
@@ -140,3 +154,62 @@ def blind(
 def unplaced(bundle: Bundle, memory: Mapping[str, Any]) -> Placed:
     """The answer without candidates."""
     return Placed(bundle.name, None, "no broker may take it", memory=memory)
+
+
+LEAST = 0.001  # load of an idle bundle: a thousand of them fill a broker
+MOST_UNSEEN = 0.05  # maximum load of an unmeasured bundle
+
+
+def came_since(cluster: Cluster, names: Collection[str]) -> dict[str, frozenset[str]]:
+    """By broker with a stale report, the bundles that came there after it was made, according to the recent moves."""
+    brokers = cluster.brokers
+    lapsed = {name: brokers[name].load_age_s for name in names if name in brokers and brokers[name].load_lapsed}
+    arrivals: dict[str, set[str]] = {}
+    for moved, age_s in cluster.recent.bundles.items() if lapsed else ():
+        bundle = cluster.bundles.get(moved)
+        # A bundle in flight is still where it was, or is booked.
+        if bundle is None or bundle.in_flight or bundle.owner not in lapsed:
+            continue
+        if age_s < lapsed[bundle.owner]:
+            arrivals.setdefault(bundle.owner, set()).add(moved)
+    return {name: frozenset(bundles) for name, bundles in arrivals.items()}
+
+
+class Projection:
+    """Usage of brokers with the bundles in flight.
+
+    Args:
+        loads: All usable reports.
+        usages: The brokers' present usage, as the strategy sees it.
+    """
+
+    def __init__(self, cluster: Cluster, loads: Mapping[str, BrokerLoad], usages: Mapping[str, float]) -> None:
+        self._cluster = cluster
+        self.usages = usages
+        used = fsum(usages.values())
+        traffic = fsum(load.msg_throughput for load in loads.values())
+        bundles = sum(map(cluster.bundles_of.count, loads))
+        self._per_byte = used / traffic if traffic > 0 else 0.0
+        self._unseen = max(LEAST, min(MOST_UNSEEN, used / bundles)) if bundles else LEAST
+        self._came = came_since(cluster, usages)
+        self._came_sums = {name: fsum(map(self.weight, arrivals)) for name, arrivals in self._came.items()}
+        self._booked = BookedSums(self.weight, self._came)
+
+    def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """The projected usage of brokers, in the order of `names`."""
+        projected = {name: self.usages[name] for name in names}
+        for broker, more in self._came_sums.items():
+            if broker in projected:
+                projected[broker] += more
+        for broker in booked:
+            if broker in projected:
+                projected[broker] += self._booked.of(broker, booked[broker])
+        return projected
+
+    def weight(self, name: str) -> float:
+        """The load of a bundle, as a part of a broker."""
+        bundle = self._cluster.bundles.get(name)
+        average = None if bundle is None else bundle.averages.short
+        if average is None or not average.samples or not is_sound(average):
+            return self._unseen
+        return max(LEAST, average.msg_throughput * self._per_byte)

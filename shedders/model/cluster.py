@@ -207,7 +207,6 @@ class Cluster:
 
     @cached_property
     def broker_names(self) -> list[str]:
-        """All brokers, sorted."""
         return sorted(self.brokers)
 
     # Both iterate over the bundles in the order of the mapping: that is mostly their order in memory, and any other order of
@@ -227,7 +226,6 @@ class Cluster:
 
     @cached_property
     def bundles_in(self) -> Grouped:
-        """Bundles by namespace."""
         groups: dict[str, list[Bundle]] = defaultdict(list)
         for bundle in self.bundles.values():
             groups[bundle.name.rpartition("/")[0]].append(bundle)

@@ -17,26 +17,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import floor
+from operator import attrgetter
 
-from loaddata.model.averages import is_sound as stats_sound
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage, TrafficRates, order_of
+from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves, TopicLoad
 from shedders.model.cuts import children, ends, part_of, topics_in
 from shedders.model.plan import BundleMove, SplitPlan
-from shedders.model.readings import is_amount, is_sound
+from shedders.model.readings import is_amount, is_sound, share_of
 
-EVERY_S = 60.0
-"""Upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)."""
-
-Traffic = BundleStats | MessageAverage
+EVERY_S = 60.0  # upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)
 _NOTHING = BundleStats()
 
 
 @dataclass(frozen=True, slots=True)
-class MovedLoad:
+class MovedLoad(TrafficRates):
     """The load that goes with a bundle: its traffic a second, and its part of the source's usage in each resource's unit.
 
     Attributes:
@@ -44,10 +40,6 @@ class MovedLoad:
         throughput: Part of the moving average of the bytes a second.
     """
 
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
     topics: int = 0
     cpu: float = 0.0
     direct_memory: float = 0.0
@@ -103,7 +95,7 @@ def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], eve
     )
 
 
-def traffic_of(bundle: Bundle) -> Traffic:
+def traffic_of(bundle: Bundle) -> TrafficRates:
     """The traffic that moves with a bundle: this moment's figures, else its short-term average, else nothing."""
     if bundle.stats is not None:
         return bundle.stats
@@ -117,14 +109,14 @@ def cargo_of(bundle: Bundle, source: BrokerLoad | None) -> MovedLoad:
     rates = (traffic.msg_rate_in, traffic.msg_rate_out, traffic.msg_throughput_in, traffic.msg_throughput_out)
     if source is None:
         return MovedLoad(*rates, topics=topics)
-    both = _share(traffic.msg_throughput, source.msg_throughput)
+    both = share_of(traffic.msg_throughput, source.msg_throughput)
     return MovedLoad(
         *rates,
         topics=topics,
         cpu=source.cpu.usage * both,
         direct_memory=source.direct_memory.usage * both,
-        bandwidth_in=source.bandwidth_in.usage * _share(traffic.msg_throughput_in, source.msg_throughput_in),
-        bandwidth_out=source.bandwidth_out.usage * _share(traffic.msg_throughput_out, source.msg_throughput_out),
+        bandwidth_in=source.bandwidth_in.usage * share_of(traffic.msg_throughput_in, source.msg_throughput_in),
+        bandwidth_out=source.bandwidth_out.usage * share_of(traffic.msg_throughput_out, source.msg_throughput_out),
         weighted_max=source.weighted_max_ema * both,
         throughput=source.msg_throughput_ema * both,
     )
@@ -136,10 +128,6 @@ def shift(brokers: dict[str, Broker], source: str | None, destination: str | Non
         broker = None if name is None else brokers.get(name)
         if broker is not None and broker.load is not None:
             brokers[broker.name] = replace(broker, load=_changed(broker.load, cargo, sign))
-
-
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if part > 0 and whole > 0 else 0.0
 
 
 def _changed(load: BrokerLoad, cargo: MovedLoad, sign: int) -> BrokerLoad:
@@ -216,19 +204,12 @@ def _update_ranks(bundles: dict[str, Bundle], touched: set[str]) -> None:
                 bundles[bundle.name] = replace(bundle, rank=ranks.get(bundle.name))
 
 
-def _weight(bundle: Bundle) -> tuple[float | str, ...]:
-    """Upstream's order of `NamespaceBundleStats`, by buckets, ties by name."""
-    stats = bundle.stats or _NOTHING
-    return (
-        floor(stats.msg_throughput_in / 1e5 + 0.5),
-        floor(stats.msg_throughput_out / 1e5 + 0.5),
-        floor(stats.msg_rate / 100 + 0.5),
-        (stats.topics + stats.sessions) // 500,
-        stats.cache_size_bytes // 100_000,
-        bundle.name,
-    )
+def _weight(bundle: Bundle) -> tuple[int | str, ...]:
+    """Upstream's order of `NamespaceBundleStats`, ties by name."""
+    return (*order_of(bundle.stats or _NOTHING), bundle.name)
 
 
+_RATES = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 Measured = Callable[[TopicLoad], float]
 
 
@@ -313,10 +294,7 @@ def _stats(parent: Bundle, shares: _Shares) -> Sequence[BundleStats | None]:
     all_known = sum(shares.counts) == stats.topics
     topics = shares.counts if all_known else _whole(stats.topics, shares.of_topics())
     columns = zip(
-        _parted(stats.msg_rate_in, shares.of(_rate_in)),
-        _parted(stats.msg_rate_out, shares.of(_rate_out)),
-        _parted(stats.msg_throughput_in, shares.of(_throughput_in)),
-        _parted(stats.msg_throughput_out, shares.of(_throughput_out)),
+        *_rate_columns(stats, shares),
         topics,
         _whole(stats.consumers, shares.of_topics()),
         _whole(stats.producers, shares.of_topics()),
@@ -333,13 +311,15 @@ def _average(average: MessageAverage, shares: _Shares, *, measured: bool) -> Seq
         # A default for unknown traffic holds for a part as well as for the whole.
         return [average] * len(shares.counts)
     columns = zip(
-        _parted(average.msg_rate_in, shares.of(_rate_in)),
-        _parted(average.msg_rate_out, shares.of(_rate_out)),
-        _parted(average.msg_throughput_in, shares.of(_throughput_in)),
-        _parted(average.msg_throughput_out, shares.of(_throughput_out)),
+        *_rate_columns(average, shares),
         strict=True,
     )
     return [MessageAverage(*column) for column in columns]
+
+
+def _rate_columns(whole: TrafficRates, shares: _Shares) -> list[list[float]]:
+    """Of each rate the parts, by the topics' figures of that rate."""
+    return [_parted(getattr(whole, rate), shares.of(attrgetter(rate))) for rate in _RATES]
 
 
 def _parted(total: float, weights: Sequence[float]) -> list[float]:
@@ -359,19 +339,3 @@ def _whole(total: int, weights: Sequence[int]) -> list[int]:
     for index in by_rest[: total - sum(parts)]:
         parts[index] += 1
     return parts
-
-
-def _rate_in(topic: TopicLoad) -> float:
-    return topic.msg_rate_in
-
-
-def _rate_out(topic: TopicLoad) -> float:
-    return topic.msg_rate_out
-
-
-def _throughput_in(topic: TopicLoad) -> float:
-    return topic.msg_throughput_in
-
-
-def _throughput_out(topic: TopicLoad) -> float:
-    return topic.msg_throughput_out

@@ -14,10 +14,8 @@ from weakref import WeakValueDictionary
 
 import re2
 
-PATTERN_BYTES: Final = 1 << 18
-"""RE2's memory for one pattern: about 10,000 steps."""
-LIST_SIZE_MAX: Final = 120_000
-"""Steps of all patterns of a list: a record full of plain text has 100,000."""
+PATTERN_BYTES: Final = 1 << 18  # RE2's memory for one pattern: about 10,000 steps
+LIST_SIZE_MAX: Final = 120_000  # steps of all patterns of a list: a record full of plain text has 100,000
 
 
 class Patterns:
@@ -46,10 +44,8 @@ class Patterns:
             return any(matcher.fullmatch(plain) for matcher in self._matchers)
 
 
-_known: WeakValueDictionary[tuple[str, ...], Patterns] = WeakValueDictionary()
-"""Patterns in use are compiled once."""
-_recent: deque[Patterns] = deque(maxlen=16)
-"""A caller that checks patterns uses them the next moment."""
+_known: WeakValueDictionary[tuple[str, ...], Patterns] = WeakValueDictionary()  # patterns in use are compiled once
+_recent: deque[Patterns] = deque(maxlen=16)  # a caller that checks patterns uses them the next moment
 
 
 def compiled(patterns: Sequence[Any]) -> Patterns | str:

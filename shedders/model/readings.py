@@ -1,27 +1,30 @@
-"""Validation of brokers' reports and its settings, shared by the strategies of the older load manager."""
+"""Validation of brokers' reports, with the settings that strategies share, and moving averages that strategies keep themselves.
+
+Upstream's older manager advances its averages with every call: by the minute in the shedder (twice if the lower boundary is
+checked), with every placement in the placement. Ours advance by the time between two measurements on the broker, so that
+"0.9" means the same however often they are read:
+
+    average = average * history ** (seconds / interval) + usage * (1 - history ** (seconds / interval))
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.bundle_load import TrafficRates
 from shedders.model.amounts import seconds
 from shedders.model.cluster import Broker, Cluster
 from shedders.model.plan import Left, Reason
 from shedders.model.strategy import StrategySettings
 
 MIB = 1024.0 * 1024.0
-
-MOST = 1e30
-"""Largest valid amount; sums and products of amounts stay finite."""
-
-LEAST_LIMIT = 1e-30
-"""A smaller limit of a resource counts as no limit."""
+MOST = 1e30  # largest valid amount; sums and products of amounts stay finite
+LEAST_LIMIT = 1e-30  # a smaller limit of a resource counts as no limit
 
 
 class ReadingSettings(StrategySettings):
@@ -103,13 +106,13 @@ def is_amount(value: float) -> bool:
     return 0.0 <= value <= MOST
 
 
-def is_sound(average: MessageAverage | BundleStats) -> bool:
+def is_sound(traffic: TrafficRates) -> bool:
     """Whether all figures of the traffic are valid amounts."""
     return (
-        0.0 <= average.msg_throughput_in <= MOST
-        and 0.0 <= average.msg_throughput_out <= MOST
-        and 0.0 <= average.msg_rate_in <= MOST
-        and 0.0 <= average.msg_rate_out <= MOST
+        0.0 <= traffic.msg_throughput_in <= MOST
+        and 0.0 <= traffic.msg_throughput_out <= MOST
+        and 0.0 <= traffic.msg_rate_in <= MOST
+        and 0.0 <= traffic.msg_rate_out <= MOST
     )
 
 
@@ -193,6 +196,23 @@ def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
     }
 
 
+def numbers(row: Any, count: int) -> list[float] | None:
+    """A row of `count` amounts; None if it is not one."""
+    if not isinstance(row, list | tuple) or len(row) != count:
+        return None
+    values = [
+        float(value)
+        for value in row
+        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
+    ]
+    return values if len(values) == count else None
+
+
+def share_of(part: float, whole: float) -> float:
+    """The part, at most 1, that something has of a whole; 0 if either is nothing."""
+    return min(1.0, part / whole) if part > 0 and whole > 0 else 0.0
+
+
 def _unsound(load: BrokerLoad) -> str | None:
     amounts = (
         ("cpu", load.cpu.usage, load.cpu.limit),
@@ -226,3 +246,64 @@ def _has_limit(load: BrokerLoad, weights: ResourceWeights) -> bool:
         or (weights.bandwidth_in > 0 and load.bandwidth_in.limit > 0)
         or (weights.bandwidth_out > 0 and load.bandwidth_out.limit > 0)
     )
+
+
+class HistorySettings(UsageSettings):
+    """Settings of the moving averages."""
+
+    history_share: float = Field(
+        default=0.9,
+        ge=0,
+        le=1,
+        description="Part of the average that remains after one interval (loadBalancerHistoryResourcePercentage).",
+    )
+    history_interval_s: float = Field(
+        default=60.0,
+        ge=0.001,
+        description="The interval of history_share, in seconds; upstream: one call, whenever that is.",
+    )
+
+
+@dataclass(slots=True)
+class Smoothed:
+    """Averages by broker, with the broker's own time of the newest measurement."""
+
+    usage: dict[str, float] = field(default_factory=dict)
+    measured_at_ms: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def recall(cls, memory: Mapping[str, Any], present: Mapping[str, object]) -> Smoothed:
+        """Averages from a strategy's memory; brokers that left are dropped."""
+        usage = {name: value for name, value in remembered(memory, "usage").items() if name in present}
+        times = {name: value for name, value in remembered(memory, "measured_at_ms").items() if name in usage}
+        return cls(usage, times)
+
+    def as_memory(self) -> dict[str, Any]:
+        return {"measured_at_ms": dict(sorted(self.measured_at_ms.items())), "usage": dict(sorted(self.usage.items()))}
+
+    def forget(self, name: str) -> None:
+        """Restart with the next measurement."""
+        self.usage.pop(name, None)
+        self.measured_at_ms.pop(name, None)
+
+    def count(self, name: str, usage: float, history: float) -> float:
+        """Add a sample regardless of time (upstream)."""
+        before = self.usage.get(name)
+        after = usage if before is None else before * history + (1 - history) * usage
+        self.usage[name] = after
+        return after
+
+    def advance(self, name: str, usage: float, measured_at_ms: int, settings: HistorySettings) -> float:
+        """Add a measurement, weighted by the time since the last one; the same measurement twice changes nothing."""
+        before, last_ms = self.usage.get(name), self.measured_at_ms.get(name)
+        self.measured_at_ms[name] = measured_at_ms
+        if before is None or last_ms is None:
+            after = usage if before is None else before
+        else:
+            # If the clock went back, the time that passed is unknown: assume one interval.
+            interval_ms = settings.history_interval_s * 1000
+            passed_ms = measured_at_ms - last_ms if measured_at_ms >= last_ms else interval_ms
+            kept = settings.history_share ** (passed_ms / interval_ms) if passed_ms else 1.0
+            after = before * kept + usage * (1 - kept)
+        self.usage[name] = after
+        return after

@@ -8,15 +8,22 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from shedders.model.candidates import BookedSums, CandidateReader, KnownBrokers, blind, pick, unplaced
+from shedders.model.candidates import (
+    BookedSums,
+    CandidateReader,
+    KnownBrokers,
+    Projection,
+    blind,
+    came_since,
+    pick,
+    unplaced,
+)
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
-from shedders.model.projection import Projection, came_since
 from shedders.model.readings import UsageSettings, is_sound
 from shedders.model.strategy import StrategySettings
 
-LEAST_RATE = 1.0
-"""Minimum message rate of a bundle in flight, so that idle ones spread as well."""
+LEAST_RATE = 1.0  # minimum message rate of a bundle in flight, so that idle ones spread as well
 
 
 class LeastLongTermRateSettings(UsageSettings):
@@ -36,7 +43,7 @@ class LeastLongTermMessageRate:
                 sum of (in + out) over bundles in flight
                 + sum of in + sum of out over its bundles       else
 
-    with r the weighted maximum of the report, with the bundles in flight added (`shedders.model.projection`). If all are
+    with r the weighted maximum of the report, with the bundles in flight added (`shedders.model.candidates`). If all are
     overloaded, the one with the least r. Brokers of unknown load are considered only if no load is known; then the one with
     the fewest bundles takes it. A stale report counts, with the bundles added that are known to have come since. Ties are
     broken by a hash of the bundle's name. The bundle's own rate does not matter.

@@ -10,12 +10,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loaddata.model.broker_load import ResourceWeights
-from shedders.model.candidates import CandidateReader, KnownBrokers, blind, pick, unplaced
+from shedders.model.candidates import CandidateReader, KnownBrokers, Projection, blind, pick, unplaced
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
-from shedders.model.projection import Projection
-from shedders.model.readings import ReadingSettings
-from shedders.model.smoothing import HistorySettings, Smoothed
+from shedders.model.readings import HistorySettings, ReadingSettings, Smoothed
 from shedders.model.strategy import StrategySettings
 
 # A report has to have a limit for one of these, else its load of 0 means nothing.
@@ -43,7 +41,7 @@ class LeastResourceUsage:
         preferred = {b : x_b + d <= mean(x)}        d = `difference_percent` / 100
 
     with x the moving average of the weighted maximum that the broker reports (`weighted_max_ema`), with the bundles in flight
-    added (`shedders.model.projection`). One of the preferred brokers takes the bundle, chosen by a hash of the bundle's name;
+    added (`shedders.model.candidates`). One of the preferred brokers takes the bundle, chosen by a hash of the bundle's name;
     if there are none, the least loaded does. Brokers of unknown load are considered only if no load is known; then the one
     with the fewest bundles takes it.
     A stale report counts, with the bundles added that are known to have come since.
@@ -93,7 +91,7 @@ class LeastResourceUsage:
 class ModularLeastResourceUsage:
     """Like `LeastResourceUsage`, but computes the moving average itself, of the weighted maximum of the reports.
 
-    x = history * x + (1 - history) * r for the time between two measurements (`shedders.model.smoothing`). A broker without
+    x = history * x + (1 - history) * r for the time between two measurements (`shedders.model.readings`). A broker without
     bundles or without messages restarts with r, like one that has been restarted.
 
     Example (also a test): history 0.9 a minute. A had x = 0.8 and now has r = 0.4, a minute later: 0.76. B had 0.2, has r = 0.6:

@@ -29,10 +29,8 @@ from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import InvalidPolicyReason, PolicyKey, PolicyRecord, decode, decode_key
 from statechannel.protocol.side_record import InvalidRecord
 
-_STEP_BYTES = 16
-"""Memory of one step of a pattern's program."""
-_ENTRY_BYTES = 1_000
-"""Memory of a record in addition to its text, an upper estimate."""
+_STEP_BYTES = 16  # memory of one step of a pattern's program
+_ENTRY_BYTES = 1_000  # memory of a record in addition to its text, an upper estimate
 
 
 class FoldResult(StrEnum):
@@ -141,7 +139,6 @@ class PolicyBook:
 
     @property
     def has_room(self) -> bool:
-        """Whether another record can be added."""
         return len(self._held) < self._bounds.policies_max and self._bytes < self._bounds.bytes_max
 
     @property
@@ -168,7 +165,6 @@ class PolicyBook:
         return self.take_read(read(offset, timestamp_ms, key, value))
 
     def take_read(self, record: ReadPolicy) -> FoldResult:
-        """Add a decoded record."""
         self.position = max(self.position, record.offset)
         self._effective = None
         if isinstance(record.key, InvalidRecord):

@@ -23,8 +23,7 @@ from itertools import combinations
 
 from shedders.filters.anti_affinity import group_of
 from shedders.filters.isolation import Isolation, Zone
-from shedders.filters.pins import pin_of, split_up
-from shedders.filters.rules import incapable, needs
+from shedders.filters.rules import incapable, needs, pin_of, split_up
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.model.patterns import compiled
 

@@ -14,10 +14,8 @@ from shedders.policies.contradictions import Contradiction, contradictions
 from shedders.policies.kinds import PolicyKind, canonical
 from shedders.policies.record import Author, PolicyKey
 
-NOWHERE: Final = "(unreadable pin)"
-"""Destination of an unreadable pin: no broker can have this name."""
-QUOTA_SAMPLES: Final = 1_000
-"""A quota counts as measured, not as a default that the first sample replaces."""
+NOWHERE: Final = "(unreadable pin)"  # destination of an unreadable pin: no broker can have this name
+QUOTA_SAMPLES: Final = 1_000  # a quota counts as measured, not as a default that the first sample replaces
 
 
 class Force(StrEnum):
@@ -56,11 +54,9 @@ class PolicyEntry:
 
     @property
     def author(self) -> Author:
-        """Who wrote it."""
         return Author.parse(self.by)
 
     def fields(self) -> dict[str, Any]:
-        """As an object for JSON."""
         return {
             "kind": str(self.key.kind),
             "name": self.key.name,
@@ -90,7 +86,7 @@ class EffectivePolicies:
         shedding_on: Bundles may be moved automatically; if not, `shedding_why` has who forbade it, and why.
         unload_mode: `transfer` or `unload`; None if not set.
         shed_with_policies: Whether bundles with policies may be shed; None if not set.
-        settings: Replacements of configured settings, by dotted name (`shedders.balancer.setting_names`).
+        settings: Replacements of configured settings, by dotted name (`shedders.balancer.active_strategies`).
         quotas: Rates by bundle, in place of its averages.
         weights: Of the resources; None if not set.
         entries: All entries that have not expired, sorted by kind and name, an override before the policy that it overrides.
@@ -163,7 +159,6 @@ class Effects(NamedTuple):
 
     @classmethod
     def none(cls) -> Effects:
-        """No policies."""
         return cls([], {}, {}, {}, set(), {}, {}, {}, {}, [], [])
 
     def policies(self) -> Policies:
@@ -171,7 +166,6 @@ class Effects(NamedTuple):
         return Policies(tuple(self.isolation), self.anti_affinity, self.pins, self.cordons, frozenset(self.excluded))
 
     def add(self, entry: PolicyEntry) -> None:
-        """Add an entry that is in force."""
         kind, name, value = entry.key.kind, entry.key.name, entry.value
         match kind:
             case PolicyKind.ISOLATION:

@@ -19,15 +19,13 @@ from statechannel.protocol.bundle import is_bundle, is_namespace
 from statechannel.protocol.codec import is_broker_id
 from statechannel.suggestions import nearest
 
-CLUSTER: Final = "cluster"
-"""Name of policies that hold for the whole cluster."""
+CLUSTER: Final = "cluster"  # name of policies that hold for the whole cluster
 TEXT_MAX: Final = 256
 PATTERNS_MAX: Final = 1_000
 PATTERN_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 100
-_SHOWN_MAX: Final = 80
-"""Number of characters of a wrong value that are shown."""
+_SHOWN_MAX: Final = 80  # number of characters of a wrong value that are shown
 PATTERNS_HINT: Final = (
     "Patterns are RE2's and match whole names: no look-around, back-references or possessive groups, "
     "and no character class within another."

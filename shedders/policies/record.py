@@ -62,7 +62,6 @@ class PolicyKey(NamedTuple):
         return f"{OVERRIDE}/{plain}" if self.override else plain
 
     def encode(self) -> bytes:
-        """The key's bytes."""
         return self.text.encode()
 
 
@@ -132,7 +131,6 @@ def made_key(kind: PolicyKind, name: str, *, override: bool = False) -> PolicyKe
 
 
 def decode_key(key: bytes | None) -> PolicyKey | InvalidRecord:
-    """The key of a record."""
     if key is None or len(key) > KEY_MAX_BYTES:
         return InvalidRecord(
             InvalidPolicyReason.KEY, "there is no key" if key is None else f"the key has {len(key)} bytes"

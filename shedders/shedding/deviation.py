@@ -13,9 +13,8 @@ from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, rate
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings, may_receive
-from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
-from shedders.shedding.leveling import CanTake, refused
+from shedders.model.strategy import CanTake, StrategySettings
+from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of, refused
 
 
 class DeviationSettings(SheddingSettings):

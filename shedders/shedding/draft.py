@@ -1,21 +1,150 @@
-"""Draft of a shedder's plan: usable reports, movable bundles, and moves so far."""
+"""Draft of a shedder's plan: usable reports, the choice of the bundles that move, and moves so far. Pure."""
 
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from math import fsum
 from typing import Any
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.bundle_load import MessageAverage
-from shedders.filters.pins import pin_of
-from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, rate, seconds
+from shedders.filters.rules import pin_of
+from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, count, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.model.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
-from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, Weighed, level
+from shedders.model.strategy import CanTake
+
+Weighed = Sequence[tuple[Bundle, float]]  # bundles with their traffic
+
+
+def greedy(bundles: Weighed, need: float) -> list[tuple[Bundle, float]]:
+    """Largest first until the need is met; at least one, whatever its size (upstream's threshold and overload shedder)."""
+    chosen: list[tuple[Bundle, float]] = []
+    marked = 0.0
+    for bundle, weight in bundles:
+        if chosen and not marked < need:
+            break
+        chosen.append((bundle, weight))
+        marked += weight
+    return chosen
+
+
+class Receivers:
+    """Possible destinations, with the bundles that this plan has already booked on them.
+
+    Args:
+        loads: Their loads, in the measure in which the source's load is given.
+        can_take: Filters; one that fails refuses. Without any every broker takes every bundle.
+        tries: Number of the least loaded that are tried.
+
+    Attributes:
+        refusal: The last refusal of a filter.
+    """
+
+    def __init__(self, loads: Mapping[str, float], can_take: CanTake | None = None, tries: int = 1) -> None:
+        self._sorted = sorted((load, name) for name, load in loads.items())
+        self._can_take = can_take
+        self._tries = tries
+        self.refusal: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._sorted)
+
+    @property
+    def least(self) -> float:
+        return self._sorted[0][0]
+
+    def book(self, bundle: Bundle, source: str, load: float, below: float) -> str | None:
+        """Book a bundle on the least loaded broker that takes it and ends below; None if none does."""
+        for index, (before, name) in enumerate(islice(self._sorted, self._tries)):
+            if not before + load < below * _LOWER:
+                return None
+            if name != source and self._takes(bundle, name):
+                del self._sorted[index]
+                insort(self._sorted, (before + load, name))
+                return name
+        return None
+
+    def _takes(self, bundle: Bundle, name: str) -> bool:
+        why = refused(self._can_take, bundle, name)
+        if why is not None:
+            self.refusal = f"{name} may not take {bundle.name}: {why}"
+        return why is None
+
+
+def refused(can_take: CanTake | None, bundle: Bundle, broker: str) -> str | None:
+    """Why a broker may not take a bundle; a filter that fails refuses."""
+    try:
+        return None if can_take is None else can_take(bundle, broker)
+    except Exception as error:
+        return f"a filter fails: {error!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadToGive:
+    """The load that a broker should give away.
+
+    Attributes:
+        traffic: How much, in bytes or messages a second.
+        floor: Less than this is not worth another move.
+        load: The broker's own load.
+        load_per_traffic: What one byte or message a second weighs in that load.
+    """
+
+    source: str
+    traffic: float
+    floor: float
+    load: float
+    load_per_traffic: float
+
+
+def level(
+    bundles: Weighed, need: LoadToGive, receivers: Receivers, most: int | None = None
+) -> list[tuple[Bundle, float, str]]:
+    """Choose bundles, each with its traffic and its planned destination.
+
+    Largest first, those that fit into the remaining need. If at least the floor, and a tenth of the need, then still remains:
+    the smallest of the larger ones that can go. Each only if a receiver, with all its bookings, ends below the source's
+    present load, so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
+
+    Args:
+        most: No more bundles than this.
+    """
+    chosen: list[tuple[Bundle, float, str]] = []
+    missing, load = need.traffic, need.load
+    larger: list[tuple[Bundle, float]] = []
+    room = len(bundles) if most is None else most
+    for bundle, weight in bundles:
+        if missing <= 0 or weight <= 0 or len(chosen) >= room:
+            break
+        if weight > missing:
+            larger.append((bundle, weight))
+            continue
+        receiver = receivers.book(bundle, need.source, weight * need.load_per_traffic, load)
+        if receiver is not None:
+            chosen.append((bundle, weight, receiver))
+            missing -= weight
+            load -= weight * need.load_per_traffic
+    if missing > 0 and len(chosen) < room and (not chosen or missing >= max(need.floor, need.traffic * _TENTH)):
+        for bundle, weight in islice(reversed(larger), _TRIES_BEYOND):
+            receiver = receivers.book(bundle, need.source, weight * need.load_per_traffic, load)
+            if receiver is not None:
+                chosen.append((bundle, weight, receiver))
+                break
+    return chosen
+
+
+_TENTH = 0.1
+_LOWER = 1 - 1e-9  # lower by more than rounding
+_TRIES_BEYOND = 8
+"""Number of larger bundles that are tried, the smallest first: if these fit nowhere, heavier ones hardly will."""
+
 
 Measure = Callable[[MessageAverage | BrokerLoad], float]
 
@@ -37,7 +166,6 @@ def messages_of(load: MessageAverage | BrokerLoad) -> float:
 
 
 def unit_of(measure: Measure) -> LoadUnit:
-    """The unit of a measure."""
     return BYTES if measure is bytes_of else MESSAGES
 
 
@@ -143,7 +271,7 @@ class Draft:
         situation: str,
         most: int | None = None,
     ) -> bool:
-        """Relieve a broker as far as possible (`leveling.level`); whether anything moves.
+        """Relieve a broker as far as possible (`level`); whether anything moves.
 
         Args:
             situation: The broker's load, for messages.
@@ -192,7 +320,7 @@ class Draft:
         if self.moves:
             sources = sorted({move.source for move in self.moves})
             more = f" and {len(sources) - _NAMED} more" if len(sources) > _NAMED else ""
-            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
+            why = f"{count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
         return Plan(
             self.strategy,
             Label.SUCCESS if self.moves else Label.SKIP,
@@ -210,7 +338,7 @@ class Draft:
             return self.plan(f"the cluster is left alone: {self.cluster.safe}", Reason.UNKNOWN)
         if len(self.loads) >= _NEEDED:
             return None
-        brokers = _count(len(self.cluster.brokers), "broker")
+        brokers = count(len(self.cluster.brokers), "broker")
         why = f"{len(self.loads)} of {brokers} have a usable report; at least {_NEEDED} are needed"
         return self.plan(why, no_decision({left.reason for left in self.left}))
 
@@ -276,10 +404,6 @@ def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
 
 def _by_weight(pair: tuple[Bundle, float]) -> float:
     return -pair[1]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @lru_cache(maxsize=4096)

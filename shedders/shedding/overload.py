@@ -11,9 +11,8 @@ from shedders.model.amounts import rate
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings, UsageSettings
-from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
-from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, greedy
+from shedders.model.strategy import CanTake, StrategySettings
+from shedders.shedding.draft import Draft, LoadToGive, Measure, Receivers, bytes_of, greedy, messages_of
 
 MARGIN = 0.05
 
@@ -35,7 +34,7 @@ class OverloadShedder:
 
         share of its traffic = min(r - T + 0.05, r) / r
 
-    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`leveling`).
+    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`draft.level`).
 
     Example (also a test): A has 0.9 and B 0.3, T = 0.85. The share is 0.1 / 0.9 = 1/9; A has 900 bytes/s, so 100 should go.
     Of bundles with 600, 200, 60 and 40 those with 60 and 40 go. With `upstream` the share is 0.1 (points taken for a part),

@@ -12,11 +12,9 @@ from pydantic import Field
 from shedders.model.amounts import rate
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Plan, Reason
-from shedders.model.readings import MIB, SheddingSettings
-from shedders.model.smoothing import HistorySettings, Smoothed
-from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
-from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, greedy
+from shedders.model.readings import MIB, HistorySettings, SheddingSettings, Smoothed
+from shedders.model.strategy import CanTake, StrategySettings
+from shedders.shedding.draft import Draft, LoadToGive, Measure, Receivers, bytes_of, greedy, messages_of
 
 MARGIN = 0.05
 
@@ -73,7 +71,7 @@ class ThresholdShedder:
 
         share of its traffic = min(above - t + 0.05, above) / r
 
-    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`leveling`).
+    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`draft.level`).
     Lower boundary: if nothing moves so far, and a broker is more than t below both means, then the highest broker that is
     not, and has more than one bundle, gives t / 2 / r of its traffic to those that are below.
 

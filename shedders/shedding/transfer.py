@@ -9,20 +9,19 @@ from typing import Any, ClassVar
 from shedders.model.amounts import part_of, rate
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
-from shedders.model.strategy import StrategySettings
+from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.transfer_pairs import (
     Book,
     Bundles,
-    CanTake,
     Exchange,
     ExchangeTarget,
     LoadSpread,
     PairSide,
+    TransferSettings,
     Way,
     exchange,
     sides,
 )
-from shedders.shedding.transfer_settings import TransferSettings
 from shedders.shedding.transfer_upstream import UpstreamCycle
 
 SKIP_REASONS = {
@@ -35,9 +34,7 @@ SKIP_REASONS = {
 }
 """Upstream's reasons for brokers that are left out; the first that applies is the cycle's."""
 
-HITS_MAX = 2**31 - 1
-"""Upstream counts in an int."""
-
+HITS_MAX = 2**31 - 1  # upstream counts in an int
 _PAIR = 2
 
 

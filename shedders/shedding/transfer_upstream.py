@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from shedders.model.amounts import part_of, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
-from shedders.shedding.transfer_pairs import CanTake, WithPolicies
+from shedders.model.strategy import CanTake
+from shedders.shedding.transfer_pairs import WithPolicies
 
 if TYPE_CHECKING:
-    from shedders.shedding.transfer_settings import TransferSettings
+    from shedders.shedding.transfer_pairs import TransferSettings
 
-MIN_KEPT = 0.75
-"""A swap has to leave the source less than this share of its traffic."""
+MIN_KEPT = 0.75  # a swap has to leave the source less than this share of its traffic
 
 
 class _Top(NamedTuple):
@@ -101,7 +101,6 @@ class UpstreamCycle:
         self._left: list[Left] = []
 
     def plan(self) -> Plan:
-        """Decide."""
         skipped = self._measure()
         if skipped is not None:
             return self._answer(Label.SKIP, *skipped)

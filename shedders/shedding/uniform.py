@@ -13,13 +13,10 @@ from shedders.model.amounts import BYTES, MESSAGES, rate
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings
-from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of, unit_of
-from shedders.shedding.leveling import CanTake, LoadToGive
+from shedders.model.strategy import CanTake, StrategySettings
+from shedders.shedding.draft import Draft, LoadToGive, Measure, bytes_of, messages_of, unit_of
 
-HALF = 0.5
-"""The share that levels a pair; more would reverse the difference."""
-
+HALF = 0.5  # the share that levels a pair; more would reverse the difference
 _RECEIVERS = 64
 """Number of the least loaded brokers that are considered, in addition to those as idle as the last of them."""
 

@@ -13,11 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from loaddata.bulk import uncollected
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
-from shedders.decision.booked_moves import Booked
-from shedders.decision.budget import BudgetSettings, DecisionRules
+from shedders.decision.booked_moves import Booked, BudgetSettings, DecisionRules
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of
 from shedders.policies.contradictions import contradictions
@@ -36,8 +34,9 @@ from shedders.snapshots.model import (
 )
 from statechannel.protocol.bundle import topic_hash
 
-_STATS = attrgetter(*BundleStats.__slots__)
-_AVERAGE = attrgetter(*MessageAverage.__slots__)
+# The names of all fields; `__slots__` has no inherited ones.
+_STATS = attrgetter(*BundleStats.__match_args__)
+_AVERAGE = attrgetter(*MessageAverage.__match_args__)
 """Reader of all fields at once, as a snapshot may have a hundred thousand bundles."""
 
 

@@ -193,7 +193,7 @@ class BookedPart(SnapshotPart):
 
 
 class BudgetPart(SnapshotPart):
-    """Limits of moves in flight (`shedders.decision.budget`)."""
+    """Limits of moves in flight (`shedders.decision.booked_moves`)."""
 
     moves: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Bundles.")
     load_percent: Annotated[float, Field(gt=0, le=100)] = Field(description="Percent of the cluster's traffic.")

@@ -12,9 +12,10 @@ from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
 from shedders.model.cuts import algorithm_name
 from shedders.model.profiles import profile as profile_of
-from shedders.model.registry import (
+from shedders.model.strategy import (
     Settings,
     SheddingMaker,
+    StrategySettings,
     StrategySettingsError,
     find,
     instantiate,
@@ -22,7 +23,6 @@ from shedders.model.registry import (
     settings_of,
     shedding_maker,
 )
-from shedders.model.strategy import StrategySettings
 from shedders.snapshots.model import Snapshot
 
 FILTERS, SPLITTING = "filters", "splitting"

@@ -1,12 +1,12 @@
 """Triggers of splits: limits that a bundle exceeded several times in a row, and caps per namespace and cycle.
 
 The condition is the first that holds, each strictly greater: topics > `max_topics` (`Topics`); producers and consumers >
-`max_sessions`, 0 for no limit (`Sessions`); messages a second both ways > `max_msg_rate` (`MsgRate`); bytes a second both ways >
-`max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. The split algorithm
-decides where to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
+`max_sessions`, 0 for no limit (`Sessions`); messages a second both ways > `max_msg_rate` (`MsgRate`); bytes a second both ways
+> `max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. The split algorithm decides
+where to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
 
-Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, four cycles in a row. Three
-times it is left with `hits`, then it is cut in the middle, at 0x40000000, with reason `MsgRate`. If one of its topics alone has
+Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, four cycles in a row. Three times
+it is left with `hits`, then it is cut in the middle, at 0x40000000, with reason `MsgRate`. If one of its topics alone has
 38,000, then any part with it has more than 30,000, and the rest, 2,000, is less than a tenth of that: it is left with
 `hot-topic`.
 
@@ -19,28 +19,203 @@ Words for bundles left whole: `no-stats`, `bad-load`, `in-flight`, `estimated` (
 `no-positions`, `algorithm-failed`, `namespace-full`, `cycle-full`. Bundles within the limits are not mentioned, nor those that
 no broker serves or reports, unless they were over a limit the last time.
 
-Source: upstream `DefaultNamespaceBundleSplitStrategyImpl`; its older `BundleSplitterTask` is `measure: long`, `hit_threshold: 0`
-and no cap per cycle. Upstream's check for bundles in Splitting with the same end has no counterpart: here a split is one record.
+Source: upstream `DefaultNamespaceBundleSplitStrategyImpl`; its older `BundleSplitterTask` is `measure: long`, `hit_threshold:
+0` and no cap per cycle. Upstream's check for bundles in Splitting with the same end has no counterpart: here a split is one
+record.
+
+Hot topics, which no split makes smaller, are left whole (decision record 44). If topics are known, the heaviest one is
+examined. If not, the effect of earlier splits is: each child remembers its parent's load, and how many splits in a row took
+next to nothing off.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
-from loaddata.model.averages import is_sound as stats_sound
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from pydantic import Field
+
+from loaddata.model.bundle_load import BundleStats, TrafficRates
+from loaddata.model.bundle_load import is_sound as stats_sound
 from shedders.model.amounts import BYTES, MESSAGES, rate
-from shedders.model.cluster import Bundle, Cluster
+from shedders.model.cluster import Bundle, Cluster, TopicLoad
 from shedders.model.cuts import CannotSplitError, children, ends
 from shedders.model.plan import SplitPlan
-from shedders.model.readings import is_sound
-from shedders.model.strategy import SplitAlgorithm
-from shedders.split.hot_topic import BundleLimits, Lineage, hot_topic
-from shedders.split.settings import SplitSettings
+from shedders.model.readings import is_amount, is_sound
+from shedders.model.strategy import SplitAlgorithm, StrategySettings
+from statechannel.protocol.bundle import MAX_CHILDREN
+
+
+class SplitSettings(StrategySettings):
+    """When bundles are split; defaults are upstream's if upstream has the setting."""
+
+    upstream: bool = Field(default=False, description="Choose as Pulsar does, one cut each, in order of the names.")
+    max_topics: int = Field(
+        default=1000, ge=0, description="Topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."
+    )
+    max_sessions: int = Field(
+        default=1000,
+        description="Producers and consumers of a bundle; 0 or less: no limit (loadBalancerNamespaceBundleMaxSessions).",
+    )
+    max_msg_rate: int = Field(
+        default=30_000, ge=1, description="Messages a second, both ways (loadBalancerNamespaceBundleMaxMsgRate)."
+    )
+    max_bandwidth_mib: int = Field(
+        default=100, ge=1, description="MiB a second, both ways (loadBalancerNamespaceBundleMaxBandwidthMbytes)."
+    )
+    max_bundles: int = Field(
+        default=128,
+        ge=1,
+        le=MAX_CHILDREN,
+        description="Bundles of a namespace, for automatic splits (loadBalancerNamespaceMaximumBundles).",
+    )
+    max_per_cycle: int = Field(
+        default=10,
+        ge=0,
+        description="Bundles split in one cycle; 0: no limit (loadBalancerMaxNumberOfBundlesToSplitPerCycle).",
+    )
+    hit_threshold: int = Field(
+        default=3,
+        ge=0,
+        description="A bundle is split if the condition held more than this many times in a row "
+        "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold).",
+    )
+    measure: Literal["now", "short", "long"] = Field(
+        default="now",
+        description="Traffic at this moment, or which average (upstream's newer manager: now; its older one: long).",
+    )
+    unload_children: bool = Field(
+        default=False,
+        description="Unload the children, so that they are placed again (loadBalancerAutoUnloadSplitBundlesEnabled; upstream's "
+        "older manager: true). Without it the shedder may move them.",
+    )
+    worth_percent: float = Field(
+        default=10.0,
+        ge=0,
+        description="A bundle with a hot topic is split only if its other topics have this percentage of the limit; upstream: "
+        "no such rule.",
+    )
+    fruitless_percent: float = Field(
+        default=10.0, ge=0, le=100, description="A split that takes less than this off a bundle was fruitless."
+    )
+    fruitless_max: int = Field(
+        default=3,
+        ge=1,
+        description="After this many fruitless splits in a row a bundle is left whole; upstream: no such rule.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    """Limits of a bundle; None: no limit. Rates are per second, in both directions."""
+
+    topics: int
+    sessions: int | None
+    msg_rate: int
+    throughput: int
+
+
+def hot_topic(bundle: Bundle, reason: str, limits: BundleLimits, worth_percent: float) -> str | None:
+    """A sentence on the topic that makes splitting useless; None if there is none, or the topics are not known.
+
+    Splitting is useless if the heaviest topic alone is over the limit, so that the part with it will be as well, and all the
+    others together have less than `worth_percent` of the limit, so that the other parts would have next to nothing.
+
+    Args:
+        reason: Upstream's; only `MsgRate` and `Bandwidth` have figures by topic.
+    """
+    if reason not in ("MsgRate", "Bandwidth") or not bundle.topics:
+        return None
+    limit = limits.msg_rate if reason == "MsgRate" else limits.throughput
+    loads = [(_load(topic, reason), topic.name) for topic in bundle.topics]
+    loads = [(load, name) for load, name in loads if is_amount(load)]
+    if not loads:
+        return None
+    most, name = max(loads)
+    rest = sum(load for load, other in loads if other != name)
+    if most > limit and rest < limit * worth_percent / 100:
+        unit = MESSAGES if reason == "MsgRate" else BYTES
+        others = rate(rest, unit)
+        return (
+            f"topic {name} alone has {rate(most, unit)}, the others together {others}: only partitions make it smaller"
+        )
+    return None
+
+
+def _load(topic: TopicLoad, reason: str) -> float:
+    if reason == "MsgRate":
+        return topic.msg_rate_in + topic.msg_rate_out
+    return topic.msg_throughput_in + topic.msg_throughput_out
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """The origin of a bundle.
+
+    Attributes:
+        parent: The bundle that was split.
+        reason: Why.
+        size: The parent's load, in that reason's measure.
+        vain: Number of splits in a row, up to the parent's, that took next to nothing off.
+    """
+
+    parent: str
+    reason: str
+    size: float
+    vain: int
+
+
+class Lineage:
+    """Ancestry of bundles that automatic splits created."""
+
+    def __init__(self, ancestries: dict[str, Ancestry]) -> None:
+        self._ancestries = ancestries
+        self._vain: dict[str, int] = {}
+
+    @classmethod
+    def remembered(cls, memory: object) -> Lineage:
+        """The lineage from a strategy's memory; invalid entries are dropped."""
+        ancestries: dict[str, Ancestry] = {}
+        for name, entry in memory.items() if isinstance(memory, Mapping) else ():
+            try:
+                ancestry = Ancestry(
+                    str(entry["parent"]), str(entry["reason"]), float(entry["size"]), int(entry["vain"])
+                )
+            except (KeyError, TypeError, ValueError, OverflowError):
+                continue
+            if is_amount(ancestry.size) and ancestry.vain >= 0:
+                ancestries[str(name)] = ancestry
+        return cls(ancestries)
+
+    def in_vain(self, name: str, reason: str, size: float, percent: float) -> int:
+        """How many splits in a row, up to the one that created the bundle, took less than a share off.
+
+        Args:
+            size: Its present load, in the reason's measure.
+            percent: The share.
+        """
+        ancestry = self._ancestries.get(name)
+        if ancestry is None or ancestry.reason != reason:
+            return 0
+        little = size > ancestry.size * (1 - percent / 100)
+        self._vain[name] = ancestry.vain + 1 if little else 0
+        return self._vain[name]
+
+    def split(self, name: str, children: Sequence[str], reason: str, size: float) -> None:
+        for child in children:
+            self._ancestries[child] = Ancestry(name, reason, size, self._vain.get(name, 0))
+
+    def dumped(self, bundles: Collection[str]) -> dict[str, Any]:
+        """The memory: of bundles that exist, and of children whose parent still exists."""
+        return {
+            name: {"parent": ancestry.parent, "reason": ancestry.reason, "size": ancestry.size, "vain": ancestry.vain}
+            for name, ancestry in sorted(self._ancestries.items())
+            if name in bundles or ancestry.parent in bundles
+        }
+
 
 MIB = 1024 * 1024
 FEW_TOPICS = 2
@@ -183,7 +358,7 @@ class _Cycle:
                 if bundle.in_flight or bundle.estimated or name in hits:
                     names.append(name)
                 continue
-            traffic: BundleStats | MessageAverage = stats
+            traffic: TrafficRates = stats
             if measure != "now":
                 traffic = bundle.averages.short if measure == "short" else bundle.averages.long
             rate_in, rate_out = traffic.msg_rate_in, traffic.msg_rate_out
@@ -234,7 +409,7 @@ class _Cycle:
             return None
         return "hits", f"{over.why}; {hits} times in a row, more than {self._settings.hit_threshold} are needed"
 
-    def _traffic(self, bundle: Bundle, stats: BundleStats) -> BundleStats | MessageAverage:
+    def _traffic(self, bundle: Bundle, stats: BundleStats) -> TrafficRates:
         if self._settings.measure == "now":
             return stats
         return bundle.averages.short if self._settings.measure == "short" else bundle.averages.long
@@ -251,8 +426,8 @@ class _Cycle:
             for reason, value, limit, unit in (
                 ("Topics", stats.topics, limits.topics, "topics"),
                 ("Sessions", stats.consumers + stats.producers, limits.sessions, "sessions"),
-                ("MsgRate", traffic.msg_rate_in + traffic.msg_rate_out, limits.msg_rate, MESSAGES),
-                ("Bandwidth", traffic.msg_throughput_in + traffic.msg_throughput_out, limits.throughput, BYTES),
+                ("MsgRate", traffic.msg_rate, limits.msg_rate, MESSAGES),
+                ("Bandwidth", traffic.msg_throughput, limits.throughput, BYTES),
             )
             if limit is not None and value > limit
         ]

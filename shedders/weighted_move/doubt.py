@@ -23,52 +23,27 @@ from statistics import median
 from typing import Any
 
 from shedders.model.cluster import Bundle
-from shedders.model.readings import MOST, remembered
+from shedders.model.readings import MOST, numbers, remembered
 
 FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
 KINDS = (FELL, ROSE, LIES, UNMOVED)
-
-STEP = 0.15
-"""A pulse this far from its usual value is not noise; more, if pulses differ much."""
-
-SPREAD = 4.5
-"""Multiple of the usual spread of pulses that is not noise."""
-
-SAME = 0.08
-"""Two factors that differ by less count as equal."""
-
-HITS = 3
-"""Number of decisions in a row that have to see a deviation."""
-
-ASKED = HITS + 1
-"""Hits of a broker that is being probed."""
-
-CALM = 0.1
-"""Weight of one decision in a broker's usual pulse, which follows slow changes of load."""
-
-LONG_SAMPLES = 60
-"""Fewer samples (5 minutes) are not a long-term average."""
-
-LONG_STEADY = 240
-"""An average of this many samples (20 minutes) cannot jump."""
-
+STEP = 0.15  # a pulse this far from its usual value is not noise; more, if pulses differ much
+SPREAD = 4.5  # multiple of the usual spread of pulses that is not noise
+SAME = 0.08  # two factors that differ by less count as equal
+HITS = 3  # number of decisions in a row that have to see a deviation
+ASKED = HITS + 1  # hits of a broker that is being probed
+CALM = 0.1  # weight of one decision in a broker's usual pulse, which follows slow changes of load
+LONG_SAMPLES = 60  # fewer samples (5 minutes) are not a long-term average
+LONG_STEADY = 240  # an average of this many samples (20 minutes) cannot jump
+# The largest bundle, the one a quarter down, the one in the middle: the set of reported smaller ones changes all the time.
 QUARTERS, SIZES_KEPT = 4, 3
-"""The largest bundle, the one a quarter down, the one in the middle: the set of reported smaller ones changes all the time."""
-
-BUNDLES = 4
-"""Fewer bundles do not make a pulse."""
-
+BUNDLES = 4  # fewer bundles do not make a pulse
 DOUBT_S = 1_800.0
 WEAK_S = 7_200.0
-
+# Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
 PROBED = 0.2
-"""Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated."""
-
-RESPONSE = 0.4
-"""Part of the moved load that has to show."""
-
-SHOWS = 0.03
-"""A smaller part of a broker's limit is within the error."""
+RESPONSE = 0.4  # part of the moved load that has to show
+SHOWS = 0.03  # a smaller part of a broker's limit is within the error
 
 
 @dataclass(slots=True)
@@ -276,10 +251,5 @@ def _pairs(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]
 
 def _rows(memory: Mapping[str, Any], key: str, count: int) -> dict[str, Sequence[float]]:
     table = memory.get(key)
-    rows: dict[str, Sequence[float]] = {}
-    for name, row in table.items() if isinstance(table, Mapping) else ():
-        if isinstance(row, list | tuple) and len(row) == count:
-            values = remembered({"": {str(place): value for place, value in enumerate(row)}}, "")
-            if len(values) == count:
-                rows[str(name)] = [values[str(place)] for place in range(count)]
-    return rows
+    rows = table.items() if isinstance(table, Mapping) else ()
+    return {str(name): values for name, row in rows if (values := numbers(row, count)) is not None}

@@ -5,32 +5,35 @@ A broker's level is its most used resource in parts of the cluster's: `max_r(usa
 capacity. A bundle's use moves with it in the resource's own unit, so that a broker with other limits is affected in proportion.
 
 A bundle's part of its broker's use: of each direction of the network its share of the broker's bytes in that direction; of CPU,
-without the idle use, its share of the cost of the broker's messages and bytes (`shedders.weighted_move.cpu_cost`).
+without the idle use, its share of the cost of the broker's messages and bytes.
+
+The CPU of a single bundle is not measured. But brokers differ in their traffic, and so in their usage:
+
+    cpu_b / limit_b  ~  idle + a * messages_b / limit_b + c * bytes_b / limit_b
+
+is solved by least squares over all brokers. If they are too similar, a prior decides: half for messages, half for bytes, nothing
+for idling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.bundle_load import TrafficRates
 from shedders.model.cluster import Bundle
-from shedders.model.readings import LEAST_LIMIT, is_sound
-from shedders.weighted_move.cpu_cost import CpuCosts, cpu_costs, per
+from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
-LEAST_WEIGHT = 1e-6
-"""A resource with less than this part of the largest weight does not count."""
-
+LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out")
-
-SAMPLES = 3
-"""With fewer samples this moment's figures count instead of the average."""
-
+RIDGE = 0.005  # weight of the prior: as much as brokers that differ by the root of this (7 %)
+_SINGULAR = 1e-12
+SAMPLES = 3  # with fewer samples this moment's figures count instead of the average
+# CPU in percent of one core, both directions of the network in kbit/s; or each in parts of a limit.
 Use = tuple[float, float, float]
-"""CPU in percent of one core, both directions of the network in kbit/s; or each in parts of a limit."""
 
 
 class BundleDemand(NamedTuple):
@@ -118,7 +121,6 @@ class BrokerLevel:
 
 
 def use_of(load: BrokerLoad) -> Use:
-    """A broker's use of each resource."""
     return load.cpu.usage, load.bandwidth_in.usage, load.bandwidth_out.usage
 
 
@@ -221,17 +223,17 @@ class Weights:
         young = bundle.estimated or bundle.averages.short.samples < SAMPLES
         return BundleDemand(size, bundle, use, max(by_bytes, by_messages), throughput, young)
 
-    def _of(self, traffic: BundleStats | MessageAverage) -> Use:
-        cost = _share(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
+    def _of(self, traffic: TrafficRates) -> Use:
+        cost = share_of(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
         use = self._use
         return (
             self._busy * cost,
-            use[1] * _share(traffic.msg_throughput_in, self._in),
-            use[2] * _share(traffic.msg_throughput_out, self._out),
+            use[1] * share_of(traffic.msg_throughput_in, self._in),
+            use[2] * share_of(traffic.msg_throughput_out, self._out),
         )
 
 
-def traffic_of(bundle: Bundle) -> BundleStats | MessageAverage | None:
+def traffic_of(bundle: Bundle) -> TrafficRates | None:
     """A bundle's traffic: its short-term average, or this moment's figures while that is young; None if unknown."""
     short, stats = bundle.averages.short, bundle.stats
     if short.samples >= SAMPLES and is_sound(short):
@@ -241,5 +243,80 @@ def traffic_of(bundle: Bundle) -> BundleStats | MessageAverage | None:
     return short if short.samples and is_sound(short) else None
 
 
-def _share(part: float, of: float) -> float:
-    return min(1.0, part / of) if part > 0 and of > 0 else 0.0
+class CpuCosts(NamedTuple):
+    """CPU costs.
+
+    Attributes:
+        idle: Part of a broker's limit that is used without traffic.
+        message, size: Percent of one core for a message and for a byte a second.
+    """
+
+    idle: float = 0.0
+    message: float = 0.0
+    size: float = 0.0
+
+    def of(self, rate: float, throughput: float) -> float:
+        """CPU of this traffic, in percent of one core."""
+        return self.message * rate + self.size * throughput
+
+
+def cpu_costs(loads: Iterable[BrokerLoad]) -> CpuCosts:
+    """Estimate the costs from these reports."""
+    rows = [
+        (load.cpu.usage / load.cpu.limit, load.msg_rate / load.cpu.limit, load.msg_throughput / load.cpu.limit)
+        for load in loads
+        if load.cpu.limit >= LEAST_LIMIT
+    ]
+    if not rows:
+        return CpuCosts()
+    count = len(rows)
+    used, messages, sizes = (fsum(row[column] for row in rows) / count for column in range(3))
+    if used <= 0 or (messages <= 0 and sizes <= 0):
+        return CpuCosts()
+    both = messages > 0 and sizes > 0
+    prior = (0.0, 0.5, 0.5) if both else (0.0, float(messages > 0), float(sizes > 0))
+    # In parts of the means, so that all three are alike.
+    scaled = [
+        (1.0, rate / messages if messages > 0 else 0.0, size / sizes if sizes > 0 else 0.0, use / used)
+        for use, rate, size in rows
+    ]
+    parts = [max(0.0, part) for part in _solved(scaled, prior)]
+    if not prior[1]:
+        parts[1] = 0.0
+    if not prior[2]:
+        parts[2] = 0.0
+    whole = fsum(parts)
+    if not parts[1] + parts[2] > 0 or not whole > 0:
+        parts, whole = list(prior), 1.0
+    idle, message, size = (part / whole * used for part in parts)
+    return CpuCosts(idle, per(message, messages), per(size, sizes))
+
+
+def per(amount: float, of: float) -> float:
+    """The amount per unit; bounded, as the number of units may be nearly zero and products must stay finite."""
+    return min(MOST, amount / of) if of > 0 else 0.0
+
+
+def _solved(rows: Sequence[tuple[float, float, float, float]], prior: tuple[float, float, float]) -> Sequence[float]:
+    """Least squares with a ridge towards the prior."""
+    count = len(rows)
+    matrix = [
+        [fsum(row[i] * row[j] for row in rows) / count + (RIDGE if i == j else 0.0) for j in range(3)] for i in range(3)
+    ]
+    right = [fsum(row[i] * row[3] for row in rows) / count + RIDGE * prior[i] for i in range(3)]
+    whole = _determinant(matrix)
+    if not abs(whole) > _SINGULAR:
+        return prior
+    solution = []
+    for column in range(3):
+        replaced = [[right[i] if j == column else matrix[i][j] for j in range(3)] for i in range(3)]
+        solution.append(_determinant(replaced) / whole)
+    return solution
+
+
+def _determinant(m: Sequence[Sequence[float]]) -> float:
+    return (
+        m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1])
+        - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0])
+        + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0])
+    )

@@ -1,4 +1,4 @@
-"""Memory of `weighted-move` from one decision to the next. Pure.
+"""Memory of `weighted-move` from one decision to the next: the history of each broker, and the moves of former plans. Pure.
 
 It is stored as JSON and may come from anywhere: invalid entries are dropped.
 """
@@ -8,19 +8,149 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
 from shedders.model.cluster import Bundle
-from shedders.model.readings import remembered
+from shedders.model.readings import numbers, remembered
 from shedders.weighted_move.doubt import Doubts
-from shedders.weighted_move.watch import BrokerHistory, numbers, watched
+from shedders.weighted_move.loads import Use
 from statechannel.protocol.bundle import parse_key
 
-GAP_MAX_S = 600.0
-"""Longest interval between two decisions from which something can be concluded."""
+SMOOTHED = 3  # a broker's use is the mean of up to this many of its last readings; fewer after a move
+NOISE = 0.04  # prior for the noise of a new broker, in parts of its level: that of ordinary traffic
+NOISE_WEIGHT = 4  # weight of the prior, in readings
+NOISE_WINDOW = 20  # number of readings over which noise is measured
+NEWS = 0.2  # a level that changed by at least this part is new: hits of the old one do not count for it
+JUMP = 4.0  # a reading this many standard deviations off is not noise
+USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three times a burst
+# If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less.
+PLACED = 0.1
+GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
+MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
+_SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
+_DIGITS = 4
+_FIELDS = 14
 
-MISSED = 0.1
-"""If more than this part of a plan was not carried out, its effect is not judged."""
+
+@dataclass(slots=True)
+class BrokerHistory:
+    """The history of one broker.
+
+    Attributes:
+        count: Readings since bundles came or went, at most `SMOOTHED`.
+        use: Their mean.
+        last: Its level at the last reading, in parts of a limit.
+        noise: Mean distance between two readings, over `noted` of them.
+        mean: Mean level of the readings that are in `use`.
+        usual: Its level over the last quarter of an hour before it deviated, in parts of a limit.
+        bundles: Number of its bundles at the last reading.
+        over, under: Hits in a row, with the seconds since the first.
+    """
+
+    count: int = 0
+    use: Use = (0.0, 0.0, 0.0)
+    last: float = 0.0
+    noise: float = 0.0
+    noted: int = 0
+    mean: float = 0.0
+    usual: float = 0.0
+    bundles: int = 0
+    over: tuple[int, float] = (0, 0.0)
+    under: tuple[int, float] = (0, 0.0)
+
+    def read(self, use: Use, level: float, bundles: int, *, moved: bool, passed_s: float) -> None:
+        """Add a reading. The same as before is the same report: it counts, but not for the noise.
+
+        The mean restarts after bundles came or went, and with a reading that is too far off for noise; if it is very far off,
+        hits are reset as well.
+
+        Args:
+            moved: Whether bundles came or went.
+        """
+        more = abs(bundles - self.bundles)
+        if moved or more > max(1, self.bundles * PLACED):
+            self.count = 0
+        self.bundles = bundles
+        news = False
+        if not self.count:
+            self.usual = level
+        elif level != self.last:
+            jump = abs(level - self.last)
+            if abs(level - self.mean) > JUMP * self.deviation(self.mean):
+                self.count = 0
+                news = abs(level - self.mean) > NEWS * self.mean
+            self.noted = min(self.noted + 1, NOISE_WINDOW)
+            self.noise += (min(jump, JUMP * NOISE * level) - self.noise) / self.noted
+        if not (self.over[0] or self.under[0] or news):
+            self.usual += (level - self.usual) * min(1.0, passed_s / USUAL_S)
+        if news:
+            self.over = self.under = (0, 0.0)
+        self.last = level
+        self.count = min(self.count + 1, SMOOTHED)
+        old = self.use
+        self.use = (
+            old[0] + (use[0] - old[0]) / self.count,
+            old[1] + (use[1] - old[1]) / self.count,
+            old[2] + (use[2] - old[2]) / self.count,
+        )
+        self.mean += (level - self.mean) / self.count
+
+    def steady(self, hits: int) -> float:
+        """The part of its use that is not new: all of it once it has lasted for `hits` hits."""
+        if self.over[0] >= hits or not self.usual < self.mean * (1 - NEWS / 2):
+            return 1.0
+        return self.usual / self.mean
+
+    def deviation(self, level: float) -> float:
+        """Standard deviation of `use`, in parts of a limit: the measured one combined with the prior."""
+        single = (self.noted * self.noise * _SPREAD + NOISE_WEIGHT * NOISE * level) / (self.noted + NOISE_WEIGHT)
+        return single / sqrt(max(1, self.count))
+
+    def hit(self, *, above: bool, below: bool, passed_s: float) -> None:
+        """Count a hit above or below, or reset the count."""
+        self.over = _one_more(self.over, passed_s) if above else (0, 0.0)
+        self.under = _one_more(self.under, passed_s) if below else (0, 0.0)
+
+    def dumped(self) -> list[float]:
+        averages = (self.mean, self.usual)
+        row = (
+            self.count,
+            *self.use,
+            self.last,
+            self.noise,
+            self.noted,
+            *averages,
+            self.bundles,
+            *self.over,
+            *self.under,
+        )
+        return [value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in row]
+
+
+def _one_more(hits: tuple[int, float], passed_s: float) -> tuple[int, float]:
+    count, since_s = hits
+    return min(count + 1, 1_000), since_s + passed_s if count else 0.0
+
+
+def watched(row: Any) -> BrokerHistory | None:
+    """A history from JSON; None if it is not a row of `BrokerHistory.dumped`."""
+    values = numbers(row, _FIELDS)
+    if values is None:
+        return None
+    count, cpu, inwards, outwards, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s = values
+    return BrokerHistory(
+        min(int(count), SMOOTHED),
+        (cpu, inwards, outwards),
+        last,
+        noise,
+        min(int(noted), NOISE_WINDOW),
+        mean,
+        usual,
+        int(min(bundles, 1e9)),
+        (min(int(over), 1_000), over_s),
+        (min(int(under), 1_000), under_s),
+    )
 
 
 @dataclass(slots=True)
@@ -60,7 +190,7 @@ class Memory:
         at_ms = memory.get("at_ms")
         known = type(at_ms) is int and 0 <= at_ms <= now_ms
         passed_s = min(GAP_MAX_S, (now_ms - at_ms) / 1000) if known and at_ms is not None else 0.0
-        known_s = remembered({"": {"": memory.get("known_s")}}, "").get("", 0.0)
+        known_s = (numbers([memory.get("known_s")], 1) or [0.0])[0]
         return cls(
             now_ms,
             passed_s,
@@ -82,7 +212,6 @@ class Memory:
         )
 
     def dumped(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
             "at_ms": self.at_ms,

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from loaddata.model.broker_load import ResourceWeights
-from shedders.model.candidates import KnownBrokers
+from shedders.model.candidates import LEAST, MOST_UNSEEN, KnownBrokers, came_since
 from shedders.model.cluster import Bundle, Cluster
-from shedders.model.projection import LEAST, MOST_UNSEEN, came_since
-from shedders.weighted_move.cpu_cost import cpu_costs, per
-from shedders.weighted_move.loads import Use, inverse_of, traffic_of, use_of
+from shedders.weighted_move.loads import Use, cpu_costs, inverse_of, per, traffic_of, use_of
 
 _NONE: Use = (0.0, 0.0, 0.0)
 _FREE = 0, "", _NONE

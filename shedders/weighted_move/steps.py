@@ -16,12 +16,12 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from shedders.model.cluster import Bundle
-from shedders.shedding.leveling import CanTake, refused
+from shedders.model.strategy import CanTake
+from shedders.shedding.draft import refused
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
 
+# After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision.
 CLOSED: Final = 2
-"""After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision."""
-
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -63,34 +63,15 @@ class FilterRefusals:
         return self.closed.get(broker, _NONE)
 
 
-DESTINATIONS = 3
-"""Number of brokers compared at once for a bundle: the idlest that are left."""
-
-DESTINATIONS_MAX = 24
-"""Maximum number of destinations tried for one source."""
-
-REFUSALS_MAX = 24
-"""Maximum number of refusals in one step, once the decision has had `REFUSALS` of them."""
-
-REFUSALS = 3_000
-"""Refusals of one decision after which fewer destinations are tried: tens of milliseconds."""
-
-SKIPPED = 50_000
-"""Maximum number of brokers of one decision that are skipped as closed to all bundles of a source."""
-
-ALL = 24
-"""Up to this number all bundles of a broker are compared; of more, those around the two best sizes."""
-
-AROUND = 4
-"""Number of bundles to each side of such a size."""
-
-EXCHANGED = 12
-"""Number of a broker's bundles for which an exchange is searched."""
-
-QUARTER = 0.25
-"""A move of more than half a gap has to lower the busier of the two by at least this part of the gap."""
-
-
+DESTINATIONS = 3  # number of brokers compared at once for a bundle: the idlest that are left
+DESTINATIONS_MAX = 24  # maximum number of destinations tried for one source
+REFUSALS_MAX = 24  # maximum number of refusals in one step, once the decision has had `REFUSALS` of them
+REFUSALS = 3_000  # refusals of one decision after which fewer destinations are tried: tens of milliseconds
+SKIPPED = 50_000  # maximum number of brokers of one decision that are skipped as closed to all bundles of a source
+ALL = 24  # up to this number all bundles of a broker are compared; of more, those around the two best sizes
+AROUND = 4  # number of bundles to each side of such a size
+EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
+QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 _size = attrgetter("size")
 
 
@@ -354,7 +335,6 @@ class Steps:
         return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
 
     def _take(self, candidate: CandidateMove) -> None:
-        """Add a candidate to the plan."""
         source, side = candidate.source, candidate.destination
         before, resource = (source.level, side.level), source.busiest
         self._cold.remove((side.level, side.name, side))

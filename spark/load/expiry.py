@@ -1,4 +1,4 @@
-"""When the job writes a tombstone for a stale report: ages and moments for the rules of `loaddata.view.expiry`. Pure.
+"""When the job writes a tombstone for a stale report: ages and moments for the rules of `loaddata.view.table_view`. Pure.
 
 Ages are those of a clock that only runs (`time.monotonic` in the driver), from when the job heard the broker last: by any
 record that decodes, also one that its view dropped or found late. What lay in the topic before is as old as the log's own
@@ -20,7 +20,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from loaddata.report.record import Tombstone
-from loaddata.view.expiry import Expiry, ExpiryRules
+from loaddata.view.table_view import Expiry
+from loaddata.view.table_view import ExpiryRules
 from spark.load.fold import LastReport
 
 _MARKS_KEPT: Final = 2
@@ -43,7 +44,7 @@ class LoadTopicEnd(NamedTuple):
 
 
 class Aged(NamedTuple):
-    """A held report, as `loaddata.view.expiry` wants it."""
+    """A held report, as `loaddata.view.table_view` wants it."""
 
     offset: int
     age_s: float

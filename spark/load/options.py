@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ExpiryRules
 from loaddata.view.table_view import ViewRules
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleStats, MessageAverage
 from loaddata.model.figures import wall_ms
-from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
     InvalidReportReason,

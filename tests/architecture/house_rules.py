@@ -79,11 +79,11 @@ LINES_MIN = 120
 IMPORTERS_MIN = 2
 KEPT_SMALL = {
     "loaddata.measure.local_load": "state of a broker's own load; the service around it is I/O",
-    "loaddata.measure.nics": "Linux network interfaces, apart from the rest of a host's usage",
-    "shedders.balancer.placement_recorder": "batches of placements, apart from the placement itself",
+    "loaddata.measure.host_usage": "Linux network interfaces, apart from the rest of a host's usage",
+    "shedders.balancer.placement": "batches of placements, apart from the placement itself",
     "shedders.kafka_rebalance.planning.picture": "needs matplotlib",
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
-    "shedders.shedding.avg_upstream": "a bug-compatible twin, apart from the mended strategy",
+    "shedders.shedding.avg": "a bug-compatible twin, apart from the mended strategy",
     "spark.replay.verdicts": "a table of its own",
     "statechannel.broker.endings": "the last log lines of a member, apart from running it",
     "statechannel.broker.loop_thread": "an event loop in a thread, for blocking callers",

@@ -30,12 +30,10 @@ from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import MovedLoad
-from shedders.model.registry import shedding_maker
-from shedders.model.strategy import PLACEMENT, SHEDDING, SPLIT
+from shedders.model.strategy import PLACEMENT, SHEDDING, SPLIT, shedding_maker
 from shedders.snapshots.cluster import cluster_of, snapshot_of
 from shedders.snapshots.file import read_snapshot, write_snapshot
-from shedders.split.settings import SplitSettings
-from shedders.split.triggers import SplitWhen
+from shedders.split.triggers import SplitSettings, SplitWhen
 from tests.bench.measure import Figure, Load, median, worker
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared

@@ -17,7 +17,7 @@ from shedders.cli import decision_log, decisions
 from shedders.cli.decision_log import done_count
 from shedders.decision.dry_run import CheckedMove
 from shedders.decisions.builder import Executed, outcome_record, place_record, shed_record, skipped_record
-from shedders.decisions.recall import DecisionRead, RecallBounds
+from shedders.decisions.history import DecisionRead, RecallBounds
 from shedders.decisions.record import (
     AnyRecord,
     InvalidDecisionReason,

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from click.testing import Result
 
-from loaddata.model.top_bundles import TopBundle
+from loaddata.model.bundle_load import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,

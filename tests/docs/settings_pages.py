@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shedders.balancer.setting_names import BALANCER
+from shedders.balancer.active_strategies import BALANCER
 from shedders.balancer.settings import BalancerSettings
 from shedders.kafka_rebalance.settings import NAME as PARTITIONS
 from shedders.kafka_rebalance.settings import PartitionsSettings

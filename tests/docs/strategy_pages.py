@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN, every
 from shedders.model.profiles import PROFILES
-from shedders.model.registry import KINDS, find
-from shedders.model.strategy import available
+from shedders.model.strategy import KINDS, available, find
 from tests.docs.settings_pages import MADE, table
 
 _OWN = "shedders."

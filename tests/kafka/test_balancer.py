@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient
 from ulid import ULID
 
 from shedders.balancer.extension import BalancerExtension
+from shedders.balancer.movers import EndedOperation
 from shedders.balancer.settings import configured
-from shedders.balancer.splitting import SplitEnded, SplitRequester
+from shedders.balancer.splitting import SplitRequester
 from shedders.decisions.record import DecisionRecord, OutcomeRecord
 from shedders.decisions.topic import (
     DecisionReader,
@@ -304,11 +305,11 @@ async def _splits_that_a_balancer_wants(
 ) -> str:
     """The owner, another process, refuses as long as its setting says so, and says so; then it splits. Returns the bundle."""
     parent, owner = next((name, owner) for name, owner in channel.owners(NAMESPACE).items() if owner != "b4")
-    wishes = SplitRequester(member._balancer._ports, lambda: member.settings)  # type: ignore[union-attr]
+    wishes = SplitRequester(member._balancer._ports)  # type: ignore[union-attr]
     nothing = Cluster({}, {})
 
-    async def ask() -> SplitEnded:
-        told: asyncio.Future[SplitEnded] = asyncio.get_running_loop().create_future()
+    async def ask() -> EndedOperation:
+        told: asyncio.Future[EndedOperation] = asyncio.get_running_loop().create_future()
         begun = wishes.begin([SplitWanted(parent, "too big")], nothing, str(ULID()), told.set_result)
         assert begun.refused == {}
         return await asyncio.wait_for(told, WAIT_S)

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.model.averages import SampleClock, TimedAverages, continued, pushed
-from loaddata.model.broker_update import BrokerTraffic
-from loaddata.model.bundle_load import BundleStats, MessageAverage
-from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
-from loaddata.view.expiry import Expiry, ExpiryRules
+from loaddata.model.broker_load import BrokerTraffic
+from loaddata.model.bundle_load import (
+    BundleStats,
+    LocalBundle,
+    MessageAverage,
+    SampleClock,
+    TimedAverages,
+    TopRules,
+    continued,
+    pushed,
+    top_bundles,
+)
 from loaddata.view.ownership import OwnChanges
+from loaddata.view.table_view import Expiry, ExpiryRules
 
 RATES = st.floats(0, 1e9)
 STATS = st.builds(BundleStats, RATES, RATES, RATES, RATES, st.integers(0, 1_000))

@@ -8,13 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaddata.measure.local_load import LocalLoad
-from loaddata.model.averages import SampleClock, is_sound
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.broker_update import HostUsage, is_sound_usage
-from loaddata.model.bundle_load import BundleStats
+from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceUsage, is_sound_usage
+from loaddata.model.bundle_load import BundleStats, SampleClock, TopBundle, TopRules, is_sound, top_bundles
 from loaddata.model.figures import is_figure
-from loaddata.model.top_bundles import TopBundle, TopRules, top_bundles
-from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
     DEADLINE,
     LAST_OFFSET,

@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.booked_moves import Budget, BudgetSettings
 from shedders.decision.dry_run import CheckedMove, SplitDecision
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.builder import (
     BudgetUse,
     Executed,
@@ -20,8 +19,13 @@ from shedders.decisions.builder import (
     skipped_record,
     split_record,
 )
-from shedders.decisions.explanation_not_moved import why_not
-from shedders.decisions.record import DecisionRecord, Inputs, decode, encode, key_of
+from shedders.decisions.explanation import why_not
+from shedders.decisions.record import DecisionRecord
+from shedders.decisions.record import Inputs
+from shedders.decisions.record import decode
+from shedders.decisions.record import encode
+from shedders.decisions.record import key_of
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.size_limits import Shortener
 from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan

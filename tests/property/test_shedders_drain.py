@@ -39,7 +39,7 @@ def test_every_bundle_is_elsewhere_or_said(
     policies = Policies(pins={NAMES[number]: "b1" for number in pinned}, cordons={"b1": "drain"})
     cluster = made({f"b{n + 1}": count for n, count in enumerate(counts)}, policies=policies)
     before = {name: one.owner for name, one in cluster.bundles.items()}
-    drain = plan(rate_per_s=rate_per_s, ahead_max=ahead_max, force=force, at_once=at_once, attempts_max=30)
+    drain = plan(rate_per_s=rate_per_s, ahead_max=ahead_max, force=force, moves_at_once=at_once, attempts_max=30)
     twin = Twin(cluster, drain, move_s=move_s, report_s=report_s, fails=lambda number: number in failing)
 
     step = twin.run(within_s=100_000.0)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.decision.booked_moves import Booked, adjusted, on_the_way
 from shedders.decision.dry_run import decide
 from shedders.decision.placing import Pipeline
@@ -21,8 +20,7 @@ from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, after_moves
 from shedders.model.plan import BundleMove, Reason
-from shedders.model.registry import find, make, shedding_maker
-from shedders.model.strategy import SHEDDING
+from shedders.model.strategy import SHEDDING, find, make, shedding_maker
 from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
 from shedders.snapshots.file import SnapshotError, load_json, parse_snapshot, parse_strictly, snapshot_bytes
 from shedders.snapshots.plan_document import cycle_part

@@ -28,8 +28,7 @@ from shedders.split.algorithms import (
     SplitTopicCount,
     SplitTopicCountSettings,
 )
-from shedders.split.settings import SplitSettings
-from shedders.split.triggers import SplitWhen
+from shedders.split.triggers import SplitSettings, SplitWhen
 from statechannel.protocol.bundle import FULL_UPPER, parse_key
 
 UNHURRIED = run(deadline=None)

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves
 from shedders.shedding.transfer import TransferShedder
-from shedders.shedding.transfer_settings import TransferSettings
+from shedders.shedding.transfer_pairs import TransferSettings
 
 NOW_MS = 1_700_000_000_000
 LIKELY = st.floats(0.0, 1.5) | st.sampled_from([0.0, 0.1, 0.3, 0.9])

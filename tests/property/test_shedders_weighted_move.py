@@ -9,14 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.decision.dry_run import carried, nonsense
 from shedders.model.cluster import Bundle, Cluster
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
-from shedders.weighted_move.settings import WeightedMoveSettings
 from shedders.weighted_move.steps import QUARTER, StepRules, Steps
-from shedders.weighted_move.strategy import WeightedMove
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster
 from tests.support.uneven import check_moves, clusters, plain, shuffled
 

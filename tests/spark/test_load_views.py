@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from loaddata.report.record import ReportKind, Tombstone
-from loaddata.view.expiry import ExpiryRules
+from loaddata.report.record import ReportKind
+from loaddata.report.record import Tombstone
+from loaddata.view.table_view import ExpiryRules
 from loaddata.view.table_view import ViewRules
 from spark.core.store import Folder
 from spark.core.streaming import Streaming

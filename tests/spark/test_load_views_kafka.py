@@ -18,8 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from loaddata.report.record import ReportKind
-from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.view.table_view import ExpiryRules, ViewRules
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore
 from spark.core.streaming import Streaming

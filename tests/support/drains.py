@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, DrainRules, DrainStep, TokenBucket
+from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, DrainStep, TokenBucket
+from shedders.balancer.settings import DrainSettings
 from shedders.decision.placing import Pipeline
 from shedders.model.cluster import Cluster, Policies
 from shedders.model.plan import BundleMove
@@ -43,7 +44,12 @@ def plan(
 ) -> DrainPlan:
     bucket = TokenBucket(rate_per_s, rate_per_s * TICK_S)
     return DrainPlan(
-        broker, OPERATION, replace(DrainRules(), **rules), bucket, DrainReceivers(ahead_max, report_wait_s), force
+        broker,
+        OPERATION,
+        DrainSettings(**{"moves_at_once": 8, **rules}),
+        bucket,
+        DrainReceivers(ahead_max, report_wait_s),
+        force,
     )
 
 

@@ -11,17 +11,15 @@ from typing import Any, ClassVar
 from ulid import ULID
 
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.top_bundles import LocalBundle, TopBundle
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import BundleStats, LocalBundle, TopBundle
 from shedders.balancer.active_strategies import ActiveStrategies
 from shedders.balancer.balancer import Balancer, Ports
-from shedders.balancer.clocks import LiveClocks
 from shedders.balancer.cluster_inputs import ClusterInputs
 from shedders.balancer.metrics import BalancerMetrics
+from shedders.balancer.ports import LiveClocks
 from shedders.balancer.settings import BalancerSettings
-from shedders.decision.budget import BudgetSettings
+from shedders.decision.booked_moves import BudgetSettings
 from shedders.decision.placing import Pipeline
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
 from shedders.filters.rules import FilterSettings
@@ -29,7 +27,7 @@ from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason, SplitWanted
 from shedders.model.strategy import StrategySettings
 from shedders.policies.effective import EffectivePolicies
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
@@ -263,6 +261,8 @@ class World:
         channel: Any = self.channel
         self.ports = Ports(
             channel=channel,
+            settings=lambda: self.settings,
+            manager=lambda: "extensible",
             standing=lambda: self.standing,
             known=lambda: ClusterInputs(loads=self.loads, tops=self.tops, policies=self.policies),
             chosen=lambda: self.chosen,
@@ -273,7 +273,7 @@ class World:
             clocks=self.clock.clocks(),
             unusable=lambda: self.unusable,
         )
-        self.balancer = Balancer(self.ports, lambda: self.settings, manager=lambda: "extensible")
+        self.balancer = Balancer(self.ports)
 
     @property
     def policies(self) -> Any:

@@ -1,8 +1,7 @@
 """Reports and records of load topics, as tests write them."""
 
 from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.top_bundles import TopBundle
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage, TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,

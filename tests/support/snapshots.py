@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import Plan
+from shedders.model.strategy import CanTake
 from shedders.shedding.transfer import TransferShedder
-from shedders.shedding.transfer_pairs import Book, CanTake
-from shedders.shedding.transfer_settings import TransferSettings
+from shedders.shedding.transfer_pairs import Book, TransferSettings
 
 MB = 1_000_000.0
 NOW_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.balancer.setting_names import is_known
+from shedders.balancer.active_strategies import is_known
 from shedders.cli.policy import write
 from shedders.cli.policy.transfer import export_policies, import_policies
 from shedders.cli.policy.write import (

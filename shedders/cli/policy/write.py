@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from shedders.balancer.active_strategies import checked
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
-from shedders.balancer.setting_names import checked
 from shedders.balancer.settings import NAME, configured
 from shedders.model.amounts import are, count
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy

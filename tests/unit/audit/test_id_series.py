@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.bundle_trail import Trail
 from shedders.decisions.explanation import why
+from shedders.decisions.history import DecisionBook
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.id_series import FOREIGN, IdSeries

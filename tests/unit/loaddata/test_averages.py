@@ -4,9 +4,13 @@ import math
 
 import pytest
 
-from loaddata.model.averages import (
+from loaddata.model.bundle_load import (
     LONG_SAMPLES,
     SHORT_SAMPLES,
+    UNSEEN,
+    BundleAverages,
+    BundleStats,
+    MessageAverage,
     SampleClock,
     TimedAverages,
     continued,
@@ -14,7 +18,6 @@ from loaddata.model.averages import (
     pushed,
     pushed_both,
 )
-from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
 
 
 def stats(rate: float) -> BundleStats:

@@ -4,10 +4,17 @@ import math
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.broker_update import BrokerTraffic, HostUsage, UpdateRules, max_resource_usage, updated
+from loaddata.model.broker_load import (
+    BrokerLoad,
+    BrokerTraffic,
+    HostUsage,
+    ResourceUsage,
+    ResourceWeights,
+    UpdateRules,
+    max_resource_usage,
+    updated,
+)
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 
 RULES = UpdateRules()
 USAGE = HostUsage(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.measure.cgroup import ControlGroup, cpu_used_s, find_group, memory_used_bytes
+from loaddata.measure.host_usage import ControlGroup, cpu_used_s, find_group, memory_used_bytes
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

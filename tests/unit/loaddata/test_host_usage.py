@@ -10,9 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from loaddata.measure import host_usage, nics
-from loaddata.measure.host_usage import HostMeter
-from loaddata.measure.nics import Carried, carried, chosen_nics, speed_kbit
+from loaddata.measure import host_usage
+from loaddata.measure.host_usage import Carried, HostMeter, carried, chosen_nics, speed_kbit
 
 Times = namedtuple("Times", "user nice system idle iowait guest")
 MIB = 1 << 20
@@ -176,4 +175,4 @@ def test_this_machine() -> None:
     assert usage is not None
     assert 0 < usage.cpu.usage <= usage.cpu.limit
     assert 0 < usage.memory.percent < 100
-    assert usage.bandwidth_in.limit == 1e7 * len(nics.chosen_nics())
+    assert usage.bandwidth_in.limit == 1e7 * len(host_usage.chosen_nics())

@@ -5,11 +5,9 @@ import math
 import pytest
 
 from loaddata.measure.local_load import LocalLoad
-from loaddata.model.averages import SampleClock
-from loaddata.model.broker_update import HostUsage
-from loaddata.model.bundle_load import UNSEEN, BundleStats
+from loaddata.model.broker_load import HostUsage, ResourceUsage
+from loaddata.model.bundle_load import UNSEEN, BundleStats, SampleClock
 from loaddata.model.figures import LATEST_MS
-from loaddata.model.usage import ResourceUsage
 from loaddata.source import MeasuredBundle
 
 A, B = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

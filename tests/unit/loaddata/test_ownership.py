@@ -2,8 +2,7 @@
 
 import pytest
 
-from loaddata.live.channel_port import newest_changes
-from loaddata.view.ownership import OwnChanges, OwnershipChange, change_of
+from loaddata.view.ownership import OwnChanges, OwnershipChange, change_of, newest_changes
 from statechannel.protocol.states import State
 from tests.support.load_channel import Accepted
 

@@ -6,11 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage, TopBundle
 from loaddata.model.figures import FIGURE_MAX, LATEST_MS
-from loaddata.model.top_bundles import TopBundle
-from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
     BUNDLES_MAX,
     VALUE_MAX_BYTES,

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.top_bundles import TopBundle
+from loaddata.model.bundle_load import BundleStats, TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportKind,

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
 from loaddata.report.reporter import ReportCause, ReportRules, WrittenReport, change_percent, changes, load_due, top_due
 
 LOAD = BrokerLoad(

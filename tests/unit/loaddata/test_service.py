@@ -11,10 +11,8 @@ import pytest
 from loaddata.live import service as module
 from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.broker_update import HostUsage
+from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceUsage, ResourceWeights
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import ReportKind, decode_broker_load, decode_top_bundles
 from loaddata.report.reporter import ReportWrite
 from loaddata.settings import LoadSettings

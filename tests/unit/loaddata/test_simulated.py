@@ -6,8 +6,8 @@ import statistics
 import pytest
 
 from loaddata.measure.synthetic import LoadProfile, SimulatedHost, SimulatedSettings, SimulatedSource
-from loaddata.model.averages import is_sound
-from loaddata.model.broker_update import is_sound_usage
+from loaddata.model.broker_load import is_sound_usage
+from loaddata.model.bundle_load import is_sound
 from statechannel.protocol.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
 
 BOUNDS = namespace_bounds(64)

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.top_bundles import LocalBundle, TopRules, heaviest_first, order_of, top_bundles
+from loaddata.model.bundle_load import BundleStats, LocalBundle, TopRules, heaviest_first, order_of, top_bundles
 
 
 def local(throughput_in: float = 0.0, **more: float) -> LocalBundle:

@@ -6,9 +6,8 @@ from math import inf, nan
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Cluster, Policies, RecentMoves
 from shedders.model.plan import Label, Reason
 from shedders.model.strategy import Placing, Shedding

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleStats
-from loaddata.model.usage import ResourceUsage
-from shedders.decision.booked_moves import BookedMoves, adjusted, on_the_way
-from shedders.decision.budget import Budget, BudgetSettings, admit
+from shedders.decision.booked_moves import BookedMoves, Budget, BudgetSettings, adjusted, admit, on_the_way
 from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves
 from shedders.model.moved_cluster import after_moves
 from shedders.model.plan import BundleMove, Reason

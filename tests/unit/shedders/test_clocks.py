@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaddata.model.figures import LATEST_MS
-from shedders.balancer.clocks import SAMPLES_MAX, WINDOW_S, BalancerLogClock
 from shedders.balancer.extension import BalancerExtension
+from shedders.balancer.ports import SAMPLES_MAX, WINDOW_S, BalancerLogClock
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key

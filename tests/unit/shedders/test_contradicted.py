@@ -70,7 +70,7 @@ async def test_decisions_have_them_also_those_that_were_skipped(world: World) ->
     found = watching(world)
     await found.look()
     ports = replace(world.ports, contradictions=found.left)
-    world.balancer = Balancer(ports, lambda: world.settings, manager=lambda: "extensible")
+    world.balancer = Balancer(ports)
     await world.cycle()
     world.unusable = "no"
     await world.cycle()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from shedders.decisions.builder import outcome_record
-from shedders.decisions.recall import Back, RecallBounds, Want, look_back
+from shedders.decisions.history import Back, RecallBounds, Want, look_back
 from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject, encode, key_of
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.decision_records import AT_MS, IDS, WHOLE, record

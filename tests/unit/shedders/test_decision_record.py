@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.booked_moves import Budget, BudgetSettings
 from shedders.decision.dry_run import CheckedMove, SplitDecision
 from shedders.decisions import builder
 from shedders.decisions.builder import (
@@ -27,8 +27,7 @@ from shedders.decisions.builder import (
     split_record,
 )
 from shedders.decisions.bundle_trail import What
-from shedders.decisions.explanation import NOT_MADE
-from shedders.decisions.explanation_not_moved import Because
+from shedders.decisions.explanation import NOT_MADE, Because
 from shedders.decisions.record import (
     VALUE_MAX_BYTES,
     DecisionRecord,

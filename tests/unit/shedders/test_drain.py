@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -13,9 +12,9 @@ import pytest
 
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.balancer import Ports
-from shedders.balancer.clocks import LiveClocks
 from shedders.balancer.cluster_inputs import ClusterInputs
 from shedders.balancer.drain import Drains
+from shedders.balancer.ports import LiveClocks
 from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
 from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
@@ -77,6 +76,8 @@ class Leader:
         shed: Any = SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason)))
         ports = Ports(
             channel=cast("Any", channel),
+            settings=lambda: configured,
+            manager=lambda: "extensible",
             standing=lambda: None if self.policies is None else EffectivePolicies(policies=self.policies),
             known=lambda: ClusterInputs(policies=self.policies or Policies()),
             chosen=lambda: chosen,
@@ -88,8 +89,8 @@ class Leader:
         )
         self.before: dict[str, Any] = {"moved": ()}
         self.own: list[frozenset[str]] = []
-        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
-        assert self.drains.bounds.record_bytes == 20_000
+        self.drains = Drains(ports, moved_before=self._moved_before)
+        assert ports.bounds.record_bytes == 20_000
         self.checks = MoveChecks(ports)
         self.asks = RequestHandlers(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
@@ -416,9 +417,3 @@ async def test_reports_that_nobody_makes_are_late() -> None:
     assert outcome == Done("01OP", "late", {"late": ["b1", "b2"], "late_count": 2})
     channel.alive = ()
     assert (await Leader(channel).ask("fresh", timeout_s=0.5)) == Done("01OP", "fresh", {"late": [], "late_count": 0})
-
-
-def test_settings_become_rules() -> None:
-    rules = DrainSettings(order="name", moves_at_once=3).rules()
-    assert (rules.largest_first, rules.at_once) == (False, 3)
-    assert replace(rules, largest_first=True).largest_first

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from ulid import ULID
 
 from shedders.balancer import decision_history
-from shedders.balancer.decision_history import is_drain_id, moved_before, moved_for
+from shedders.balancer.decision_history import DecisionHistory, is_drain_id, moved_for
 from shedders.decisions.builder import outcome_record, shed_record
-from shedders.decisions.recall import DecisionRead, RecallBounds
-from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason
+from shedders.decisions.history import DecisionRead
+from shedders.decisions.history import RecallBounds
+from shedders.decisions.record import DRAIN
+from shedders.decisions.record import AnyRecord
+from shedders.decisions.record import DrainPart
+from shedders.decisions.record import InvalidDecisionReason
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.protocol.side_record import InvalidRecord
@@ -68,9 +73,10 @@ class Reader:
         return iter([DecisionRead(number, AT_MS, one) for number, one in enumerate(Reader.records)])
 
 
-def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozenset[str] | None:
+def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> Any:
     client, topics = ClientSettings("h:1"), decisions_topic("chan")
-    return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0, lambda: 0.0)
+    history = DecisionHistory(client, topics, 5.0, lambda: bounds or RecallBounds(), lambda: 0.0)
+    return asyncio.run(history.moved(drain, "b1", {IDS[3]}))
 
 
 def test_the_topic_is_read_from_shortly_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:

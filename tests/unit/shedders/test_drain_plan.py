@@ -57,7 +57,7 @@ def test_no_rate(rate_per_s: float) -> None:
 
 @pytest.mark.parametrize(("rate_per_s", "least_s"), [(5.0, 5.5), (10.0, 2.6), (50.0, 0.3)])
 def test_a_drain_keeps_to_its_rate(rate_per_s: float, least_s: float) -> None:
-    twin = Twin(made({"b1": 30, "b2": 0, "b3": 0}), plan(rate_per_s=rate_per_s, at_once=1_000), report_s=0.0)
+    twin = Twin(made({"b1": 30, "b2": 0, "b3": 0}), plan(rate_per_s=rate_per_s, moves_at_once=1_000), report_s=0.0)
     assert twin.run().left == ()
     times = [at_s for at_s, _ in twin.begun]
     assert times[-1] - times[0] >= least_s
@@ -70,7 +70,7 @@ def test_a_drain_keeps_to_its_rate(rate_per_s: float, least_s: float) -> None:
 
 
 def test_a_receiver_gets_so_many_and_then_none_until_it_reports() -> None:
-    found = plan(ahead_max=2, at_once=100)
+    found = plan(ahead_max=2, moves_at_once=100)
     cluster = made({"b1": 6, "b2": 0, "b3": 0})
     first = found.step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert sorted(move.destination or "" for move in first.moves) == ["b2", "b2", "b3", "b3"]
@@ -125,7 +125,7 @@ def test_the_heaviest_first_and_equals_by_name() -> None:
     cluster = made({"b1": 4, "b2": 0}, weights=lambda n: weights[n])
     step = plan().step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert [move.bundle for move in step.moves] == [NAMES[1], NAMES[2], NAMES[3], NAMES[0]]
-    by_name = plan(largest_first=False).step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
+    by_name = plan(order="name").step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert [move.bundle for move in by_name.moves] == NAMES[:4]
     assert {move.reason for move in step.moves} == {Reason.ADMIN}
     assert step.moves[0].why.startswith(f"drain {OPERATION} of b1: ")

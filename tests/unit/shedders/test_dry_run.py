@@ -10,8 +10,7 @@ import pytest
 from shedders.balancer.active_strategies import choose as in_force_choose
 from shedders.balancer.lead import Balance
 from shedders.balancer.settings import BalancerSettings
-from shedders.decision.booked_moves import Booked, BookedMoves
-from shedders.decision.budget import BudgetSettings, DecisionRules
+from shedders.decision.booked_moves import Booked, BookedMoves, BudgetSettings, DecisionRules
 from shedders.decision.dry_run import Decision, carried_out, decide, place_all, run_cycles, run_splits, split_named
 from shedders.decision.placing import Pipeline
 from shedders.errors import StrategyFailedError
@@ -19,15 +18,14 @@ from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy, Policies
 from shedders.model.moved_cluster import after_moves, after_splits
 from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason, SplitPlan
-from shedders.model.registry import SheddingMaker, make
-from shedders.model.strategy import SHEDDING, StrategySettings
+from shedders.model.strategy import SHEDDING, SheddingMaker, StrategySettings, make
 from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, snapshot_of, with_cluster
 from shedders.snapshots.file import read_snapshot, write_snapshot
 from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
 from shedders.snapshots.plan_document import cycle_part, split_cycle
 from shedders.snapshots.selection import choose, pipeline_of, remembered_by, shedding_of
 from shedders.split.algorithms import SplitRange
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 

@@ -90,7 +90,7 @@ def test_a_drain_goes_by_loads_from_its_first_move_to_its_last() -> None:
         assert one.load is not None
         busy = replace(one, load=replace(one.load, weighted_max_ema=usage))
         cluster = replace(cluster, brokers={**cluster.brokers, name: busy})
-    twin = Twin(cluster, plan(at_once=1), report_s=1_000.0)
+    twin = Twin(cluster, plan(moves_at_once=1), report_s=1_000.0)
     assert twin.run().left == ()
     assert len(twin.begun) == 10
     assert {move.destination for _, move in twin.begun} == {"b3"}, "b2 has fewer bundles, and is much busier"

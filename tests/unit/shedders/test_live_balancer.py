@@ -12,8 +12,7 @@ import pytest
 from loaddata.live.service import ReportedLoad
 from shedders.balancer.cluster_inputs import cluster_now
 from shedders.balancer.lead import Balance
-from shedders.decision.booked_moves import BookedMoves
-from shedders.decision.budget import BudgetSettings
+from shedders.decision.booked_moves import BookedMoves, BudgetSettings
 from shedders.decisions.record import DecisionRecord
 from shedders.model.cluster import Policies
 from shedders.model.plan import BundleMove

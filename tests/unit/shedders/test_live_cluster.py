@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
-from loaddata.model.bundle_load import BundleAverages, MessageAverage
-from loaddata.model.top_bundles import TopBundle
+from loaddata.model.bundle_load import BundleAverages, MessageAverage, TopBundle
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.cluster_inputs import (
+    REMEMBERED_MAX,
     BundleCache,
     ClusterInputs,
+    RecentTrail,
     broker_now,
     cluster_now,
     under_way,
     why_left_alone,
 )
-from shedders.balancer.recent_moves import REMEMBERED_MAX, RecentTrail
 from shedders.balancer.settings import BalancerSettings
 from shedders.decision.dry_run import decide
 from shedders.model.cluster import Policies, RecentMoves

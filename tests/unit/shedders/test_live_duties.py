@@ -9,7 +9,7 @@ import pytest
 
 from shedders.balancer import duties
 from shedders.balancer.duties import BalancerTasks
-from shedders.balancer.movers import EndedMove, Movers, word_of
+from shedders.balancer.movers import EndedOperation, Movers, word_of
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.engine import commands
 from tests.support.live_balancer import Channel, Clock, key, move, settle
@@ -163,7 +163,7 @@ class Moves:
     def __init__(self, at_once: int = 2) -> None:
         self.channel = Channel(bundles={key(number): "b1" for number in range(5)})
         self.clock = Clock()
-        self.told: list[EndedMove] = []
+        self.told: list[EndedOperation] = []
         self.leads = True
         channel: Any = self.channel
         self.movers = Movers(channel, at_once, 30.0, lambda: self.clock.s)
@@ -180,7 +180,7 @@ class Moves:
 
     @property
     def ends(self) -> list[tuple[str, str]]:
-        return [(ended.move.bundle, ended.result) for ended in self.told]
+        return [(ended.bundle, ended.result) for ended in self.told]
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from shedders.balancer.placement import LivePlacement, PlacedEnd, PlacementBounds, PlacementInputs
+from shedders.balancer.placement import LivePlacement, PlacedEnd, PlacementInputs
+from shedders.balancer.settings import BalancerSettings
 from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies
 from tests.support.live_balancer import Clock, First, key, load
 
 BROKERS = ["b1", "b2", "b3"]
-BOUNDS = PlacementBounds()
+SETTINGS = BalancerSettings()
 
 
 @dataclass
@@ -37,15 +38,14 @@ class Place:
 
     def __post_init__(self) -> None:
         self.pipeline = Pipeline(self.strategy, FilterSettings())
+        settings = BalancerSettings(leader_asks_max=self.asks_max)
         self.placement = LivePlacement(
             surroundings=self._surroundings,
             held=self.held.__contains__,
             pipeline=lambda: self.pipeline,
             now_s=lambda: self.clock.s,
-            refresh_s=lambda: 1.0,
             ask_leader=self.ask or self.asked.append,
-            leader_wait_s=lambda: 3.0,
-            asks_max=lambda: self.asks_max,
+            settings=lambda: settings,
         )
 
     def _surroundings(self) -> PlacementInputs:
@@ -199,15 +199,15 @@ def test_a_bundle_without_a_broker_is_told_of_once_in_a_while(place: Place) -> N
         assert place.choose() is None
     assert place.notes() == [(None, "nobody")]
     assert place.placement.counts["nobody"] == 50
-    place.clock.s += BOUNDS.homeless_again_s
+    place.clock.s += SETTINGS.homeless_again_s
     place.choose()
     assert place.notes() == [(None, "nobody")]
 
 
 def test_notes_that_nobody_takes_are_bounded(place: Place) -> None:
-    for _ in range(BOUNDS.noted_max + 10):
+    for _ in range(SETTINGS.placements_noted_max + 10):
         place.choose()
-    assert len(place.placement.take_notes()) <= BOUNDS.noted_max
+    assert len(place.placement.take_notes()) <= SETTINGS.placements_noted_max
 
 
 # --- the modular manager --------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_what_somebody_else_has_done_is_no_end_of_a_placement(place: Place) -> N
     place.placement.assigned(key(1), "b2")
     place.policies()
     place.choose(2)  # nothing came of it; much later it was moved there
-    place.clock.s += BOUNDS.booked_s + 1
+    place.clock.s += SETTINGS.placement_booked_s + 1
     place.placement.assigned(key(2), "b1")
     place.placement.assigned(key(3), "b1")
     assert place.placement.take_ends() == []
@@ -339,7 +339,7 @@ def test_what_somebody_else_has_done_is_no_end_of_a_placement(place: Place) -> N
 
 def test_a_question_that_came_to_nothing_does_not_count_for_a_later_one(place: Place) -> None:
     place.choose()
-    place.clock.s += BOUNDS.booked_s + 1
+    place.clock.s += SETTINGS.placement_booked_s + 1
     place.choose()
     place.clock.s += 3
     place.placement.assigned(key(0), "b1")
@@ -347,13 +347,13 @@ def test_a_question_that_came_to_nothing_does_not_count_for_a_later_one(place: P
 
 
 def test_places_that_are_never_read_back_are_bounded(place: Place) -> None:
-    for number in range(BOUNDS.noted_max + 10):
+    for number in range(SETTINGS.placements_noted_max + 10):
         place.placement.choose(f"t/n/{number}", BROKERS, {})
-    assert len(place.placement._awaited) == BOUNDS.noted_max
-    for number in range(BOUNDS.noted_max + 10):
+    assert len(place.placement._awaited) == SETTINGS.placements_noted_max
+    for number in range(SETTINGS.placements_noted_max + 10):
         place.placement.assigned(f"t/n/{number}", "b1")
     assert place.placement._awaited == {}
-    assert len(place.placement.take_ends()) <= BOUNDS.noted_max
+    assert len(place.placement.take_ends()) <= SETTINGS.placements_noted_max
 
 
 # --- by what ----------------------------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_filters_come_before_relief() -> None:
 def test_it_is_known_for_a_while_or_until_it_is_served_again_who_has_shed_it() -> None:
     place = Place(cluster=loaded(b1=0.8, b2=0.9, b3=0.95))
     place.placement.shed(key(0), "b1")
-    place.clock.s += BOUNDS.booked_s + 1
+    place.clock.s += SETTINGS.placement_booked_s + 1
     assert place.placement.choose(key(0), BROKERS, {}) == "b1"
     place.placement.shed(key(0), "b1")
     place.placement.assigned(key(0))
@@ -434,7 +434,8 @@ def test_it_is_known_for_a_while_or_until_it_is_served_again_who_has_shed_it() -
 
 def test_not_everything_that_was_shed_is_remembered() -> None:
     place = Place(cluster=loaded(b1=0.8, b2=0.9))
-    place.placement.bounds = lambda: PlacementBounds(noted_max=2)
+    settings = SETTINGS.model_copy(update={"placements_noted_max": 2})
+    place.placement.settings = lambda: settings
     for number in range(3):
         place.placement.shed(key(number), "b1")
     assert [place.placement.choose(key(number), ["b1", "b2"], {}) for number in range(3)] == ["b1", "b2", "b2"]

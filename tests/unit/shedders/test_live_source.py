@@ -11,10 +11,10 @@ import pytest
 from loaddata.model.broker_load import ResourceWeights
 from shedders.balancer.active_strategies import in_force
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen
+from shedders.balancer.snapshot_from_topics import Choice, changed_since, of_chosen
 from shedders.cli import live_source
 from shedders.decisions.builder import shed_record
-from shedders.decisions.recall import DecisionRead
+from shedders.decisions.history import DecisionRead
 from shedders.decisions.record import DRAIN, DecisionRecord
 from shedders.decisions.topic import is_cycle
 from shedders.policies.book import PolicyBook

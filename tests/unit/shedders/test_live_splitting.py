@@ -50,11 +50,9 @@ class Owner:
         self.safe: str | None = None
         self.splitting = Splitting(
             self.world.ports,
-            lambda: self.world.settings,
             source=self.source,
             local=lambda: local(self.world, self.topics),
             safe=lambda: self.safe,
-            manager=lambda: "extensible",
         )
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from loaddata.live.service import ReportedLoad
 from shedders.decision.booked_moves import BookedMoves
 from shedders.model.cluster import Policies
-from shedders.model.exchanges import in_turn
+from shedders.model.plan import in_turn
 from shedders.policies.effective import EffectivePolicies
 from statechannel.engine.commands import Done, Rejected
 from tests.support.live_balancer import Channel, World, key, load, move, settle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedders.filters.pins import inherited, split_up
+from shedders.filters.rules import inherited, split_up
 from shedders.model.cluster import Policies
 
 WHOLE, HALF, OTHER = "t/n/0x00000000_0x80000000", "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"

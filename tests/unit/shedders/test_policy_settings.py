@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shedders.balancer.setting_names import UnknownSettingError, balanced_by, checked, is_known, known_settings
+from shedders.balancer.active_strategies import UnknownSettingError, balanced_by, checked, is_known, known_settings
 from shedders.balancer.settings import BalancerSettings
 from shedders.policies.kinds import canonical
 from statechannel.errors import StateChannelError

@@ -7,10 +7,10 @@ import pytest
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.filters.rules import FilterSettings
 from shedders.model.profiles import PROFILES, UnknownProfileError
-from shedders.model.registry import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
+from shedders.model.strategy import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import Flags, choose, part_settings, pipeline_of
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from tests.support.strategies import install
 
 

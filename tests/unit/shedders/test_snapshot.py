@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.decision.booked_moves import Booked
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of

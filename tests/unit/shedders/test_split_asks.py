@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from loaddata.source import TopicRates
-from shedders.balancer.split_requests import SplitRequestHandler
+from shedders.balancer.request_handlers import SplitRequestHandler
+from shedders.balancer.settings import BalancerSettings
 from statechannel.broker.handlers import ExtensionAsk
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Undetermined, Unload
 from statechannel.protocol.bundle import topic_hash
@@ -67,7 +68,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
 
 
 async def answer(channel: Channel, source: Any = None, *, splitting: bool = True, **args: Any) -> Outcome:
-    asks = SplitRequestHandler(channel, source or Source(), dict, splitting=lambda: splitting)  # type: ignore[arg-type]
+    asks = SplitRequestHandler(channel, source or Source(), dict, lambda: BalancerSettings(splitting=splitting))  # type: ignore[arg-type]
     return await asks.answer(ExtensionAsk("balancer", "split", {"name": BUNDLE, **args}, OPERATION, 5.0))
 
 

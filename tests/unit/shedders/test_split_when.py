@@ -22,8 +22,7 @@ from shedders.split.algorithms import (
     SplitTopicCount,
     SplitTopicCountSettings,
 )
-from shedders.split.settings import SplitSettings
-from shedders.split.triggers import Splits, SplitWhen, fewer
+from shedders.split.triggers import Splits, SplitSettings, SplitWhen, fewer
 
 MIB = 1024 * 1024
 A, B = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

@@ -11,9 +11,9 @@ import pytest
 from shedders.cli.decision_log import deeds, done_count
 from shedders.cli.plans import _print_moves
 from shedders.decision.dry_run import decide, nonsense
-from shedders.decisions.book import DecisionBook
 from shedders.decisions.builder import BALANCE
-from shedders.decisions.explanation_not_moved import why_not
+from shedders.decisions.explanation import why_not
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import decode, encode, key_of
 from shedders.model.cluster import Bundle, Cluster, Policies
 from shedders.model.plan import Label, Plan, Reason, SplitWanted

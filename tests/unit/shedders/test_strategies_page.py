@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.model.registry import KINDS
+from shedders.model.strategy import KINDS
 from tests.docs.strategy_pages import own, prose
 from tests.support.strategies import install
 

@@ -8,10 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.live.channel_port import newest_changes
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
@@ -22,18 +20,26 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.view.ownership import OwnershipChange, change_of
-from loaddata.view.table_view import Arrival, TableView, decoder
+from loaddata.view.ownership import OwnershipChange
+from loaddata.view.ownership import change_of
+from loaddata.view.table_view import Arrival
+from loaddata.view.table_view import TableView
+from loaddata.view.table_view import decoder
+from loaddata.view.ownership import newest_changes
 from shedders.balancer.active_strategies import ActiveStrategies, choose
-from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now
+from shedders.balancer.cluster_inputs import ClusterInputs, RecentTrail, cluster_now
 from shedders.balancer.lead import Balance
-from shedders.balancer.recent_moves import RecentTrail
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.snapshot_from_topics import AcceptedRecord, TopicContents, snapshot_taken
-from shedders.balancer.strategy_choice import changed_since, of_chosen, of_decision
+from shedders.balancer.snapshot_from_topics import (
+    AcceptedRecord,
+    TopicContents,
+    changed_since,
+    of_chosen,
+    of_decision,
+    snapshot_taken,
+)
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
-from shedders.decision.booked_moves import BookedMoves
-from shedders.decision.budget import BudgetSettings
+from shedders.decision.booked_moves import BookedMoves, BudgetSettings
 from shedders.decision.dry_run import Decision, run_cycles
 from shedders.decisions.builder import Occasion, shed_record
 from shedders.decisions.record import DecisionRecord, Inputs, decode, encode, key_of
@@ -50,7 +56,7 @@ from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
 from shedders.snapshots.plan_document import cycle_part
 from shedders.snapshots.selection import choose as chosen_by
 from shedders.snapshots.selection import part_settings, pipeline_of, remembered_by, shedding_of
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from statechannel.audit.views import LogViews
 from statechannel.cli.kit.registry import Registry
 from statechannel.engine.cluster_view import picture_of

@@ -7,8 +7,7 @@ import pytest
 
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.metrics import BalancerMetrics
-from shedders.balancer.placement import PlacedEnd, PlacedNote
-from shedders.balancer.placement_recorder import BATCH_MAX, PlacementRecorder
+from shedders.balancer.placement import BATCH_MAX, PlacedEnd, PlacedNote, PlacementRecorder
 from shedders.balancer.settings import BalancerSettings
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import WriteCounts
@@ -26,6 +25,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     chosen, settings = choose(BalancerSettings()), BalancerSettings()
     ports: Any = SimpleNamespace(
         channel=SimpleNamespace(term=-1, identity=SimpleNamespace(broker="b1")),
+        settings=lambda: settings,
+        manager=lambda: "extensible",
+        bounds=settings.record_bounds(),
         chosen=lambda: chosen,
         inputs=lambda _: Inputs(channel={"0": 7}, policies=3),
         write=found.records.append,
@@ -43,11 +45,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     found.telling = PlacementRecorder(
         ports,
-        lambda: settings,
         take_notes=take,
         take_ends=take_ends,
         counts=lambda: found.counts,
-        manager=lambda: "extensible",
     )
     return found
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import ResourceUsage
 from shedders.model.cluster import Cluster, Policies
 from shedders.model.plan import Label, Reason
 from shedders.shedding.threshold import ThresholdSettings, ThresholdShedder

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import ResourceUsage
 from shedders.model.cluster import Cluster, IsolationPolicy, Policies, RecentMoves
 from shedders.model.plan import Label, Reason
 from shedders.model.strategy import Shedding
 from shedders.shedding.transfer import TransferShedder
-from shedders.shedding.transfer_settings import TransferSettings
+from shedders.shedding.transfer_pairs import TransferSettings
 from tests.support.transfer_clusters import (
     MB,
     cluster,

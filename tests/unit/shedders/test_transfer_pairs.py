@@ -5,8 +5,15 @@ import math
 import pytest
 
 from shedders.model.cluster import Bundle
-from shedders.shedding.transfer_pairs import Bundles, ExchangeTarget, LoadSpread, TransferCandidate, Way, exchange
-from shedders.shedding.transfer_settings import TransferSettings
+from shedders.shedding.transfer_pairs import (
+    Bundles,
+    ExchangeTarget,
+    LoadSpread,
+    TransferCandidate,
+    TransferSettings,
+    Way,
+    exchange,
+)
 from tests.support.transfer_clusters import MB, cluster, decide, key, moves, words
 
 

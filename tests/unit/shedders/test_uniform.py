@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from shedders.model.cluster import Broker, Cluster
 from shedders.model.plan import Reason
 from shedders.shedding.uniform import UniformLoadShedder, UniformSettings

@@ -25,7 +25,7 @@ from shedders.snapshots.selection import (
     remembered_by,
     shedding_of,
 )
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 
 CASES = Path(__file__).parent / "upstream_cases"
 EXTENSIBLE, MODULAR = "upstream-extensible", "upstream-defaults"

@@ -5,16 +5,15 @@ from math import isclose
 
 import pytest
 
+from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.conformance.checker import conform
 from shedders.decision.dry_run import run_cycles
 from shedders.decision.placing import Pipeline
 from shedders.model.cluster import Cluster, Policies, RecentMoves
 from shedders.model.plan import Label, Plan, Reason
-from shedders.model.registry import shedding_maker
-from shedders.weighted_move.settings import WeightedMoveSettings
-from shedders.weighted_move.strategy import WeightedMove
+from shedders.model.strategy import shedding_maker
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, by_bytes, cluster, left, moved
 
 EXAMPLE = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)

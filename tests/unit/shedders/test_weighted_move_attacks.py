@@ -3,16 +3,14 @@
 from dataclasses import replace
 from math import isfinite
 
-from loaddata.model.broker_load import BrokerLoad, ResourceWeights
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.settings import BalancerSettings
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
 from shedders.model.plan import Plan, Reason
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
-from shedders.weighted_move.settings import WeightedMoveSettings
 from shedders.weighted_move.steps import StepRules, Steps
-from shedders.weighted_move.strategy import WeightedMove
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, NOW_MS, broker, bundle, by_bytes, cluster, moved
 
 ALIKE = [4.0] * 20

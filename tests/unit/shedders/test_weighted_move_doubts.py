@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.weighted_move.cpu_cost import cpu_costs
 from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
-from shedders.weighted_move.settings import WeightedMoveSettings
-from shedders.weighted_move.strategy import WeightedMove
+from shedders.weighted_move.loads import cpu_costs
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
 
 NAMES = "abcdefgh"

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.model.broker_load import BrokerLoad
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.top_bundles import TopBundle
-from loaddata.model.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import BundleStats, TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,

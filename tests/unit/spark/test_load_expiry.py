@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loaddata.report.record import Tombstone
-from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ExpiryRules
 from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import LastReport
 
