@@ -15,9 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loaddata.live.topics import Clocks
-from loaddata.live.topics import KafkaSide
-from loaddata.live.topics import LoadConnection
+from loaddata.live.topics import Clocks, KafkaSide, LoadConnection
 from loaddata.measure.host_usage import HostMeter
 from loaddata.measure.local_load import LocalLoad
 from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceWeights

@@ -17,12 +17,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from loaddata.report.record import InvalidReportReason
-from loaddata.report.record import ReportHeader
-from loaddata.report.record import parse_tombstone
 from loaddata.model.figures import wall_ms
-from loaddata.report.record import EXPIRED
-from loaddata.report.record import Tombstone
+from loaddata.report.record import EXPIRED, InvalidReportReason, ReportHeader, Tombstone, parse_tombstone
 from loaddata.view.ownership import OwnershipChange
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.side_record import InvalidRecord, SideRecord

@@ -15,7 +15,6 @@ from ulid import ULID
 
 from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart
 from shedders.decisions.topic import DecisionReader, newest_decision
-from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:

@@ -13,20 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.report.record import decode_broker_load, decode_top_bundles
-from loaddata.view.ownership import OwnershipChange
-from loaddata.view.ownership import change_of
-from loaddata.view.table_view import Arrival
-from loaddata.view.table_view import Fate
-from loaddata.view.table_view import TableView
-from loaddata.view.table_view import decoder
-from shedders.balancer.cluster_inputs import ClusterInputs
-from shedders.balancer.cluster_inputs import cluster_now
-from shedders.balancer.cluster_inputs import under_way
-from shedders.balancer.cluster_inputs import why_left_alone
-from shedders.balancer.cluster_inputs import RecentTrail
-from shedders.decision.booked_moves import BudgetSettings
-from loaddata.view.ownership import newest_changes
+from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
+from loaddata.view.table_view import Arrival, Fate, TableView, decoder
 from shedders.balancer.active_strategies import PARTS
+from shedders.balancer.cluster_inputs import ClusterInputs, RecentTrail, cluster_now, under_way, why_left_alone
+from shedders.decision.booked_moves import BudgetSettings
 from shedders.model.cluster import IsolationPolicy, Policies
 from shedders.model.patterns import compiled
 from shedders.model.profiles import DEFAULT, PROFILES
@@ -43,8 +34,8 @@ from shedders.snapshots.model import (
     StrategyNames,
 )
 from statechannel.engine.cluster_view import ClusterView
-from statechannel.protocol.side_record import SideRecord
 from statechannel.errors import StateChannelError
+from statechannel.protocol.side_record import SideRecord
 from statechannel.protocol.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:

@@ -8,12 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import DecisionRecord
-from shedders.decisions.record import MoveEntry
-from shedders.decisions.record import PlacedEntry
-from shedders.decisions.record import Subject
-from shedders.decisions.topic import DecisionReader
-from shedders.decisions.topic import describe_decision_topic
+from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject
+from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow

@@ -20,18 +20,12 @@ from shedders.cli.decision_log import (
     warn_of_unread,
     warn_of_unreadable,
 )
-from shedders.decisions.history import DecisionBook
 from shedders.decisions.bundle_trail import Trail
-from shedders.decisions.explanation import NOT_MADE
-from shedders.decisions.explanation import CommandOrigin
-from shedders.decisions.explanation import Explanation
+from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, WhyNot
 from shedders.decisions.explanation import why as explain
-from shedders.decisions.explanation import WhyNot
 from shedders.decisions.explanation import why_not as explain_not
-from shedders.decisions.record import AnyRecord
-from shedders.decisions.record import DecisionRecord
-from shedders.decisions.record import OutcomeRecord
-from shedders.decisions.record import Subject
+from shedders.decisions.history import DecisionBook
+from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject
 from shedders.decisions.topic import DecisionReader
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel

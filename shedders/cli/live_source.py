@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loaddata.view.table_view import TableView
-from shedders.balancer.active_strategies import in_force
-from shedders.balancer.active_strategies import balanced_by
+from shedders.balancer.active_strategies import balanced_by, in_force
 from shedders.balancer.settings import NAME
 from shedders.balancer.snapshot_from_topics import (
     AcceptedRecord,

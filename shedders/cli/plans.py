@@ -25,8 +25,8 @@ from shedders.model.amounts import count, rate
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import EVERY_S
 from shedders.model.plan import Placed
-from shedders.model.registry import instantiate
-from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, with_cluster
+from shedders.model.strategy import instantiate
+from shedders.snapshots.cluster import booked_of, cluster_of, remarks, rules_of, with_cluster
 from shedders.snapshots.file import write_snapshot
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.plan_document import (
@@ -38,7 +38,6 @@ from shedders.snapshots.plan_document import (
     placed_part,
     split_cycle,
 )
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import (
     FILTERS,
     SPLITTING,
@@ -52,7 +51,7 @@ from shedders.snapshots.selection import (
     shedding_of,
     split_memory,
 )
-from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
 from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout

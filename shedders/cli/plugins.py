@@ -10,7 +10,7 @@ from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
 from shedders.cli.decision_log import reader_if_any
 from shedders.cli.policy.write import book_of
-from shedders.decisions.book import DecisionBook
+from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
 from shedders.policies.effective import EffectivePolicies, Force
 from statechannel.audit.origins import OperationCause, Origin

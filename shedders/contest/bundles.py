@@ -36,7 +36,7 @@ class RefusedError(StateChannelError):
 
 
 class BundleArrival(NamedTuple):
-    """An accepted record that gave a bundle to a broker, as `shedders.balancer.recent_moves` reads it."""
+    """An accepted record that gave a bundle to a broker, as `shedders.balancer.cluster_inputs` reads it."""
 
     bundle: str
     state: State

@@ -23,7 +23,7 @@ from shedders.contest.contenders import AS_IT_IS, Contender, contender
 from shedders.contest.demand_noise import DemandVariation, noise_layers
 from shedders.contest.trace import CORE, SETTLE_S, Demand, Namespace, Trace, TraceMachine, Units, settled_spans
 from shedders.model.cluster import Broker, Bundle, Cluster
-from shedders.model.registry import KINDS
+from shedders.model.strategy import KINDS
 from shedders.snapshots.cluster import cluster_of
 from shedders.snapshots.file import SnapshotError
 from shedders.snapshots.model import Snapshot

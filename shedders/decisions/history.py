@@ -20,9 +20,9 @@ from shedders.decisions.record import (
     PlacedEntry,
     SplitEntry,
     Subject,
-    UndecodableDecision,
     decode,
 )
+from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
@@ -69,9 +69,9 @@ class DecisionBook:
     def __len__(self) -> int:
         return len(self._decisions)
 
-    def add(self, record: AnyRecord | UndecodableDecision) -> None:
+    def add(self, record: AnyRecord | InvalidRecord) -> None:
         """Take in one record; of two with the same id the first counts."""
-        if isinstance(record, UndecodableDecision):
+        if isinstance(record, InvalidRecord):
             self.junk[record.reason.value] += 1
         elif isinstance(record, OutcomeRecord):
             # Its decision may be older than what is kept.
@@ -153,7 +153,7 @@ class DecisionRead(NamedTuple):
 
     offset: int
     timestamp_ms: int
-    record: AnyRecord | UndecodableDecision
+    record: AnyRecord | InvalidRecord
 
 
 def decision_read(record: RecordRead) -> DecisionRead:
@@ -227,7 +227,7 @@ class _Piece:
 
     def add(self, record: RecordRead) -> None:
         read, size_bytes = decision_read(record), len(record.value or b"")
-        known = None if isinstance(read.record, UndecodableDecision) else read.record
+        known = None if isinstance(read.record, InvalidRecord) else read.record
         wanted = known is not None and self._want.wanted(known)
         behind = self._want.behind
         if not wanted and (behind is None or (known is not None and not behind(known))):

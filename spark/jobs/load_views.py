@@ -6,14 +6,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
-from loaddata.view.table_view import ExpiryRules
-from loaddata.view.table_view import ViewRules
-from spark.cli.job import AcceptNewTopic
-from spark.cli.job import CompactHistory
-from spark.cli.job import Option
-from spark.cli.job import job_app
-from spark.cli.job import job_main
-from spark.cli.job import streaming
+from loaddata.view.table_view import ExpiryRules, ViewRules
+from spark.cli.job import AcceptNewTopic, CompactHistory, Option, job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign
 from spark.core.streaming import Streaming
 from spark.load.options import JOB, LoadViewsOptions

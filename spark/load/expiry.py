@@ -20,8 +20,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from loaddata.report.record import Tombstone
-from loaddata.view.table_view import Expiry
-from loaddata.view.table_view import ExpiryRules
+from loaddata.view.table_view import Expiry, ExpiryRules
 from spark.load.fold import LastReport
 
 _MARKS_KEPT: Final = 2

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from loaddata.view.table_view import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.view.table_view import ExpiryRules, ViewRules
 
 if TYPE_CHECKING:
     from spark.load.fold import JudgedRecord

@@ -24,12 +24,10 @@ from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import JudgedRecord, LoadFold
 from spark.load.options import JOB, OFFSETS_MAX, LoadBatchResult, LoadViewsOptions, TopicTaken
 from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
-from statechannel.kafka.admin import OffsetBounds
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.topic_policy import LoadTopics
-from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:

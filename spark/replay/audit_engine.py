@@ -19,8 +19,8 @@ from statechannel.audit.engine import (
     check_question,
     not_in_full,
 )
-from statechannel.audit.verdict_file import lines_file
 from statechannel.errors import ExitCode
+from statechannel.files import new_file
 from statechannel.replay.auditor import GapsError
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def answer_with(
         if spent is not None:
             spent.update(replay.spent_s, passes=replay.passes)
         if question.verdicts is not None:
-            with lines_file(question.verdicts) as write:
+            with new_file(question.verdicts) as file:
                 for lines in replay.verdict_lines():
-                    write(lines)
+                    file.write(lines)
         return result
 
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.core.schemas import batch_of
-from statechannel.audit import gap_sums, origins, rejections
+from statechannel.audit import origins, rejections
 from statechannel.audit.engine import GapCount, Wants
+from statechannel.audit.gaps import sum_gap_rows
 from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.observers import Observers
-from statechannel.audit.races import LostRaces, race_counts
-from statechannel.audit.rejections import as_rows, rejected_document
+from statechannel.audit.rejections import LostRaces, as_rows, race_counts, rejected_document
 from statechannel.audit.verdict_file import Observe, format_verdict
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead, Topic
@@ -304,7 +304,7 @@ def races_of(bodies: Bodies) -> list[dict[str, Any]]:
 
 
 def gap_sums_of(bodies: Bodies) -> list[dict[str, Any]]:
-    return gap_sums.added_up(body["gap_sums"] for _, body in bodies).rows()
+    return sum_gap_rows(body["gap_sums"] for _, body in bodies).rows()
 
 
 def rejected_of(bodies: Bodies) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from spark.replay.export_rows import check_notes, export_rows, header_of
 from spark.replay.replay import ReplayLog
 from statechannel.audit.engine import ArchiveSource, ExportSource, Source
 from statechannel.errors import ExitCode
-from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 
 if TYPE_CHECKING:

@@ -41,15 +41,8 @@ from spark.replay.fold import (
     rejected_of,
     work_of,
 )
-from spark.replay.survey import known_points
-from spark.replay.survey import named
-from spark.replay.survey import survey
-from statechannel.audit.engine import AuditResult
-from statechannel.audit.engine import Cut
-from statechannel.audit.engine import ReadMode
-from spark.replay.survey import PartitionSurvey
-from statechannel.audit.engine import AsOf
-from statechannel.audit.engine import Wants
+from spark.replay.survey import PartitionSurvey, known_points, named, survey
+from statechannel.audit.engine import AsOf, AuditResult, Cut, ReadMode, Wants
 from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of

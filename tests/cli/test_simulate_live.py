@@ -20,8 +20,7 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from shedders.cli.contest import replay_live
-from shedders.cli.contest import compare
+from shedders.cli.contest import compare, replay_live
 from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings

@@ -20,12 +20,8 @@ from shedders.decisions.builder import (
     split_record,
 )
 from shedders.decisions.explanation import why_not
-from shedders.decisions.record import DecisionRecord
-from shedders.decisions.record import Inputs
-from shedders.decisions.record import decode
-from shedders.decisions.record import encode
-from shedders.decisions.record import key_of
 from shedders.decisions.history import DecisionBook
+from shedders.decisions.record import DecisionRecord, Inputs, decode, encode, key_of
 from shedders.decisions.size_limits import Shortener
 from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan

@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from loaddata.report.record import ReportKind
-from loaddata.report.record import Tombstone
-from loaddata.view.table_view import ExpiryRules
-from loaddata.view.table_view import ViewRules
+from loaddata.report.record import ReportKind, Tombstone
+from loaddata.view.table_view import ExpiryRules, ViewRules
 from spark.core.store import Folder
 from spark.core.streaming import Streaming
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError

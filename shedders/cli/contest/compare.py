@@ -23,19 +23,13 @@ from shedders.cli.contest.options import (
     parse_seeds,
     write_pictures,
 )
+from shedders.cli.options import registered, snapshot_from
 from shedders.cli.results import say_written, show, write_file
-from shedders.cli.source import registered, snapshot_from
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
-from statechannel.cli.kit.options import Connect
-from statechannel.cli.kit.options import OutputAs
-from statechannel.cli.kit.options import with_kafka
-from statechannel.cli.kit.output import Output
-from statechannel.cli.kit.output import print_json
-from statechannel.cli.kit.output import progress
-from statechannel.cli.kit.output import say
-from statechannel.cli.kit.output import duration
+from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
+from statechannel.cli.kit.output import Output, duration, print_json, progress, say
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

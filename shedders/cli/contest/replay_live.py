@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from loaddata.report.record import ReportKind
-from loaddata.report.record import parse_tombstone
-from shedders.cli.contest.compare import CompareOptions
-from shedders.cli.contest.compare import contest
-from shedders.cli.contest.compare import scratch_folder
-from shedders.cli.contest.compare import OwnCluster
-from shedders.cli.contest.compare import own_source
+from loaddata.report.record import ReportKind, parse_tombstone
+from shedders.cli.contest.compare import CompareOptions, OwnCluster, contest, own_source, scratch_folder
 from shedders.cli.contest.options import (
     Contenders,
     Jobs,

@@ -7,12 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from shedders.kafka_rebalance.planning.plan import GoalStatus
-from shedders.kafka_rebalance.planning.plan import amount
-from shedders.model.amounts import count
-from shedders.model.amounts import rate
-from shedders.model.amounts import size
-from shedders.model.amounts import Grid
+from shedders.kafka_rebalance.planning.plan import GoalStatus, amount
+from shedders.model.amounts import Grid, count, rate, size
 
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.estimate import Estimate

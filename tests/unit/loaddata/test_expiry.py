@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from loaddata.report.record import Tombstone
-from loaddata.view.table_view import Expiry
-from loaddata.view.table_view import ExpiryRules
+from loaddata.view.table_view import Expiry, ExpiryRules
 
 RULES = ExpiryRules(ttl_s=100.0, grace_s=10.0, repeat_s=20.0, batch_max=2)
 NOW_MS = 1_750_000_000_000

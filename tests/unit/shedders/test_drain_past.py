@@ -11,12 +11,8 @@ from ulid import ULID
 from shedders.balancer import decision_history
 from shedders.balancer.decision_history import DecisionHistory, is_drain_id, moved_for
 from shedders.decisions.builder import outcome_record, shed_record
-from shedders.decisions.history import DecisionRead
-from shedders.decisions.history import RecallBounds
-from shedders.decisions.record import DRAIN
-from shedders.decisions.record import AnyRecord
-from shedders.decisions.record import DrainPart
-from shedders.decisions.record import InvalidDecisionReason
+from shedders.decisions.history import DecisionRead, RecallBounds
+from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.protocol.side_record import InvalidRecord

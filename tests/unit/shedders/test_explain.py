@@ -17,16 +17,9 @@ from shedders.decisions.builder import (
     split_record,
 )
 from shedders.decisions.bundle_trail import Trail, What, part_of
-from shedders.decisions.explanation import NOT_MADE
-from shedders.decisions.explanation import CommandOrigin
-from shedders.decisions.explanation import Explanation
-from shedders.decisions.explanation import why
-from shedders.decisions.explanation import Because
-from shedders.decisions.explanation import WhyNot
-from shedders.decisions.explanation import why_not
-from shedders.decisions.record import InvalidDecisionReason
-from shedders.decisions.record import Subject
+from shedders.decisions.explanation import NOT_MADE, Because, CommandOrigin, Explanation, WhyNot, why, why_not
 from shedders.decisions.history import DecisionBook
+from shedders.decisions.record import InvalidDecisionReason, Subject
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.replay.auditor import audit_full

@@ -20,12 +20,8 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.view.ownership import OwnershipChange
-from loaddata.view.ownership import change_of
-from loaddata.view.table_view import Arrival
-from loaddata.view.table_view import TableView
-from loaddata.view.table_view import decoder
-from loaddata.view.ownership import newest_changes
+from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
+from loaddata.view.table_view import Arrival, TableView, decoder
 from shedders.balancer.active_strategies import ActiveStrategies, choose
 from shedders.balancer.cluster_inputs import ClusterInputs, RecentTrail, cluster_now
 from shedders.balancer.lead import Balance

@@ -4,14 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.model.bundle_load import TimedAverages
-from loaddata.model.bundle_load import BundleStats
-from loaddata.model.bundle_load import LocalBundle
-from loaddata.model.bundle_load import TopRules
-from loaddata.model.bundle_load import top_bundles
-from shedders.contest.bundles import BundleTable
-from shedders.contest.bundles import ContestChannel
-from shedders.contest.bundles import bounds_of
+from loaddata.model.bundle_load import BundleStats, LocalBundle, TimedAverages, TopRules, top_bundles
+from shedders.contest.bundles import BundleTable, ContestChannel, bounds_of
 from shedders.contest.reports import Reports, ReportSettings
 from shedders.contest.trace import TraceMachine, Units
 

@@ -5,11 +5,9 @@ import pyarrow as pa
 import pytest
 
 from loaddata.report.record import ReportKind
-from spark.load.rows import ROW
-from spark.load.rows import decoded
-from spark.load.rows import row_of
-from statechannel.protocol.side_record import SideRecord
+from spark.load.rows import ROW, decoded, row_of
 from spark.load.table import ROW_TYPE
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, rows, source_row, top_record
 
