@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from typing import BinaryIO, Final
+from typing import IO, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -86,7 +86,7 @@ def get(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
     return body.getvalue()
 
 
-def download(url: str, sink: BinaryIO, *, timeout_s: float, max_bytes: int) -> None:
+def download(url: str, sink: IO[bytes], *, timeout_s: float, max_bytes: int) -> None:
     """Write the body of the answer into `sink`; arguments and errors as `get`."""
     try:
         asyncio.run(_download(url, sink, timeout_s, max_bytes))
@@ -98,7 +98,7 @@ def download(url: str, sink: BinaryIO, *, timeout_s: float, max_bytes: int) -> N
         raise HttpUnansweredError(_cause(error)) from None
 
 
-async def _download(url: str, sink: BinaryIO, timeout_s: float, max_bytes: int) -> None:
+async def _download(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int) -> None:
     # The time-outs of a client start again with each byte: the bound of the whole is asyncio's. Raw bytes are asked for
     # and counted, because a few bytes may decompress to very many.
     client = httpx.AsyncClient(timeout=None, follow_redirects=False, trust_env=False)  # noqa: S113

@@ -6,15 +6,9 @@ I/O; then the HTTP client; then the two sources. A broker whose endpoint does no
 
 from __future__ import annotations
 
-import http.client
 import re
-import socket
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,14 +17,15 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, SampledMinute, samples_of, sound
 from loaddata.samples.partitions import ClusterLayout
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 from loaddata.samples.strict_json import cut
+from statechannel import http_client
 from statechannel.errors import ExitCode
-from statechannel.no_redirect import NoRedirect
+from statechannel.http_client import HttpError, is_http_url
 
 
 class Figure(StrEnum):
@@ -224,16 +219,8 @@ def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerRe
     )
 
 
-_CHUNK: Final = 1 << 16
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
 class AnswerError(Exception):
     """No usable answer came; the message says why, without secrets of the address."""
-
-
-class LaterError(AnswerError):
-    """No answer came, and a second try may bring one."""
 
 
 def checked_url(url: str) -> str:
@@ -242,19 +229,12 @@ def checked_url(url: str) -> str:
     Raises:
         SourceError: It is not such an address, or has credentials.
     """
-    try:
-        parts = urlsplit(url)
-        plain = url.isascii() and url.isprintable() and " " not in url  # what a request line can hold
-        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and plain
-        signed = parts.username is not None
-        _ = parts.port
-    except ValueError:
-        named = signed = False
-    if not named:
+    if not is_http_url(url):
         raise SourceError(f"{cut(url)} is not an address of metrics", hint="Such as http://broker-1:7071/metrics.")
-    if signed:
+    parts = urlsplit(url)
+    if parts.username is not None:
         raise SourceError(
-            f"the address of metrics at {urlsplit(url).hostname} contains credentials",
+            f"the address of metrics at {parts.hostname} contains credentials",
             hint="Ask a Prometheus server that is allowed to read it, or put a proxy in front that adds it.",
         )
     return url
@@ -267,96 +247,15 @@ def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> byte
         AnswerError: There is none.
     """
     tries = Retrying(
-        retry=retry_if_exception_type(LaterError),
+        retry=retry_if_exception(lambda error: isinstance(error, HttpError) and error.retryable),
         stop=stop_after_attempt(1 + retries),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         reraise=True,
     )
-    return tries(_once, url, timeout_s, bytes_max)
-
-
-class _CancellableRequest(urllib.request.Request):
-    """A request that knows its connections, so that they can be cut."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, headers={"Accept": "*/*"})
-        self._connections: list[http.client.HTTPConnection] = []
-
-    def making(self, kind: Callable[..., http.client.HTTPConnection]) -> Callable[..., Any]:
-        """Makes connections as `kind` does, and remembers them."""
-
-        def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
-            connection = kind(*args, **more)
-            self._connections.append(connection)
-            return connection
-
-        return connect
-
-    def cut(self) -> None:
-        """End the wait for the other side: a time-out of a socket starts again with each byte."""
-        for connection in self._connections:
-            if isinstance(connection.sock, socket.socket):
-                try:
-                    socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-                except OSError:
-                    continue  # it is closed already
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, req: Any) -> http.client.HTTPResponse:
-        return self.do_open(req.making(http.client.HTTPConnection), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, req: Any) -> http.client.HTTPResponse:
-        return self.do_open(req.making(http.client.HTTPSConnection), req)
-
-
-_opener = urllib.request.OpenerDirector()
-for _handler in (
-    urllib.request.ProxyHandler({}),
-    _Http(),
-    _Https(),
-    urllib.request.HTTPErrorProcessor(),
-    urllib.request.HTTPDefaultErrorHandler(),
-    NoRedirect(),
-):
-    _opener.add_handler(_handler)
-
-
-def _once(url: str, timeout_s: float, bytes_max: int) -> bytes:
-    ends_s = time.monotonic() + timeout_s
-    late = f"timed out: the answer was not there whole after {timeout_s:g} s"
-    request = _CancellableRequest(url)
-    watch = threading.Timer(timeout_s, request.cut)
-    watch.daemon = True
-    watch.start()
     try:
-        with _opener.open(request, timeout=timeout_s) as answer:
-            parts: list[bytes] = []
-            size = 0
-            while chunk := answer.read1(_CHUNK):
-                size += len(chunk)
-                parts.append(chunk)
-                if size > bytes_max:
-                    raise AnswerError(f"the answer is longer than {bytes_max} bytes")
-                if time.monotonic() > ends_s:
-                    raise LaterError(late)
-            if time.monotonic() > ends_s:  # an answer that was cut looks as if it had ended
-                raise LaterError(late)
-            if answer.length:
-                raise LaterError(f"the answer was cut short: {answer.length} bytes are missing")
-            return b"".join(parts)
-    except urllib.error.HTTPError as error:
-        words = f"HTTP {error.code} {cut(str(error.reason))}"
-        raise (LaterError(words) if error.code in _LATER else AnswerError(words)) from None
-    except (OSError, ValueError, http.client.HTTPException) as error:  # also URLError and time-outs
-        words = str(getattr(error, "reason", error)).strip() or type(error).__name__
-        if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
-            words = f"the answer is not HTTP, or was cut short: {cut(words)}"
-        raise LaterError(late if time.monotonic() > ends_s else words) from None
-    finally:
-        watch.cancel()
+        return tries(http_client.get, url, timeout_s=timeout_s, max_bytes=bytes_max)
+    except HttpError as error:
+        raise AnswerError(str(error)) from None
 
 
 NAME: Final = "prometheus"

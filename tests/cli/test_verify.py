@@ -81,4 +81,4 @@ def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Res
 @pytest.mark.parametrize("body", [b"x" * (5 << 20)], ids=["5 MiB"])
 def test_an_answer_without_end_is_not_read_to_its_end(run: Callable[..., Result], tmp_path: Path, body: bytes) -> None:
     with serving({0: view_of(tmp_path / LOG)}, digest=body) as endless:
-        assert "sent more than" in ask(run, "--replica", endless, code=4)["replicas"][0]["error"]
+        assert "is longer than" in ask(run, "--replica", endless, code=4)["replicas"][0]["error"]

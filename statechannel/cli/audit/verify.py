@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, cast
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import OpenerDirector, ProxyHandler, build_opener
+from typing import IO, Any
 
 import orjson
 import typer
@@ -39,7 +34,6 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect
 from statechannel.cli.kit.output import print_json, print_table, progress
 from statechannel.errors import ExitCode, StateChannelError
-from statechannel.no_redirect import NoRedirect
 
 TIMEOUT_S = 15.0
 
@@ -228,26 +222,21 @@ class ReplicaEndpoint:
 
     Args:
         url: `http://HOST:PORT`.
-        timeout_s: Timeout for the start of an answer and between two pieces of it; a dump may take ten times as long.
+        timeout_s: Bound of a request, from the connection to the last byte; a dump may take ten times as long.
 
     Raises:
         CommandError: The address is invalid.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
+        from statechannel.http_client import is_http_url
+
         self.url = url.rstrip("/")
-        try:
-            parts = urlsplit(self.url)
-            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            usable = False
-        if not usable:
+        if not is_http_url(self.url):
             raise CommandError(
                 f"{url!r} is not the URL of a replica", hint="Use http://HOST:PORT.", code=ExitCode.USAGE
             )
         self._timeout_s = timeout_s
-        # A proxy of the environment would be asked for the loopback, and answer.
-        self._opener: OpenerDirector = build_opener(ProxyHandler({}), NoRedirect())
 
     def word(self) -> ReplicaWord:
         """Digests, with their offsets.
@@ -256,7 +245,8 @@ class ReplicaEndpoint:
             CommandError: The replica does not answer.
             ReplicaWordError: The answer is not a digest.
         """
-        return parse_word(b"".join(self._get("/digest", WORD_MAX_BYTES, self._timeout_s)))
+        with self._answer("/digest", WORD_MAX_BYTES, self._timeout_s) as answer:
+            return parse_word(answer.read())
 
     def dump(self) -> ReplicaDump:
         """All states.
@@ -265,30 +255,30 @@ class ReplicaEndpoint:
             CommandError: The replica does not answer.
             ReplicaWordError: The answer is not a dump.
         """
-        return parse_dump(self._get("/dump", DUMP_MAX_BYTES, 10 * self._timeout_s))
+        with self._answer("/dump", DUMP_MAX_BYTES, 10 * self._timeout_s) as answer:
+            return parse_dump(iter(lambda: answer.readline(LINE_MAX_BYTES), b""))
 
-    def _get(self, path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
-        until_s = time.monotonic() + within_s
-        got = 0
-        try:
-            with cast("HTTPResponse", self._opener.open(self.url + path, timeout=self._timeout_s)) as answer:
-                while piece := answer.readline(LINE_MAX_BYTES):
-                    got += len(piece)
-                    if got > most_bytes or time.monotonic() > until_s:
-                        raise ReplicaWordError(
-                            f"{self.url}{path} sent more than {most_bytes:,} bytes, or for longer than {within_s:.0f} s.",
-                            hint="Check that it is a broker's endpoint.",
-                        )
-                    yield piece
-        except HTTPError as error:
-            with error:
-                raise self._refused(path, error.code, error.read(10_000)) from error
-        except (OSError, HTTPException) as error:
-            raise CommandError(
-                f"{self.url}{path} does not answer: {getattr(error, 'reason', None) or error}",
-                hint="Check that the broker runs and serves HTTP (observe.metrics_port), or give its --replica URL.",
-                code=ExitCode.UNDETERMINED,
-            ) from error
+    @contextmanager
+    def _answer(self, path: str, max_bytes: int, timeout_s: float) -> Iterator[IO[bytes]]:
+        from statechannel.http_client import HttpRefusedError, HttpTooLongError, HttpUnansweredError, download
+
+        with tempfile.TemporaryFile() as answer:
+            try:
+                download(self.url + path, answer, timeout_s=timeout_s, max_bytes=max_bytes)
+            except HttpTooLongError as error:
+                raise ReplicaWordError(
+                    f"{self.url}{path}: {error}.", hint="Check that it is a broker's endpoint."
+                ) from error
+            except HttpRefusedError as error:
+                raise self._refused(path, error.status, error.body) from error
+            except HttpUnansweredError as error:
+                raise CommandError(
+                    f"{self.url}{path} does not answer: {error}",
+                    hint="Check that the broker runs and serves HTTP (observe.metrics_port), or give its --replica URL.",
+                    code=ExitCode.UNDETERMINED,
+                ) from error
+            answer.seek(0)
+            yield answer
 
     def _refused(self, path: str, status: int, body: bytes) -> CommandError:
         message, hint = f"status {status}", ""
