@@ -183,7 +183,7 @@ class Averager:
         """Add a sample; the last one of a partition and minute counts.
 
         Raises:
-            TooManySamplesError: There is no room for another partition.
+            TooManySamplesError: The table is full.
         """
         slot = self.window.slot(sample.taken_at_ms)
         if slot is None:

@@ -46,8 +46,8 @@ from loaddata.samples.strict_json import (
     STRICT,
     checked_format,
     cut,
+    located,
     read_raw,
-    told,
     top_level,
     twice,
     validated,
@@ -180,7 +180,7 @@ def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     faults = list(_faults(file))
     if faults:
-        raise LayoutUnusableError(told(path, faults))
+        raise LayoutUnusableError(located(path, faults))
     return _layout(file), _loads(file)
 
 

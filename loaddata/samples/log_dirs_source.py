@@ -74,7 +74,7 @@ def make(options: SourceOptions) -> PartitionSource:
     """The source, by its options.
 
     Raises:
-        SourceError: There is no admin client.
+        SourceError: No admin client is available.
     """
     if options.admin is None:
         raise SourceError(

@@ -121,10 +121,10 @@ def validated(raw: bytes, adapter: TypeAdapter[Document], where: object, refuse:
     try:
         return adapter.validate_json(raw)
     except ValidationError as error:
-        raise refuse(told(where, [sentence(detail) for detail in error.errors(include_url=False)]), hint) from error
+        raise refuse(located(where, [sentence(detail) for detail in error.errors(include_url=False)]), hint) from error
 
 
-def told(where: object, faults: Sequence[str]) -> str:
+def located(where: object, faults: Sequence[str]) -> str:
     """The faults of a file as one text; at most eight of them."""
     shown = list(faults[:SHOWN_MAX])
     if len(faults) > SHOWN_MAX:

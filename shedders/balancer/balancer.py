@@ -64,7 +64,7 @@ class Balancer:
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
-        self._cluster_cache = ClusterCache(ports.cluster, ports.standing, ports.clocks.mono_s)
+        self._cluster_cache = ClusterCache(ports.cluster, ports.effective, ports.clocks.mono_s)
         self._decided_s = float("-inf")
         self._last: Cluster | None = None
         self._fingerprint = ""
@@ -227,8 +227,8 @@ class Balancer:
     ) -> None:
         settings, balance, movers = self._ports.settings(), lead.balance, self._movers
         before = len(balance.booked)
-        standing = self._ports.standing()
-        only_unload = standing is not None and standing.unload_mode == "unload"
+        effective = self._ports.effective()
+        only_unload = effective is not None and effective.unload_mode == "unload"
         rules = DecisionRules(settings.budget, only_unload)
         admitted, moves = balance.commit(cluster, chosen, decision, rules, self._ports.clocks.mono_s())
         chosen.share()

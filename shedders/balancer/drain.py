@@ -295,7 +295,7 @@ class Drains:
             return None
 
     def _is_cordoned(self, broker: str) -> bool:
-        effective = self._ports.standing()
+        effective = self._ports.effective()
         return effective is not None and broker in effective.policies.cordons
 
     def _is_known(self, broker: str) -> bool:

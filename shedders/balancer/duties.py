@@ -31,7 +31,7 @@ class ContradictionWatch:
 
     Args:
         cluster: The present cluster with its policies; None: this broker does not lead, or knows too little.
-        standing: The policies in effect; None before they were read.
+        effective: The policies in effect; None before they were read.
         every_s: Time between two checks without a request.
 
     Attributes:

@@ -133,7 +133,7 @@ class BalancerExtension:
         self._served: Sequence[str] = ()
         self._kept = BundleCache()
         self._contradicted = ContradictionWatch(
-            self._led_cluster, lambda: self.standing, lambda: self.settings.contradictions_s
+            self._led_cluster, lambda: self.effective, lambda: self.settings.contradictions_s
         )
         self._loop_thread = 0
         self._duties = BalancerTasks(
@@ -214,7 +214,7 @@ class BalancerExtension:
                 self._source,
                 MemberChannel(channel),
                 host=self._host,
-                has_policy=lambda namespace: self._in_force.keeps(self.standing, namespace),
+                has_policy=lambda namespace: self._in_force.keeps(self.effective, namespace),
             )
             await self._loads.start()
         self._weigh()
@@ -249,7 +249,7 @@ class BalancerExtension:
             channel=channel,
             settings=lambda: self.settings,
             manager=lambda: self.manager,
-            standing=lambda: self.standing,
+            effective=lambda: self.effective,
             known=self._known,
             chosen=lambda: self._in_force.chosen,
             inputs=self._inputs,
@@ -308,7 +308,7 @@ class BalancerExtension:
                 _log.error("balancer-not-closed", exc_info=end)
 
     def status(self) -> Mapping[str, Any]:
-        effective = self.standing
+        effective = self.effective
         return {
             "manager": self.manager,
             "profile": self._in_force.chosen.profile,
@@ -386,18 +386,18 @@ class BalancerExtension:
         return self._in_force.settings
 
     @property
-    def standing(self) -> EffectivePolicies | None:
+    def effective(self) -> EffectivePolicies | None:
         """The policies in effect; None before they were read."""
-        return None if self._follower is None else self._follower.standing
+        return None if self._follower is None else self._follower.effective
 
     @property
     def manager(self) -> str:
         """`extensible` or `modular`: the policy, else the setting."""
-        effective = self.standing
+        effective = self.effective
         return (None if effective is None else effective.manager) or self.settings.manager
 
     def _known(self) -> ClusterInputs:
-        effective = self.standing
+        effective = self.effective
         loads = self._loads
         return ClusterInputs(
             loads={} if loads is None else loads.broker_loads(),
@@ -414,7 +414,7 @@ class BalancerExtension:
         positions = (
             [] if channel is None else list(channel.positions().values()) if picture is None else picture.positions
         )
-        effective = self.standing
+        effective = self.effective
         return Inputs(
             channel={str(partition): offset for partition, offset in enumerate(positions)},
             broker_load=None if self._loads is None else self._loads.position(ReportKind.BROKER_LOAD),
@@ -423,7 +423,7 @@ class BalancerExtension:
         )
 
     def _surroundings(self) -> PlacementInputs:
-        channel, effective = self._channel, self.standing
+        channel, effective = self._channel, self.effective
         if channel is None or effective is None:
             return PlacementInputs(Cluster({}, {}), known=False)
         cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
@@ -431,7 +431,7 @@ class BalancerExtension:
 
     def _led_cluster(self) -> Cluster | None:
         """The cluster as its leader sees it; None if this broker does not lead."""
-        channel, effective = self._channel, self.standing
+        channel, effective = self._channel, self.effective
         if channel is None or effective is None or not channel.leading:
             return None
         picture = channel.picture()
@@ -453,7 +453,7 @@ class BalancerExtension:
 
     def _weigh(self) -> None:
         """Set the resources' weights in this broker's own reports."""
-        effective = self.standing
+        effective = self.effective
         if self._loads is not None:
             self._loads.weigh(None if effective is None else effective.weights)
 

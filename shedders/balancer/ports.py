@@ -94,7 +94,7 @@ class Ports:
     Attributes:
         settings: The balancer's settings, overridden by policies: they may change while it runs.
         manager: `extensible` or `modular`: the policy, else the setting.
-        standing: The policies in effect; None before they were read.
+        effective: The policies in effect; None before they were read.
         known: Inputs in addition to the channel's view.
         chosen: The strategies in force.
         inputs: How far each log was read.
@@ -109,7 +109,7 @@ class Ports:
     channel: ChannelMember
     settings: Callable[[], BalancerSettings]
     manager: Callable[[], str]
-    standing: Callable[[], EffectivePolicies | None]
+    effective: Callable[[], EffectivePolicies | None]
     known: Callable[[], ClusterInputs]
     chosen: Callable[[], ActiveStrategies]
     inputs: Callable[[ClusterView | None], Inputs]
@@ -130,7 +130,7 @@ class Ports:
 
     def forbidden(self) -> tuple[str, str] | None:
         """Why no bundle may be moved: a stable word and a sentence. Checked again when the turn of a move comes."""
-        effective, unusable = self.standing(), self.unusable()
+        effective, unusable = self.effective(), self.unusable()
         if effective is None:
             return "policies-unread", "the policies have not been read to their end yet"
         if unusable is not None:

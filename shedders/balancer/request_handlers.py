@@ -94,7 +94,7 @@ class MoveChecks:
         channel = self._ports.channel
         if channel.term < 0:
             return Rejected("not-leader", "this broker has lost the leadership", "Retry.")
-        if self._ports.standing() is None:
+        if self._ports.effective() is None:
             return Rejected("policies-unread", "the leader has not read the policies yet", "Try again in a moment.")
         bundle = channel.locate(name)
         if isinstance(bundle, NotFound):

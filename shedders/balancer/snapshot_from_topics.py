@@ -161,7 +161,7 @@ class TopicContents:
         unsound: Why the states of the channel cannot be relied on; empty if they can.
         accepted: The remaining records of the log, in any order.
         loads, tops: Records of the load topics in log order; None if the topic does not exist.
-        standing: The policies in effect; None if their topic does not exist.
+        effective: The policies in effect; None if their topic does not exist.
         decision: The newest shedding decision that was not skipped.
         choice: Profile, strategies and settings in force.
         top_ttl_s, move_memory_s, budget, balancing: As the balancer's settings of these names; the budget of the newest decision
@@ -179,7 +179,7 @@ class TopicContents:
     accepted: Sequence[AcceptedRecord] = ()
     loads: Sequence[SideRecord] | None = None
     tops: Sequence[SideRecord] | None = None
-    standing: EffectivePolicies | None = None
+    effective: EffectivePolicies | None = None
     decision: DecisionRecord | None = None
     rules: Callable[[], TableView[Any]] = TableView
     top_ttl_s: float = 1_800.0
@@ -224,7 +224,7 @@ def cluster_taken(gathered: TopicContents, remarks: list[str]) -> Cluster:
     tops = _seen(
         gathered, gathered.tops, decoder(decode_top_bundles), changes, "reports of the heaviest bundles", remarks
     )
-    effective = gathered.standing
+    effective = gathered.effective
     picture = ClusterView(
         "", False, -1, gathered.mode, True, False, gathered.repair_paused, (), gathered.brokers, gathered.bundles
     )
@@ -326,7 +326,7 @@ def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedP
 def _balancing(gathered: TopicContents) -> BalancingPart:
     """The rules for all strategies: how much may move, how, and whether any bundle may."""
     budget = BudgetSettings.model_validate(gathered.choice.settings.get("budget") or gathered.budget.model_dump())
-    effective = gathered.standing
+    effective = gathered.effective
     off = None if gathered.balancing else "extensions.balancer.balancing is false"
     if effective is not None and not effective.shedding_on:
         off = effective.shedding_why

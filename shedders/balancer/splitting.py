@@ -343,7 +343,7 @@ class Splitting:
         hindrance, why = ports.forbidden(), self._safe()
         if why is not None or hindrance is not None:
             return why or ": ".join(hindrance or ())
-        effective, bundle = ports.standing(), Bundle(child)
+        effective, bundle = ports.effective(), Bundle(child)
         policies = Policies() if effective is None else inherited(effective.policies, [child])
         pin = pin_of(policies, bundle)
         if pin is not None:

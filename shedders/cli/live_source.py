@@ -93,7 +93,7 @@ def gather(connection: Connection) -> TopicContents:
         accepted=log.accepted,
         loads=loads,
         tops=tops,
-        standing=effective,
+        effective=effective,
         decision=decision,
         rules=lambda: _view(settings.load, registry),
         top_ttl_s=settings.load.ttl_s,
@@ -237,12 +237,12 @@ def _policies(connection: Connection) -> Any:
 
 
 def _decided(
-    connection: Connection, settings: BalancerSettings, standing: EffectivePolicies | None, remarks: list[str]
+    connection: Connection, settings: BalancerSettings, effective: EffectivePolicies | None, remarks: list[str]
 ) -> tuple[DecisionRecord | None, Choice]:
     """The newest decision and its settings; without one, those of the policies and this command's configuration."""
     decision, decided = _newest(connection, remarks)
     if decision is not None and decided is not None:
-        late = changed_since(decision, standing)
+        late = changed_since(decision, effective)
         if not late:
             return decision, of_decision(decision, decided)
         remarks.append(
@@ -250,7 +250,7 @@ def _decided(
         )
     elif decision is not None:
         remarks.append(f"decision {decision.id} has no settings; policies override this command's settings")
-    return decision, of_chosen(in_force(settings, standing)[1])
+    return decision, of_chosen(in_force(settings, effective)[1])
 
 
 def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord | None, DecisionRecord | None]:

@@ -53,7 +53,7 @@ UPSTREAM, RECOMMENDED = "upstream", "recommended"
 OURS = "ours"
 PAIRS: Sequence[tuple[str, str, str, str]] = (
     (MODULAR, "threshold", "least-long-term-rate", "the modular manager as Pulsar 4 installs it"),
-    (MODULAR, "threshold", "least-resource-usage-modular", "the pair that PIP-364 measured and set out to replace"),
+    (MODULAR, "threshold", "least-resource-usage-modular", "the pair that PIP-364 measured and was meant to replace"),
     (MODULAR, "avg", "avg", "the modular manager as Pulsar 5 installs it (PIP-364)"),
     (MODULAR, "uniform", "least-long-term-rate", "by traffic, not by the machines' usage"),
     (MODULAR, "overload", "least-long-term-rate", "Pulsar's oldest shedder"),

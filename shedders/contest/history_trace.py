@@ -156,7 +156,7 @@ class _HistoryDemand:
         ranges, owners = self._first_bundles()
         namespaces, gaps = namespaces_of(ranges, owners)
         if gaps:
-            self.remarks.append(f"{gaps} parts of rings were never told of: bundles without load are put there")
+            self.remarks.append(f"{gaps} parts of rings that were never reported: bundles without load are put there")
         rows = [*self._reported_units(namespaces), *self._unseen_units(namespaces)]
         if len(rows) > TOPICS_MAX:
             raise HistoryError(

@@ -215,7 +215,7 @@ class AntiAffinity:
 def worth_leaving(current: str, candidates: Collection[str], counts: Mapping[str, int]) -> bool:
     """Upstream `shouldAntiAffinityNamespaceUnload` (modular manager): whether a bundle may leave its broker.
 
-    It is also true if the broker has the fewest and another has more: that other is no better, but upstream has it so.
+    It is also true if the broker has the fewest and another has more: that other is not better, but upstream has it so.
     """
     if not any(counts.values()) or not candidates:
         return True

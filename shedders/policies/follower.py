@@ -150,7 +150,7 @@ class PolicyFollower:
     """The policies as a broker knows them, moments after they were written. Started once, closed once.
 
     All methods belong to the loop's thread. While Kafka is unavailable, and while the topic is read again, the known policies
-    stay in effect. Before the topic was read to its end for the first time they are unknown: `standing` is None, and no bundle
+    stay in effect. Before the topic was read to its end for the first time they are unknown: `effective` is None, and no bundle
     should be moved.
 
     Args:
@@ -231,7 +231,7 @@ class PolicyFollower:
     # --- queries ----------------------------------------------------------------------------------------------------
 
     @property
-    def standing(self) -> EffectivePolicies | None:
+    def effective(self) -> EffectivePolicies | None:
         """The policies in effect; None before the topic was read to its end for the first time."""
         return None if self._book is None else self._book.at(self._clocks.now_ms())
 
@@ -242,21 +242,21 @@ class PolicyFollower:
 
     def status(self) -> dict[str, Any]:
         """The status of the follower. JSON-able."""
-        standing = self.standing
+        effective = self.effective
         status: dict[str, Any] = {
-            "known": standing is not None,
+            "known": effective is not None,
             "doubt": self.doubt,
             "failures": self._topic.failures,
             "last_error": self._topic.last_error,
             "last_junk": self._reading.last_junk,
         }
-        if standing is not None:
+        if effective is not None:
             status |= {
-                "position": standing.position,
-                "entries": len(standing.entries),
-                "lapsed": len(standing.lapsed),
-                "junk": dict(standing.junk),
-                "closed": list(standing.closed),
+                "position": effective.position,
+                "entries": len(effective.entries),
+                "lapsed": len(effective.lapsed),
+                "junk": dict(effective.junk),
+                "closed": list(effective.closed),
             }
         return status
 
@@ -338,17 +338,17 @@ class PolicyFollower:
         if self._book is None or self._loop is None or self._closed:
             return
         now_ms = self._clocks.now_ms()
-        standing = self._book.at(now_ms)
+        effective = self._book.at(now_ms)
         before = self._timers.pop("lapse", None)
         if before is not None:
             before.cancel()
-        if standing.next_change_ms is not None:
-            wait_s = min(_TIMER_MAX_S, max(0.01, (standing.next_change_ms - now_ms) / 1_000))
+        if effective.next_change_ms is not None:
+            wait_s = min(_TIMER_MAX_S, max(0.01, (effective.next_change_ms - now_ms) / 1_000))
             self._timers["lapse"] = self._loop.call_later(wait_s, self._notify)
-        if standing is self._notified:
+        if effective is self._notified:
             return
-        self._notified = standing
+        self._notified = effective
         try:
-            self._on_change(standing)
+            self._on_change(effective)
         except Exception:
             _log.exception("a listener to the policies failed")

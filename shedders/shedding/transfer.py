@@ -85,10 +85,10 @@ class TransferShedder:
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
-        found = memory.get("hits", 0)
+        kept = memory.get("hits", 0)
         # A larger count has no further effect; an invalid one must not stop the decision.
         most = HITS_MAX if self.settings.upstream else self.settings.hit_threshold
-        hits = min(found, most) if type(found) is int and found >= 0 else 0
+        hits = min(kept, most) if type(kept) is int and kept >= 0 else 0
         if cluster.safe is not None:
             kept = dict(memory) if self.settings.upstream else {"hits": 0}
             return Plan(
@@ -220,10 +220,10 @@ class _Cycle:
                 break
             self._tries += 1
             target = source.report.msg_throughput * (gap / 2 / source.load)
-            found = self._exchange(source, taker, target, len(owned))
-            if found.going:
-                self._book_pair(source, taker, found, target, reason)
-                self._bundles.stayed(cargo, target, found.net)
+            pair = self._exchange(source, taker, target, len(owned))
+            if pair.going:
+                self._book_pair(source, taker, pair, target, reason)
+                self._bundles.stayed(cargo, target, pair.net)
                 return True
             # The lightest comes first, so the first target is the largest.
             largest = largest if turn else target
@@ -262,21 +262,21 @@ class _Cycle:
             Way(self._bundles, source.name, self._settings.max_refusals_per_pair),
         )
 
-    def _book_pair(self, source: PairSide, taker: PairSide, found: Exchange, target: float, reason: Reason) -> None:
+    def _book_pair(self, source: PairSide, taker: PairSide, pair: Exchange, target: float, reason: Reason) -> None:
         self._done.add(taker.name)
-        self._spread.shift(source.name, taker.name, found.net * source.load / source.report.msg_throughput)
+        self._spread.shift(source.name, taker.name, pair.net * source.load / source.report.msg_throughput)
         why = (
             f"{source.name} has load {source.load:.3f}, {taker.name} {taker.load:.3f}: "
-            f"{part_of(found.net, target)} that would level them move"
+            f"{part_of(pair.net, target)} that would level them move"
         )
         # In order of execution: the heavy bundle first, then those returned for it.
         to = taker.name if self._settings.transfer else None
-        for one in found.going:
-            self._moves.append(BundleMove(one.bundle.name, source.name, to, reason, one.load, why))
-        for one in found.back:
-            swapped = f"returned for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
+        for cargo in pair.going:
+            self._moves.append(BundleMove(cargo.bundle.name, source.name, to, reason, cargo.load, why))
+        for cargo in pair.back:
+            swapped = f"returned for {pair.going[-1].bundle.name}, which is too heavy by itself; {why}"
             self._moves.append(
-                BundleMove(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True)
+                BundleMove(cargo.bundle.name, taker.name, source.name, reason, cargo.load, swapped, swap=True)
             )
 
     def _answer(self, label: Label, reason: Reason, why: str) -> Plan:
@@ -290,7 +290,7 @@ class _Cycle:
             reason=reason,
             why=why,
             moves=tuple(self._moves),
-            left=(*sorted(self._left, key=lambda one: one.name), *bundles),
+            left=(*sorted(self._left, key=lambda left: left.name), *bundles),
             scores={name: score for name, score in scores.items() if math.isfinite(score)},
             stats={
                 "avg": self._spread.mean,

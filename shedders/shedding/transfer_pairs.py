@@ -145,18 +145,18 @@ class PairSide:
 
 def sides(cluster: Cluster, settings: TransferSettings) -> tuple[list[PairSide], list[Left]]:
     """Brokers that take part, lightest first, and the others with the reason."""
-    found, left = [], []
+    pair_sides, left = [], []
     for name in cluster.broker_names:
         broker = cluster.brokers[name]
         trouble = _why_not_in(cluster, broker, settings)
         if trouble is None and broker.load is not None:
-            found.append(PairSide(name, broker.load, name in cluster.policies.cordons))
+            pair_sides.append(PairSide(name, broker.load, name in cluster.policies.cordons))
         elif trouble is not None:
             left.append(Left(name, *trouble))
-    takers = [side.load for side in found if not side.gives_only]
+    takers = [side.load for side in pair_sides if not side.gives_only]
     mean = math.fsum(takers) / len(takers) if takers else math.inf
     part = []
-    for side in found:
+    for side in pair_sides:
         if side.gives_only and not side.load > mean:
             left.append(Left(side.name, "cordoned", f"takes no bundles, and its load {side.load:.3f} needs no relief"))
         else:
@@ -255,32 +255,37 @@ class Bundles:
             self._book(destination, bundle.name)
             self._answers.clear()
 
-    def stayed(self, cargo: Sequence[TransferCandidate], target: float, given: float) -> None:
+    def stayed(self, cargo: Sequence[TransferCandidate], target: float, moved: float) -> None:
         """Record bundles without another reason: too heavy for the target, or not needed any more."""
-        for one in cargo[:MOST_NAMED]:
-            if one.load > target * (1 + SLACK):
-                found = Left(one.bundle.name, "too-heavy", f"{rate(one.load)} are more than the {rate(target)} to give")
-            elif given > 0:
-                found = Left(one.bundle.name, "enough", f"{part_of(given, target)} to give go without it")
+        for candidate in cargo[:MOST_NAMED]:
+            if candidate.load > target * (1 + SLACK):
+                left = Left(
+                    candidate.bundle.name,
+                    "too-heavy",
+                    f"{rate(candidate.load)} are more than the {rate(target)} to give",
+                )
+            elif moved > 0:
+                left = Left(candidate.bundle.name, "enough", f"{part_of(moved, target)} to give go without it")
             else:
                 continue
-            self.left.setdefault(one.bundle.name, found)
+            self.left.setdefault(candidate.bundle.name, left)
 
     def _find(self, broker: str) -> list[TransferCandidate]:
-        found: list[TransferCandidate] = []
+        cargo: list[TransferCandidate] = []
         stay: list[tuple[TransferCandidate, str]] = []
         for bundle in self._cluster.bundles_of.get(broker, ()):
             word = self._word(bundle)
             load = 0.0 if bundle.stats is None else bundle.stats.msg_throughput
             if word is None:
-                found.append(TransferCandidate(bundle, load))
+                cargo.append(TransferCandidate(bundle, load))
             else:
                 stay.append((TransferCandidate(bundle, load), word))
         if len(stay) > MOST_NAMED:
-            stay.sort(key=lambda one: (-one[0].load if one[0].load > 0 else 0.0, one[0].bundle.name))
-        for one, word in stay[:MOST_NAMED]:
-            self.left[one.bundle.name] = Left(one.bundle.name, word, self._sentence(one.bundle, word))
-        return sorted(found, key=lambda one: (-one.load, one.bundle.name))
+            stay.sort(key=lambda entry: (-entry[0].load if entry[0].load > 0 else 0.0, entry[0].bundle.name))
+        for candidate, word in stay[:MOST_NAMED]:
+            name = candidate.bundle.name
+            self.left[name] = Left(name, word, self._sentence(candidate.bundle, word))
+        return sorted(cargo, key=lambda candidate: (-candidate.load, candidate.bundle.name))
 
     def _refusal(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
         pin = pin_of(self._cluster.policies, bundle)
@@ -430,12 +435,12 @@ def exchange(
             going.append(cargo)
             moved += cargo.load
     if aim.swap and moved < aim.enough * aim.target and len(going) < min(aim.most - 1, aim.most_going):
-        found = _swap(heavy, theirs(), aim, len(going), moved, there, back)
+        swap = _swap(heavy, theirs(), aim, len(going), moved, there, back)
         # Bundles that may move alone may not move together: any refusal ends the swap.
-        if found is not None and all(
-            way.take(one.bundle) for way, part in ((there, found.going), (back, found.back)) for one in part
+        if swap is not None and all(
+            way.take(cargo.bundle) for way, part in ((there, swap.going), (back, swap.back)) for cargo in part
         ):
-            return Exchange((*going, *found.going), found.back)
+            return Exchange((*going, *swap.going), swap.back)
     return Exchange(tuple(going))
 
 
@@ -458,10 +463,10 @@ def _swap(
         returns = _make_up(light_first, loads, least, most, aim.most - taken - 1, back)
         if returns is None:
             continue
-        one = Exchange((cargo,), returns)
-        key = (-one.net, len(returns))
+        swap = Exchange((cargo,), returns)
+        key = (-swap.net, len(returns))
         if (best is None or key < best_key) and there.is_open(cargo.bundle):
-            best, best_key = one, key
+            best, best_key = swap, key
     return best
 
 

@@ -186,8 +186,14 @@ class UpstreamCycle:
         return Reason.OVERLOADED if self._over() else None
 
     def _tops(self, broker: str) -> list[_Top]:
-        ranked = [(one.rank, one.name, one) for one in self._cluster.bundles_of.get(broker, ()) if one.rank is not None]
-        return [_Top(one, one.stats.msg_throughput) for _, _, one in sorted(ranked) if one.stats is not None]
+        ranked = [
+            (bundle.rank, bundle.name, bundle)
+            for bundle in self._cluster.bundles_of.get(broker, ())
+            if bundle.rank is not None
+        ]
+        return [
+            _Top(bundle, bundle.stats.msg_throughput) for _, _, bundle in sorted(ranked) if bundle.stats is not None
+        ]
 
     def _offload(self, source: str, destination: str, reason: Reason, tops: Sequence[_Top]) -> bool:
         """Mark bundles of one pair; whether there are any."""
@@ -219,7 +225,7 @@ class UpstreamCycle:
                 why = f"{rate(top.load)}, {rate(pair.target)} to offload"
                 self._left.append(Left(top.bundle.name, "too-heavy", why))
                 return
-            pair.moves += [pair.give_back(one) for one in back]
+            pair.moves += [pair.give_back(top) for top in back]
             pair.moves.append(pair.move(top, transfer=self._settings.transfer))
             if self._settings.upstream_debug:
                 pair.gained += _total(back)

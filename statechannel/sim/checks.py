@@ -152,10 +152,10 @@ _ROUNDED_S = 0.002
 _CLOCKS_APART_MS = 2_500  # what a reader knows of log time it has from the registry
 
 
-def overlap(one: str, other: str) -> bool:
-    if one == other:
+def overlap(first: str, second: str) -> bool:
+    if first == second:
         return True
-    a, b = parse_key(one.encode()), parse_key(other.encode())
+    a, b = parse_key(first.encode()), parse_key(second.encode())
     return a is not None and b is not None and a.namespace == b.namespace and a.lower < b.upper and b.lower < a.upper
 
 
@@ -239,9 +239,12 @@ class SimChecks:
         if judgement is None or judgement.record is None:
             what = "" if record.value is None else repr(record.value[:60])
         else:
-            it = judgement.record
-            what = f"{it.kind} {it.state} v{it.version} {it.from_}->{it.to} on {it.base} covers {it.covers} id {it.id}"
-            cluster.trace.count(f"{it.kind} {it.raw.get('action', '')} {verdict}")
+            body = judgement.record
+            what = (
+                f"{body.kind} {body.state} v{body.version} {body.from_}->{body.to} on {body.base} "
+                f"covers {body.covers} id {body.id}"
+            )
+            cluster.trace.count(f"{body.kind} {body.raw.get('action', '')} {verdict}")
         cluster.note(
             f"{who} {record.partition}/{record.offset} {(record.key or b'').decode(errors='replace')} {what}: {verdict}"
         )
@@ -250,13 +253,13 @@ class SimChecks:
         return [offset for place, offset in self._marks if place == partition]
 
     def _grown(self, record: RecordRead, version: int) -> None:
-        """No namespace begins anew."""
+        """No namespace starts over."""
         key = record.key or b""
         if b"/0x" in key:
             return
         versions = self._namespaces.setdefault(record.partition, {})
         if version <= versions.get(key, 0):
-            raise Violation("anew", f"{key.decode()} begins anew at version {version} after {versions[key]}")
+            raise Violation("anew", f"{key.decode()} starts over at version {version} after {versions[key]}")
         versions[key] = version
 
     # --- who serves -------------------------------------------------------------------------------------------------
@@ -281,7 +284,7 @@ class SimChecks:
         cluster.trace.count("serving began")
         parts = parse_key(bundle.encode())
         if parts is None:
-            raise Violation("serving", f"{process.name} serves {bundle}, which is no bundle")
+            raise Violation("serving", f"{process.name} serves {bundle}, which is not a bundle")
         truth = cluster.truths[process.engine.context.partition_of(parts.namespace)]
         grant = truth.grants.get((bundle, generation))
         if grant is None or grant.broker != process.broker:
@@ -358,7 +361,7 @@ class SimChecks:
             raise Violation("history", f"{process.name} at {record.offset} holds {have} instead of {want}")
 
     def stepped(self, process: SimProcess) -> None:
-        """Who reads the mark of another process's cold start joins anew, or waits until it knows that process."""
+        """Who reads the mark of another process's cold start joins again, or waits until it knows that process."""
         for replica in process.engine.replicas if self._old_history else ():
             place = (process.name, replica.partition)
             mark = self._old_history.get(place)
@@ -389,11 +392,11 @@ class SimChecks:
             )
 
     def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
-        """Whether a process goes by what counted before a cold start, or by what counts only once its mark is in the log."""
+        """Whether a process uses what counted before a cold start, or by what counts only once its mark is in the log."""
         return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
 
     def read_to_the_end(self, process: SimProcess, partition: int) -> None:
-        """A process waits for somebody's word: a log without gaps leaves nothing to guess."""
+        """A process waits for a record that vouches: a log without gaps leaves nothing to guess."""
         cluster = self._cluster
         log, replica = cluster.logs[partition], process.engine.replicas[partition]
         if not log.cleaned and not cluster.options.forgiving:
@@ -431,7 +434,7 @@ class SimChecks:
         self._assumed[process.incarnation, partition] = _Assumed(truth.fork(deepcopy(view), later), bool(wrong))
 
     def _marked(self, record: RecordRead) -> None:
-        """A cold start counts from its mark on; whoever judged on until then has to start over there."""
+        """A cold start counts from its mark on; a process that judged until then has to start over there."""
         cluster = self._cluster
         mark = decode_mark(record.value)
         if mark is None:

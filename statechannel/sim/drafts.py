@@ -246,7 +246,7 @@ def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[
 
 
 def broken(rng: Random, view: View, namespaces: Sequence[str]) -> JunkWrite:
-    """A value that is no record, a key that nobody holds, or a null where none belongs."""
+    """A value that is not a record, a key without an owner, or a null where none belongs."""
     name, _ = _some_key(rng, view, namespaces)
     roll = rng.random()
     if roll < 0.5:  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""The consumer group that elects: sessions time out, and whoever lost the seat hears of it late."""
+"""The consumer group that elects: sessions time out, and a process that lost the seat hears of it late."""
 
 from __future__ import annotations
 

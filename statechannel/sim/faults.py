@@ -28,7 +28,7 @@ SPANS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 8.5, 9.5, 10.5, 13.0, 17.0, 19.5, 20.5,
 """On both sides of half the lag, of the lag, and several lags."""
 EARLIEST = 0.3
 LOSERS_SPANS_S = (13.0, 17.0, 19.5, 20.5, 26.0, 40.0)
-"""Longer than half the lag: where late losers are all that nobody has paid, the log is not to vouch by itself."""
+"""Longer than half the lag: where late losers are the only unpaid debts, the log is not to vouch by itself."""
 UNPAID = (0, 1, 1, 2, 4)
 IN_THE_DARK = (0, 0, 1, 3)
 BACK_WITHIN_S = 2.0
@@ -59,22 +59,24 @@ class Blackouts:
             lose: Writes a late proposal that has lost its race.
         """
         duration_s = self._cluster.options.duration_s
-        found = [(self._rng.uniform(EARLIEST * duration_s, duration_s), self._one(s, strike)) for s in self._spans_s]
+        blackouts = [
+            (self._rng.uniform(EARLIEST * duration_s, duration_s), self._blackout(s, strike)) for s in self._spans_s
+        ]
         if self._losers_s:
-            found.append(
-                (self._late.uniform(0.9, 1.0) * duration_s, self._one(self._losers_s, lose, in_the_dark=False))
+            blackouts.append(
+                (self._late.uniform(0.9, 1.0) * duration_s, self._blackout(self._losers_s, lose, in_the_dark=False))
             )
-        return found
+        return blackouts
 
     def rest(self, span_s: float) -> None:
-        """Nobody starts for so long."""
+        """No blackout starts within this time."""
         self._until_s = max(self._until_s, self._cluster.events.now_s + span_s)
 
     @property
     def rest_s(self) -> float:
         return max(0.0, self._until_s - self._cluster.events.now_s)
 
-    def _one(self, span_s: float, strike: Fault, *, in_the_dark: bool = True) -> Fault:
+    def _blackout(self, span_s: float, strike: Fault, *, in_the_dark: bool = True) -> Fault:
         def begin(rng: Random) -> None:
             cluster = self._cluster
             cluster.note(f"everybody dies, for {span_s:g} s")
@@ -114,9 +116,9 @@ def sicknesses(cluster: SimCluster) -> list[list[SimLink]]:
     """Sets of connections that may be lost while all others work."""
     registry = [(Topic.REGISTRY, 0)]
     channel = [(Topic.CHANNEL, log.partition) for log in cluster.logs]
-    found = [[SimLink(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
-    found += [[SimLink(way, *place) for way in (WRITE, READ)] for place in channel]
-    return [*found, [ELECTION]]
+    cuts = [[SimLink(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
+    cuts += [[SimLink(way, *place) for way in (WRITE, READ)] for place in channel]
+    return [*cuts, [ELECTION]]
 
 
 class Faults:
@@ -232,7 +234,7 @@ class Faults:
     # --- the last caught-up member is only paused -------------------------------------------------------------------
 
     def _sleep(self, rng: Random) -> None:
-        """One sleeps, all others die: who comes then hears nobody, and strangers have written meanwhile."""
+        """One sleeps, all others die: a process that starts then hears no member, and strangers have written meanwhile."""
         cluster = self._cluster
         fit = [process for process in cluster.alive() if process.reachable and process.engine.caught_up]
         if not fit:
@@ -256,7 +258,7 @@ class Faults:
         self._later(SLEEP_MAX_S, sleeper.wake)
 
     def _night(self, rng: Random) -> None:
-        """The same, and nobody comes back before the log has ceased to vouch by itself."""
+        """The same, and no process comes back before the log has ceased to vouch by itself."""
         cluster = self._cluster
         self._sleep(rng)
         if self._asleep and self._asleep[-1].alive:
@@ -265,7 +267,7 @@ class Faults:
             self._wake_late.add(self._asleep[-1])
 
     def cold_start_began(self, process: SimProcess) -> None:
-        """A sleeper wakes beside it, at the worst time."""
+        """A sleeper wakes at the same moment, the worst one."""
         if not self._asleep or not self._cluster.faulty:
             return
         rng = process.rng
@@ -462,7 +464,7 @@ class Faults:
         cluster.trace.count("forged records")
 
     def _mark(self, rng: Random) -> None:
-        """What nobody who started cold has written."""
+        """What no process that started cold has written."""
         log = rng.choice(self._cluster.logs)
         incarnation = rng.choice(self._cluster.processes).incarnation
         self._append(log.partition, drafts.false_mark(rng, log.end, incarnation))

@@ -154,7 +154,7 @@ class LivenessPhase:
                 cluster.spawn(broker)
 
     def _unwell(self) -> list[str]:
-        """What is not as it should be, whoever is left sick: the others lead, repair, serve and answer."""
+        """What is not as it should be, whichever member is left sick: the others lead, repair, serve and answer."""
         cluster = self._cluster
         alive = [process for process in cluster.alive() if process is not cluster.sick]
         problems = [f"{p.name} is not caught up ({_phases(p)})" for p in alive if not p.engine.caught_up]

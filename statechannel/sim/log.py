@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CleanerSettings(NamedTuple):
-    """The topic settings that the cleaner goes by, in milliseconds of log time."""
+    """The topic settings that the cleaner follows, in milliseconds of log time."""
 
     lag_ms: int = 3_600_000
     tombstone_ms: int = 7 * 86_400_000

@@ -47,15 +47,15 @@ class EngineOptions:
         lags: Readers are behind for longer than anybody's patience.
         sick: One member is sick again when all others are judged.
         nameless_reports: Delivery reports that do not say at which offset the record lies.
-        reopened: Readers are opened anew though no engine asked for it, as after the failure of a thread.
+        reopened: Readers are reopened though no engine asked for it, as after the failure of a thread.
         blackouts: Everybody dies at once, for any time at all.
         trickle: Once all are well, junk trickles while one joins.
         false_marks: Strangers write marks of cold starts, and what is none.
         late_returns: One sleeps and all others die, and come back only when the log does not vouch any more.
-        late_losers: Everybody dies at once, and late proposals that lost their race are what nobody has paid.
+        late_losers: Everybody dies at once, and late proposals that lost their race are the unpaid debts.
         deaf_joiners: Once all are well, one joins that does not hear itself in the registry, while junk trickles.
         registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
-        sick_owners: One that owns bundles is sick again when all others are judged, and nobody asks it for them.
+        sick_owners: One that owns bundles is sick again when all others are judged, and no request asks it for them.
         sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """

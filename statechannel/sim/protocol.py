@@ -156,7 +156,7 @@ OUTAGE_STEPS = (4, 10, 25)
 
 
 class Late(NamedTuple):
-    """A record that is on its way to the log."""
+    """A record in flight to the log."""
 
     partition: int
     what: str
@@ -263,7 +263,7 @@ class ProtocolWorld:
             del self._debt_since[place]
 
     def _advance(self, by_ms: int, rng: Random) -> None:
-        """Let time pass; no debt may get older than the lag allows, so somebody pays before."""
+        """Let time pass; no debt may get older than the lag allows, so a process pays before."""
         oldest = min(self._debt_since.values(), default=self.now_ms)
         if self.now_ms + by_ms - oldest > LAG_MS // 3:
             self._pay_all(rng)
@@ -478,7 +478,7 @@ class ProtocolWorld:
                 log.clean_all(self.now_ms, rng)
 
     def _outage(self, rng: Random) -> None:
-        """Nobody writes, or pays, any more; strangers and the cleaner go on, and some join meanwhile, whoever vouches."""
+        """No process writes or pays any more; strangers and the cleaner go on, and some join, whichever process vouches."""
         span_ms = int(LAG_MS * rng.choice(OUTAGES))
         until_ms = self.now_ms + span_ms
         self.trace.add(f"{self.now_ms} nobody writes until {until_ms}")

@@ -102,7 +102,7 @@ def parse_overrides(case: SimCase, words: list[str]) -> SimCase:
     Raises:
         ValueError: No such option, or a value of the wrong type.
     """
-    known = {one.name: type(getattr(case.options(), one.name)) for one in fields(case.options())}
+    known = {option.name: type(getattr(case.options(), option.name)) for option in fields(case.options())}
     pairs = []
     for word in words:
         name, _, text = word.partition("=")
@@ -130,11 +130,11 @@ def parse_ranges(text: str) -> frozenset[int]:
     Raises:
         ValueError: Not of that form.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.split(",")):
         low, _, high = part.partition("-")
-        found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)
+        numbers.update(range(int(low), int(high or low) + 1))
+    return frozenset(numbers)
 
 
 def parse_case(words: list[str]) -> SimCase:
@@ -145,7 +145,7 @@ def parse_case(words: list[str]) -> SimCase:
     """
     level, seed = words[0], int(words[1])
     if level not in LEVELS:
-        raise ValueError(f"{level} is no level; known are {', '.join(LEVELS)}")
+        raise ValueError(f"{level} is not a level; known are {', '.join(LEVELS)}")
     case = SimCase(level, seed)
     for word in words[2:]:
         if word.startswith("skip="):
@@ -210,14 +210,14 @@ class Shrinker:
         return self._run(self.best.case, keep=True)
 
     def _with_options(self) -> Iterator[SimCase]:
-        for one in fields(self.best.case.options()):
-            value = getattr(self.best.case.options(), one.name)
+        for option in fields(self.best.case.options()):
+            value = getattr(self.best.case.options(), option.name)
             if value is True:
-                yield self._set(one.name, value=False)
-            elif one.name in _SMALLER and value > _SMALLER[one.name]:
-                yield self._set(one.name, value=_SMALLER[one.name])
-                yield self._set(one.name, value=max(_SMALLER[one.name], value // 2))
-                yield self._set(one.name, value=max(_SMALLER[one.name], value * 3 // 4))
+                yield self._set(option.name, value=False)
+            elif option.name in _SMALLER and value > _SMALLER[option.name]:
+                yield self._set(option.name, value=_SMALLER[option.name])
+                yield self._set(option.name, value=max(_SMALLER[option.name], value // 2))
+                yield self._set(option.name, value=max(_SMALLER[option.name], value * 3 // 4))
 
     def _set(self, name: str, *, value: object) -> SimCase:
         case = self.best.case
@@ -336,7 +336,7 @@ class SeedTally:
     def load(cls, path: Path) -> SeedTally:
         state = json.loads(path.read_text())
         counts = {level: Counter(state["counts"].get(level, {})) for level in LEVELS}
-        failures = [tuple(one) for one in state["failures"]]
+        failures = [tuple(failure) for failure in state["failures"]]
         return cls(state["next_seed"], state["runs"], state["seconds"], failures, counts)
 
     def never(self, levels: Iterable[str]) -> list[str]:

@@ -79,7 +79,7 @@ class Floor:
 
 
 class Truth:
-    """One partition's one accepted history, with the invariants that need nobody to compare with.
+    """One partition's one accepted history, with the invariants that need no second reader.
 
     Attributes:
         states: TrueState states after each offset; dictionaries are shared where nothing changed.
@@ -294,15 +294,15 @@ def vouched_to(log: SimLog, end: int, now_ms: int, *, marks: Collection[int] = (
 
 def counting_marks(entries: Sequence[RecordRead]) -> list[int]:
     """Offsets of the marks of cold starts that are not void, of a whole log from offset 0."""
-    found: list[int] = []
+    counting: list[int] = []
     for entry in entries:
         mark = decode_mark(entry.value) if entry.key == COLD_START_KEY else None
         if mark is not None and not any(
-            other.offset in found or (other.key == HEARTBEAT_KEY and decode_heartbeat(other.value) is not None)
+            other.offset in counting or (other.key == HEARTBEAT_KEY and decode_heartbeat(other.value) is not None)
             for other in entries[max(0, mark.through + 1) : entry.offset]
         ):
-            found.append(entry.offset)
-    return found
+            counting.append(entry.offset)
+    return counting
 
 
 def _clean_to(record: RecordRead) -> int:

@@ -156,9 +156,9 @@ class Producer:
             process.stage.trace.count("reports lost")
             return
         item.answered = True
-        self._report(delivery_report(append.token, self._said(offset), item.session))
+        self._report(delivery_report(append.token, self._reported(offset), item.session))
 
-    def _said(self, offset: int) -> int | None:
+    def _reported(self, offset: int) -> int | None:
         """What the report says of the record's place: a retry that found it in the log already says nothing."""
         stage = self._process.stage
         if not stage.faulty or not stage.options.nameless_reports or self._offsets.random() >= _WITHOUT_OFFSET:

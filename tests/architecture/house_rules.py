@@ -210,9 +210,17 @@ def dangling_in(text: str) -> int:
 
 HOUSE_WORDS = re.compile(
     r"\b(?:told|anew|nobody|somebody|whoever|reckons?|reckoned|sets? out|goes by|go by|lays? down|laid down|bur(?:y|ies|ied)|"
-    r"so long after|so many|so often|stands? apart|stands? there|beside it|besides|is no [a-z]+|say [A-Z]+|is wanted, found|"
-    r"comes? to rest|on (?:its|their) way)\b",
+    r"so long after|so many|so often|stands? apart|stands? there|beside it|besides|"
+    r"(?<!there )is no (?!longer|such|other)[a-z]+|say [A-Z]+|is wanted, found|comes? to rest|on (?:its|their) way)\b",
 )
+STABLE_WORDS = frozenset({"nobody", "somebody", "not told", "anew"})
+"""Codes in records, reports and traces of runs that readers of earlier versions know; pages show them as `code`."""
+WORDS_KEPT = {
+    "statechannel.engine.repair": "the sentence is in registry records, and so in digests of runs",
+    "statechannel.sim.faults": "lines of traces, which are in digests of runs",
+    "statechannel.sim.protocol": "lines of traces, which are in digests of runs",
+    "statechannel.sim.runs": "names of counters, which are in digests of runs",
+}
 
 
 def house_words() -> Offenders:
@@ -220,8 +228,9 @@ def house_words() -> Offenders:
     counts: defaultdict[str, int] = defaultdict(int)
     for name, file in modules().items():
         for text in _texts(tree(file)):
-            counts[name] += len(HOUSE_WORDS.findall(text))
-    return {name: count for name, count in counts.items() if count}
+            if text not in STABLE_WORDS:
+                counts[name] += len(HOUSE_WORDS.findall(re.sub(r"`[^`]*`", "", text)))
+    return {name: count for name, count in counts.items() if count and name not in WORDS_KEPT}
 
 
 def _texts(of: ast.Module) -> Iterator[str]:
@@ -231,11 +240,16 @@ def _texts(of: ast.Module) -> Iterator[str]:
 
 
 NAMES = {"told", "one", "found", "made", "standing", "wish", "given", "it", "said", "tell"}
+NAMES_KEPT = {
+    "shedders.contest.comparison": "`said` is a field of a result's JSON",
+    "shedders.contest.recommendation": "`said` is a field of a result's JSON",
+    "shedders.decisions.explanation": "`said` is a field of a command's JSON",
+}
 
 
 def house_names() -> Offenders:
     """Bindings of names that say nothing (`for one in ...`, `found = ...`), by file."""
-    return _counted(binds_house_name)
+    return {name: count for name, count in _counted(binds_house_name).items() if name not in NAMES_KEPT}
 
 
 def binds_house_name(node: ast.AST) -> bool:

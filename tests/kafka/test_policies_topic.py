@@ -115,7 +115,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         both = (first, second)
 
         def pins() -> list[Any]:
-            return [None if one.standing is None else one.standing.policies.pins for one in both]
+            return [None if one.effective is None else one.effective.policies.pins for one in both]
 
         assert pins() == [{}, {}]
         written = await place.set(K.PIN, "t/n", broker="b1")
@@ -133,9 +133,9 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         await until(lambda: pins() == [{}, {}], "both see the deletion")
 
         async with place.follower(lambda: clock[0]) as late:
-            assert late.standing is not None
-            assert late.standing.policies.pins == {}
-            assert [one.key.text for one in late.standing.lapsed] == ["override/pin/t/n"]
+            assert late.effective is not None
+            assert late.effective.policies.pins == {}
+            assert [one.key.text for one in late.effective.lapsed] == ["override/pin/t/n"]
 
 
 async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
@@ -152,7 +152,7 @@ async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
             wanted = f"b{number}"
             begun_s = time.monotonic()
             writing = asyncio.create_task(place.set(K.CORDON, wanted))
-            await until(lambda wanted=wanted: wanted in follower.standing.policies.cordons)  # type: ignore[union-attr]
+            await until(lambda wanted=wanted: wanted in follower.effective.policies.cordons)  # type: ignore[union-attr]
             took_s.append(time.monotonic() - begun_s)
             assert (await writing).outcome is PolicyWriteOutcome.ACCEPTED
 
@@ -163,7 +163,7 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(place: Pla
     async with place.follower() as follower:
 
         def cordons() -> list[str] | None:
-            return None if follower.standing is None else sorted(follower.standing.policies.cordons)
+            return None if follower.effective is None else sorted(follower.effective.policies.cordons)
 
         assert cordons() == ["b1"]
         before = (await asyncio.to_thread(look_at, place.client, place.topics)).topic_id
@@ -187,13 +187,13 @@ async def test_junk_is_counted_and_opens_nothing(place: Place) -> None:
         await place.raw(b"\xff", b"x")  # Kafka itself refuses records without a key in a compacted topic
         await place.raw(b"pins/t/n", None)
         await place.set(K.CORDON, "b2")
-        await until(lambda: "b2" in follower.standing.policies.cordons)  # type: ignore[union-attr]
-        standing = follower.standing
-        assert standing is not None
-        assert standing.junk == {"key": 2, "not-json": 1, "unknown-kind": 1}
-        assert standing.policies.cordons.keys() == {"b1", "b2"}
-        assert len(standing.closed) == 1
-        assert read_book(place.client, place.topics).at(now_ms()) == standing
+        await until(lambda: "b2" in follower.effective.policies.cordons)  # type: ignore[union-attr]
+        effective = follower.effective
+        assert effective is not None
+        assert effective.junk == {"key": 2, "not-json": 1, "unknown-kind": 1}
+        assert effective.policies.cordons.keys() == {"b1", "b2"}
+        assert len(effective.closed) == 1
+        assert read_book(place.client, place.topics).at(now_ms()) == effective
 
 
 async def test_what_could_not_be_read_back_is_not_written(place: Place) -> None:
@@ -281,8 +281,8 @@ async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
         lost = PolicyRecord(key, {}, "ann")
         with pytest.raises(KafkaAdapterError):
             await asyncio.to_thread(write_policy, place.client, place.topics, key, lost, timeout_s=2.0)
-        assert follower.standing is not None
-        assert follower.standing.policies.cordons.keys() == {"b1"}
+        assert follower.effective is not None
+        assert follower.effective.policies.cordons.keys() == {"b1"}
         await asyncio.to_thread(own_kafka.start)
         deadline_s = time.monotonic() + WAIT_S
         while True:  # right after its start Kafka has no leader for the partition yet
@@ -291,5 +291,5 @@ async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
                 break
             except KafkaAdapterError:
                 assert time.monotonic() < deadline_s
-        await until(lambda: follower.standing.policies.cordons.keys() == {"b1", "b3"})  # type: ignore[union-attr]
+        await until(lambda: follower.effective.policies.cordons.keys() == {"b1", "b3"})  # type: ignore[union-attr]
         assert follower.status()["failures"] == 0

@@ -226,7 +226,7 @@ class World:
     )
     channel: Channel = field(default_factory=Channel)
     clock: Clock = field(default_factory=Clock)
-    standing: EffectivePolicies | None = field(default_factory=EffectivePolicies)
+    effective: EffectivePolicies | None = field(default_factory=EffectivePolicies)
     plan: Callable[[Cluster, Mapping[str, Any]], Sequence[BundleMove]] = lambda cluster, memory: []
     splits: Sequence[SplitWanted] = ()
     placing: First = field(default_factory=First)
@@ -263,7 +263,7 @@ class World:
             channel=channel,
             settings=lambda: self.settings,
             manager=lambda: "extensible",
-            standing=lambda: self.standing,
+            effective=lambda: self.effective,
             known=lambda: ClusterInputs(loads=self.loads, tops=self.tops, policies=self.policies),
             chosen=lambda: self.chosen,
             inputs=lambda _: Inputs(channel={"0": 1}, policies=0),
@@ -277,7 +277,7 @@ class World:
 
     @property
     def policies(self) -> Any:
-        return (self.standing or EffectivePolicies()).policies
+        return (self.effective or EffectivePolicies()).policies
 
     async def _recall(self) -> DecisionRecord | None:
         self.recalls += 1

@@ -47,9 +47,10 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     """
     before = cordon_of(standing_of(connection, create=True), broker)
     if before is not None and drained_by(before) is None:
-        said = f", because: {before.why}" if before.why else ""
+        reason = f", because: {before.why}" if before.why else ""
         say(
-            f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{said}; that cordon is left as it is"
+            f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{reason}; "
+            "that cordon is left as it is"
         )
         return False
     if drained_by(before) == drain:

@@ -190,7 +190,11 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
 
 
 def carry_out(
-    place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool = False, wish: ExecutionRequest | None = None
+    place: ExecutionPlace,
+    plan: ReassignmentPlan,
+    *,
+    accept_unmet: bool = False,
+    request: ExecutionRequest | None = None,
 ) -> ExecutionEnd:
     """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
     from shedders.kafka_rebalance.execution.overview import progress_of
@@ -223,7 +227,7 @@ def carry_out(
             accept_unmet=accept_unmet,
             wait=wait,
             by=who(),
-            wish=wish or Wishes.GO,
+            request=request or Wishes.GO,
             runs=runs,
             shown=show,
         )

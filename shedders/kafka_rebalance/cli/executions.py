@@ -71,7 +71,7 @@ def running_plan(place: ExecutionPlace, plan_id: str | None) -> tuple[str, bool,
 def tell_executor(
     place: ExecutionPlace,
     plan_id: str | None,
-    wish: ExecutionRequest,
+    request: ExecutionRequest,
     output: Output,
     *,
     hint: str,
@@ -87,16 +87,16 @@ def tell_executor(
         raise CommandError(f"plan {plan} is not being executed", hint=hint, code=ExitCode.NOT_FOUND)
     from shedders.kafka_rebalance.execution.session import ask
 
-    ask(place, plan, wish=wish, by=who(), **throttle)
-    heard = _answer(place, plan, wish)
-    facts: dict[str, Any] = {"plan": plan, "asked": str(wish), "state": heard, **throttle}
+    ask(place, plan, request=request, by=who(), **throttle)
+    heard = _answer(place, plan, request)
+    facts: dict[str, Any] = {"plan": plan, "asked": str(request), "state": heard, **throttle}
     if output is Output.JSON:
         print_json(facts)
     else:
         stdout().print(f"plan {plan}: {heard}", markup=False)
 
 
-def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
+def _answer(place: ExecutionPlace, plan_id: str, request: ExecutionRequest) -> str:
     """Answer of the executor.
 
     Raises:
@@ -110,7 +110,7 @@ def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
             past = recorded(topic.read().book(plan_id).in_order())
             if past.state == "ended" and past.stop is not None:
                 return f"ended ({past.stop['kind']})"
-            if past.state == _STATE[str(wish)]:
+            if past.state == _STATE[str(request)]:
                 return "running" if past.state == "begun" else past.state
             progress("")
             time.sleep(_POLL_S)
@@ -133,7 +133,7 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
         tell_executor(place, running_id, ExecutionRequest.CANCEL, output, hint="")
         return
     plan = known(place, running_id, book).plan
-    tell_end(plan, carry_out(place, plan, wish=ExecutionRequest.CANCEL), output)
+    tell_end(plan, carry_out(place, plan, request=ExecutionRequest.CANCEL), output)
 
 
 @with_connection

@@ -81,7 +81,7 @@ class ExecutionMachine:
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = StopWatch(plan, pace)
         self._recorded = recorded
-        self._wish = ExecutionRequest.GO
+        self._request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
         self._elected_s: dict[Key, float] = {}
         self._withdrawn_s: dict[Key, float] = {}
@@ -100,9 +100,9 @@ class ExecutionMachine:
         return self._throttling.unknown
 
     @property
-    def wish(self) -> ExecutionRequest:
+    def request(self) -> ExecutionRequest:
         """Request of operators that is in force."""
-        return self._wish
+        return self._request
 
     @property
     def in_a_hurry(self) -> bool:
@@ -132,7 +132,7 @@ class ExecutionMachine:
         if self._stop is not None:
             effects += self._finish(now_s, self._stop)
         else:
-            effects += self._take_wishes(seen)
+            effects += self._take_requests(seen)
             effects += self._go_on(now_s, seen)
         return tuple(effects)
 
@@ -183,11 +183,11 @@ class ExecutionMachine:
         for text in self._watch.remarks:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
-        cancelling = self._wish is ExecutionRequest.CANCEL or seen.asked.wish is ExecutionRequest.CANCEL
+        cancelling = self._request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
             self.stop(stop)
 
-    def _take_wishes(self, seen: Observation) -> Iterable[Effect]:
+    def _take_requests(self, seen: Observation) -> Iterable[Effect]:
         asked = seen.asked
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
@@ -195,24 +195,24 @@ class ExecutionMachine:
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
             )
-        if asked.wish is self._wish or self._wish is ExecutionRequest.CANCEL:
+        if asked.request is self._request or self._request is ExecutionRequest.CANCEL:
             return
-        self._wish = asked.wish
+        self._request = asked.request
         name = {
             ExecutionRequest.GO: ExecutionEvent.RESUMED,
             ExecutionRequest.PAUSE: ExecutionEvent.PAUSED,
             ExecutionRequest.CANCEL: ExecutionEvent.CANCELLING,
-        }[asked.wish]
+        }[asked.request]
         yield JournalWrite(event=name, facts={"by": asked.by})
 
     # --- continuing -----------------------------------------------------------------------------------------------------
 
     def _go_on(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        if self._wish is ExecutionRequest.CANCEL:
+        if self._request is ExecutionRequest.CANCEL:
             yield from self._cancel(now_s, seen)
             return
         moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
-        if self._wish is ExecutionRequest.PAUSE:
+        if self._request is ExecutionRequest.PAUSE:
             if not moving:
                 yield from self._throttling.restore(self._throttling.left)
             return

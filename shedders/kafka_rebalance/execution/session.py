@@ -158,11 +158,11 @@ def execute(
     accept_unmet: bool,
     wait: Callable[[float], None],
     by: str,
-    wish: ExecutionRequest = ExecutionRequest.GO,
+    request: ExecutionRequest = ExecutionRequest.GO,
     runs: Callable[[Runner], None] = lambda _runner: None,
     shown: Callable[[ExecutionMachine, Observation], None] = lambda _machine, _seen: None,
 ) -> ExecutionEnd:
-    """Execute, continue or (`wish`) cancel a plan, until its end.
+    """Execute, continue or (`request`) cancel a plan, until its end.
 
     Args:
         wait: Waits for a number of seconds; may return early.
@@ -182,11 +182,11 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        check = partial(_checked, place, admin, plan, wish, wait, accept_unmet=accept_unmet)
+        check = partial(_checked, place, admin, plan, request, wait, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
         _same_plan(plan, folder, topic.read().book(plan.id))
-        waited = _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s)
+        waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
         if waited:  # another executor worked in between
             layout = check()
@@ -207,9 +207,9 @@ def execute(
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
         in_topic = {event_name(event) for event in there}
         ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
-        kept = {} if wish is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
+        kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(
-            ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept}
+            ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
         )
         min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
@@ -219,21 +219,21 @@ def execute(
         return runner.run()
 
 
-def ask(place: ExecutionPlace, plan_id: str, *, wish: ExecutionRequest, by: str, **throttle: int | None) -> None:
+def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:
     """Send a request to the executor of the plan, which reads it with its next observation.
 
     Raises:
         KafkaAdapterError: The request may have been written or not.
     """
     with place.topic() as topic:
-        topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(wish))])
+        topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(request))])
 
 
 def _checked(
     place: ExecutionPlace,
     admin: KafkaAdminClient,
     plan: ReassignmentPlan,
-    wish: ExecutionRequest,
+    request: ExecutionRequest,
     wait: Callable[[float], None],
     *,
     accept_unmet: bool,
@@ -247,7 +247,9 @@ def _checked(
     layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
     results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
     refuse(
-        [finding for finding in results if finding.check == "cluster"] if wish is ExecutionRequest.CANCEL else results
+        [finding for finding in results if finding.check == "cluster"]
+        if request is ExecutionRequest.CANCEL
+        else results
     )
     return layout
 
@@ -280,7 +282,12 @@ def _does(plan: ReassignmentPlan) -> object:
 
 
 def _claim(
-    topic: StateTopic, plan_id: str, executor: str, wish: ExecutionRequest, wait: Callable[[float], None], away_s: float
+    topic: StateTopic,
+    plan_id: str,
+    executor: str,
+    request: ExecutionRequest,
+    wait: Callable[[float], None],
+    away_s: float,
 ) -> bool:
     """Claim the cluster for this executor; a silent holder is waited for until it expires.
 
@@ -302,7 +309,7 @@ def _claim(
             executor=executor,
             host=host_name(),
             pid=os.getpid(),
-            wish=str(wish),
+            wish=str(request),
             replaces=holder.executor if holder is not None and dead else "",
         )
         topic.append(plan_id, [claim])

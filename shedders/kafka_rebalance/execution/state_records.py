@@ -112,8 +112,8 @@ class StateBook:
             return
         self.holder = Holder(executor, plan_id, str(record["host"]), int(record["pid"]), at_ms)
         book = self.book(plan_id)
-        wish = ExecutionRequest(record.get("wish", ExecutionRequest.GO))
-        book.asked = OperatorRequests(wish=wish, by=executor)
+        request = ExecutionRequest(record.get("wish", ExecutionRequest.GO))
+        book.asked = OperatorRequests(request=request, by=executor)
 
     def _beat(self, at_ms: int, record: Mapping[str, Any]) -> None:
         self._seen(at_ms, str(record["executor"]))
@@ -127,7 +127,7 @@ class StateBook:
         old = book.asked
         changed = "throttle" in record
         book.asked = OperatorRequests(
-            wish=ExecutionRequest(record["wish"]) if "wish" in record else old.wish,
+            request=ExecutionRequest(record["wish"]) if "wish" in record else old.request,
             throttle_changed=changed or old.throttle_changed,
             throttle_bytes_per_s=record["throttle"] if changed else old.throttle_bytes_per_s,
             by=str(record.get("by", "")),

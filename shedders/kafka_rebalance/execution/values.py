@@ -35,13 +35,13 @@ class OperatorRequests:
     """Newest requests of operators.
 
     Attributes:
-        wish: Go on, pause or cancel.
+        request: Go on, pause or cancel.
         throttle_changed: Whether the throttle was changed since the execution began.
         throttle_bytes_per_s: New throttle in that case; None: no throttle.
         by: Name of the operator.
     """
 
-    wish: ExecutionRequest = ExecutionRequest.GO
+    request: ExecutionRequest = ExecutionRequest.GO
     throttle_changed: bool = False
     throttle_bytes_per_s: int | None = None
     by: str = ""

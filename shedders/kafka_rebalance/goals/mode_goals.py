@@ -124,7 +124,7 @@ class OfflineReplicas(Evacuation):
 
 
 class Demotion(Goal):
-    """Brokers that are demoted lead nothing and are nobody's preferred leader.
+    """Brokers that are demoted lead nothing and are the preferred leader of no partition.
 
     Formula, for each partition with a leader:
 

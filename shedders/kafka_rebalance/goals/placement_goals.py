@@ -23,7 +23,7 @@ class RackAwareness(Goal):
 
         replicas of the partition in the rack <= the least number with which all of its replicas find a place
 
-    With enough racks that is 1; with RF 3 on 2 racks it is 2 (2 + 1). Where no broker has a rack there is nothing to go by;
+    With enough racks that is 1; with RF 3 on 2 racks it is 2 (2 + 1). Where no broker has a rack the goal has nothing to compare;
     where some have none, each of those is a rack of its own.
 
     Moves: a replica off a rack that has too many, from the fullest broker, to the emptiest broker of a rack that has room.

@@ -31,8 +31,8 @@ from loaddata.samples.strict_json import (
     checked_format,
     cut,
     document_parts,
+    located,
     read_raw,
-    told,
     top_level,
     twice,
     validated,
@@ -125,7 +125,7 @@ def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
     plan = ReassignmentPlan(**{name: getattr(file, name) for name in _PLAN_FIELDS})
     faults = list(_faults(plan))
     if faults:
-        raise PlanUnusableError(told(where, faults), hint=_PLAN_HINT)
+        raise PlanUnusableError(located(where, faults), hint=_PLAN_HINT)
     return plan
 
 
@@ -238,7 +238,7 @@ def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str
     file = validated(raw, _REASSIGNMENT_ADAPTER, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
     faults = list(_reassignment_faults(file))
     if faults:
-        raise PlanUnusableError(told(where, faults), hint=_REASSIGNMENT_HINT)
+        raise PlanUnusableError(located(where, faults), hint=_REASSIGNMENT_HINT)
     return {(part.topic, part.partition): part.replicas for part in file.partitions}
 
 
@@ -294,7 +294,7 @@ def moves_of(
             problems.append(_move(topic, now, replicas, loads))
     if faults:
         raise PlanUnusableError(
-            told(where, faults),
+            located(where, faults),
             hint="It is for another cluster, or for an older state of this one; make a new one.",
         )
     return tuple(problems)

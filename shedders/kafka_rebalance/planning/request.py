@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, read_raw, sentence, told
+from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, located, read_raw, sentence
 from statechannel.errors import ExitCode, StateChannelError
 
 
@@ -72,7 +72,7 @@ def read_capacities(path: Path) -> Capacities:
         )  # strict values, lists and tables as in JSON
     except ValidationError as error:
         faults = [sentence(fault) for fault in error.errors(include_url=False)]
-        raise CapacityUnusableError(told(path, faults)) from error
+        raise CapacityUnusableError(located(path, faults)) from error
     named: Mapping[str, Any] = document.get("brokers", {})
     of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
     faults = [
@@ -85,7 +85,7 @@ def read_capacities(path: Path) -> Capacities:
         if (value := getattr(capacity, name)) is not None and not 0 < value <= NUMBER_MAX
     ]
     if faults:
-        raise CapacityUnusableError(told(path, faults))
+        raise CapacityUnusableError(located(path, faults))
     return Capacities(default=file.default, of=MappingProxyType(dict(sorted(of.items()))))
 
 

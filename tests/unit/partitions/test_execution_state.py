@@ -143,10 +143,10 @@ def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() ->
     book.take(1, record("control", "p", wish="pause", by="me"))
     book.take(2, record("control", "p", throttle=5, by="you"))
     asked = book.book("p").asked
-    assert (asked.wish, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
+    assert (asked.request, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
     book.take(3, claim("b", replaces="a", wish="cancel"))
     asked = book.book("p").asked
-    assert (asked.wish, asked.throttle_changed) == (ExecutionRequest.CANCEL, False)
+    assert (asked.request, asked.throttle_changed) == (ExecutionRequest.CANCEL, False)
 
 
 def test_a_large_plan_goes_through_the_topic_in_parts() -> None:

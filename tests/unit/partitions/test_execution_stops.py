@@ -197,7 +197,7 @@ def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
     def ask(wish: ExecutionRequest) -> Callable[[], None]:
         def doing() -> None:
             moving.append(sum(twin.set_out.values()))
-            ledger.asked = OperatorRequests(wish=wish)
+            ledger.asked = OperatorRequests(request=wish)
 
         return doing
 
@@ -214,7 +214,7 @@ def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
 def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoes_the_rest() -> None:
     twin, plan = world(speed=30, count=8)
     ledger = At({})
-    ledger._doing[12] = lambda: setattr(ledger, "asked", OperatorRequests(wish=ExecutionRequest.CANCEL))
+    ledger._doing[12] = lambda: setattr(ledger, "asked", OperatorRequests(request=ExecutionRequest.CANCEL))
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.CANCELLED
     lists = [part.replicas for part in twin.parts.values()]

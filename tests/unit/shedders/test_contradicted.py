@@ -24,7 +24,7 @@ WHY = f"pin {key(0)} -> b9: `{key(0)}` is pinned to `b9`, which is not registere
 
 @pytest.fixture
 async def world() -> World:
-    world = World(standing=PINNED)
+    world = World(effective=PINNED)
     world.channel.bundles = {key(0): "b1", key(1): "b2"}
     world.report()
     return world
@@ -32,14 +32,14 @@ async def world() -> World:
 
 def watching(world: World, cluster: Any = None) -> ContradictionWatch:
     made = cluster or (lambda: world.ports.cluster(world.channel.picture()))
-    return ContradictionWatch(made, lambda: world.standing, lambda: 60.0)
+    return ContradictionWatch(made, lambda: world.effective, lambda: 60.0)
 
 
 async def test_what_cannot_be_kept_is_found_and_forgotten(world: World) -> None:
     found = watching(world)
     await found.look()
     assert WHY in found.sentences()
-    world.standing = EffectivePolicies()
+    world.effective = EffectivePolicies()
     await found.look()
     assert found.sentences() == []
 
@@ -52,12 +52,12 @@ async def test_who_does_not_lead_or_hears_nobody_says_nothing(world: World, clus
 
 
 async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
-    world.standing = EffectivePolicies()
+    world.effective = EffectivePolicies()
     found = watching(world)
     task = asyncio.create_task(found.run())
     try:
         await asyncio.sleep(0.05)
-        world.standing = PINNED
+        world.effective = PINNED
         found.wake()
         async with asyncio.timeout(WAIT_S):
             while not found.found:  # noqa: ASYNC110 - the look is made in another thread
@@ -81,7 +81,7 @@ async def test_decisions_have_them_also_those_that_were_skipped(world: World) ->
 
 
 async def test_what_is_told_is_bounded(world: World) -> None:
-    world.standing = EffectivePolicies(
+    world.effective = EffectivePolicies(
         policies=Policies(pins={key(number): "b9" for number in range(16)} | {"t/x": "b8", "t/y": "b8"})
     )
     world.channel.bundles = {key(number): "b1" for number in range(16)}
@@ -96,7 +96,7 @@ async def test_what_cannot_be_kept_is_told_by_the_leader(world: World) -> None:
     found = BalancerExtension(BalancerSettings())
     channel = SimpleNamespace(picture=world.channel.picture, leading=False)
     found._channel = channel  # type: ignore[assignment]
-    found._follower = SimpleNamespace(standing=PINNED, status=dict, doubt="")  # type: ignore[assignment]
+    found._follower = SimpleNamespace(effective=PINNED, status=dict, doubt="")  # type: ignore[assignment]
     await found._contradicted.look()
     assert found.status()["contradictions"] == []
     channel.leading = True

@@ -78,7 +78,7 @@ class Leader:
             channel=cast("Any", channel),
             settings=lambda: configured,
             manager=lambda: "extensible",
-            standing=lambda: None if self.policies is None else EffectivePolicies(policies=self.policies),
+            effective=lambda: None if self.policies is None else EffectivePolicies(policies=self.policies),
             known=lambda: ClusterInputs(policies=self.policies or Policies()),
             chosen=lambda: chosen,
             inputs=lambda _: Inputs(channel={"0": 9}),

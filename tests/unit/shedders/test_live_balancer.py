@@ -84,11 +84,11 @@ async def test_it_runs_for_ever_and_takes_its_scores_back_when_it_ends(world: Wo
 
 
 def unread(world: World) -> None:
-    world.standing = None
+    world.effective = None
 
 
 def off(world: World) -> None:
-    world.standing = EffectivePolicies(shedding_on=False, shedding_why="shedding is off (ann: sale)")
+    world.effective = EffectivePolicies(shedding_on=False, shedding_why="shedding is off (ann: sale)")
 
 
 def off_by_setting(world: World) -> None:
@@ -287,7 +287,7 @@ async def test_no_more_than_the_budget_sets_out_and_a_policy_may_change_it(world
 
 
 async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> None:
-    world.standing = EffectivePolicies(unload_mode="unload")
+    world.effective = EffectivePolicies(unload_mode="unload")
     plan_once(world, move(key(0), "b1", "b2"))
     await world.cycle()
     (asked,) = world.channel.asked
@@ -298,7 +298,7 @@ async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> No
 
 
 async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_open(world: World) -> None:
-    world.standing = EffectivePolicies(policies=Policies(cordons={"b2": "disk"}))
+    world.effective = EffectivePolicies(policies=Policies(cordons={"b2": "disk"}))
     world.loads["b1"] = ReportedLoad(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", "b2"), move(key(1), "b1", None))
     await world.cycle()

@@ -66,15 +66,15 @@ def test_policies_stand_over_settings_and_those_over_profiles(
 def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
     transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
     own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
-    standing = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
-    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(standing))
+    effective = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
+    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(effective))
     shedding: Any = found.settings["shedding"]
     assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
-    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=common_settings(standing)).settings[
+    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=common_settings(effective)).settings[
         "shedding"
     ]
     assert threshold.cpu_weight == 4.0
-    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=common_settings(standing))
+    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=common_settings(effective))
     assert named.settings["shedding"].shed_with_policies is False
 
 
@@ -194,8 +194,8 @@ def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
 ) -> None:
     found = made(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
-    standing = EffectivePolicies(policies=policies, shed_with_policies=allowed)
-    assert [found._in_force.keeps(standing, name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
+    effective = EffectivePolicies(policies=policies, shed_with_policies=allowed)
+    assert [found._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
     assert not found._in_force.keeps(None, "t/gold")
 
 
@@ -216,7 +216,7 @@ def test_inputs_say_how_far_each_log_was_read(reading: bool, top: int | None) ->
         ReportKind.TOP_BUNDLES: 7 if reading else None,
     }  # only a leader follows the heaviest bundles
     found._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
-    found._follower = SimpleNamespace(standing=EffectivePolicies(position=3))  # type: ignore[assignment]
+    found._follower = SimpleNamespace(effective=EffectivePolicies(position=3))  # type: ignore[assignment]
     assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
 
 
@@ -281,7 +281,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
             self.log.append("close")
 
         @property
-        def standing(self) -> None:
+        def effective(self) -> None:
             return None
 
     class Loads(Part):
@@ -329,7 +329,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     class Follower:
         doubt = ""
 
-        standing: EffectivePolicies | None = None
+        effective: EffectivePolicies | None = None
 
         def __init__(self, *_: Any, on_change: Any, **__: Any) -> None:
             self.on_change = on_change
@@ -346,7 +346,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
             pass
 
         def status(self) -> dict[str, Any]:
-            return {"known": self.standing is not None}
+            return {"known": self.effective is not None}
 
     followers: list[Follower] = []
     waits: list[float] = []
@@ -377,7 +377,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         status = found.status()
         assert (status["policies"], status["placements"], status["failing"]) == ({"known": False}, {"unread": 1}, {})
 
-        followers[0].standing = EffectivePolicies()
+        followers[0].effective = EffectivePolicies()
         followers[0].on_change(EffectivePolicies())
         assert found.placement.choose(key(0), ["b1"], {}) == "b1"
     finally:

@@ -52,7 +52,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionReco
     def found(
         *records: DecisionRecord,
         settings: BalancerSettings | None = None,
-        standing: EffectivePolicies | None = None,
+        effective: EffectivePolicies | None = None,
         remarks: list[str] | None = None,
         there: bool = True,
     ) -> tuple[DecisionRecord | None, Choice]:
@@ -65,7 +65,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionReco
         monkeypatch.setattr(live_source, "decision_reader", reader)
         nowhere: Any = None
         return live_source._decided(
-            nowhere, settings or BalancerSettings(), standing, [] if remarks is None else remarks
+            nowhere, settings or BalancerSettings(), effective, [] if remarks is None else remarks
         )
 
     return found
@@ -103,7 +103,7 @@ def test_a_command_and_a_new_leader_go_on_with_the_same_decision() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize(
-    ("settings", "standing"),
+    ("settings", "effective"),
     [
         ({}, COMMON),
         ({"shedding": "threshold"}, COMMON),
@@ -115,17 +115,17 @@ def test_a_command_and_a_new_leader_go_on_with_the_same_decision() -> None:
     ],
 )
 def test_policies_count_as_they_do_in_the_leader(
-    decided: Callable[..., Any], settings: dict[str, Any], standing: EffectivePolicies | None, there: bool
+    decided: Callable[..., Any], settings: dict[str, Any], effective: EffectivePolicies | None, there: bool
 ) -> None:
     own = BalancerSettings(**settings)
-    _, choice = decided(settings=own, standing=standing, there=there)
-    assert choice == of_chosen(in_force(own, standing)[1])
+    _, choice = decided(settings=own, effective=effective, there=there)
+    assert choice == of_chosen(in_force(own, effective)[1])
 
 
 def test_weights_and_leave_to_shed_bundles_with_policies_are_in_it(decided: Callable[..., Any]) -> None:
-    _, choice = decided(settings=BalancerSettings(shedding="threshold"), standing=COMMON)
+    _, choice = decided(settings=BalancerSettings(shedding="threshold"), effective=COMMON)
     assert choice.settings["shedding"]["cpu_weight"] == 4.0
-    _, choice = decided(settings=BalancerSettings(shedding="transfer"), standing=COMMON)
+    _, choice = decided(settings=BalancerSettings(shedding="transfer"), effective=COMMON)
     assert choice.settings["shedding"]["shed_with_policies"] is True
 
 
@@ -166,17 +166,17 @@ def test_what_has_lapsed_since_or_was_deleted_has_changed_too() -> None:
     assert changed_since(before, policies.at(before.at_ms + 5_000)) == [f"override/{kind}/{name}"]
     early = book((2, kind, name, value, before.at_ms - 5_000))
     assert changed_since(before, early.at(before.at_ms + 5_000)) == []
-    standing = book((2, kind, name, value, None))
-    standing.take(5, AT_MS, made_key(kind, name).encode(), None)
-    assert changed_since(before, standing.at(AT_MS)) == [f"{kind}/{name}"]
+    effective = book((2, kind, name, value, None))
+    effective.take(5, AT_MS, made_key(kind, name).encode(), None)
+    assert changed_since(before, effective.at(AT_MS)) == [f"{kind}/{name}"]
 
 
 def test_then_policies_count_over_the_settings_of_the_command(decided: Callable[..., Any]) -> None:
     remarks: list[str] = []
-    standing = book((9, PolicyKind.WEIGHTS, "cluster", {"cpu": 2.0}, None)).at(AT_MS)
+    effective = book((9, PolicyKind.WEIGHTS, "cluster", {"cpu": 2.0}, None)).at(AT_MS)
     own = BalancerSettings(shedding="threshold")
-    newest, choice = decided(cycle(1), settings=own, standing=standing, remarks=remarks)
+    newest, choice = decided(cycle(1), settings=own, effective=effective, remarks=remarks)
     assert newest is not None
-    assert choice == of_chosen(in_force(own, standing)[1])
+    assert choice == of_chosen(in_force(own, effective)[1])
     assert choice.settings["shedding"]["cpu_weight"] == 2.0
     assert remarks[0].startswith("set after the newest decision: weights/cluster")

@@ -251,7 +251,7 @@ async def test_children_are_unloaded_under_the_rules_of_moves(
     standing: EffectivePolicies | None, settings: dict[str, Any], unloaded: list[str]
 ) -> None:
     owner = Owner({key(0): "b1"})
-    owner.world.standing = standing
+    owner.world.effective = standing
     owner.world.change(**settings)
     splitting = owner.world.chosen.splitting.model_copy(update={"unload_children": True})
     owner.world.chosen = replace(owner.world.chosen, splitting=splitting)

@@ -102,7 +102,7 @@ def no_booking(world: World) -> None:
 
 
 def off(world: World) -> None:
-    world.standing = EffectivePolicies(shedding_on=False, shedding_why="bob said so")
+    world.effective = EffectivePolicies(shedding_on=False, shedding_why="bob said so")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_of_an_exchange_nothing_goes_where_nothing_may_come_back(world: Wo
     world.channel.answer = lambda command: answers.pop() if answers else Done(command.operation, "transferred")
     plan_once(world, move(key(1), "b1", "b3"), BACK, heavy())
     await world.cycle()
-    world.standing = EffectivePolicies(policies=Policies(pins={key(3): "b2"}))
+    world.effective = EffectivePolicies(policies=Policies(pins={key(3): "b2"}))
     first.set_result(Done("x", "transferred"))
     await settle()
     assert [one.name for one in world.channel.asked] == [key(1)]

@@ -85,7 +85,7 @@ class World:
 
     @property
     def cordons(self) -> list[str] | None:
-        standing = self.follower.standing
+        standing = self.follower.effective
         return None if standing is None else sorted(standing.policies.cordons)
 
 
@@ -235,8 +235,8 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: Wor
     assert (world.cordons, bool(world.follower.doubt)) == (["b1"], True)
     await reader.hand(shedding(1, on=False))
     assert (world.cordons, world.follower.doubt) == (["b2"], "")
-    assert world.follower.standing is not None
-    assert not world.follower.standing.shedding_on
+    assert world.follower.effective is not None
+    assert not world.follower.effective.shedding_on
     assert len(world.told) > told
     await world.looked()
     assert world.follower.doubt == ""

@@ -90,7 +90,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World("b1", "b2", "b3")
     monkeypatch.setattr(rolling, "drain", made.drain)
     monkeypatch.setattr(rolling, "read_registry", made.registry)
-    monkeypatch.setattr(rolling, "standing_of", made.standing)
+    monkeypatch.setattr(rolling, "standing_of", made.effective)
     monkeypatch.setattr(rolling, "uncordon", made.uncordon)
     monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(made.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))

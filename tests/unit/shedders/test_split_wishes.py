@@ -123,9 +123,9 @@ async def test_policies_that_forbid_it_are_obeyed(world: World) -> None:
     world.change(splitting=False)
     await world.cycle()
     world.change(splitting=True)
-    world.standing = EffectivePolicies(policies=Policies(excluded=frozenset({NS})))
+    world.effective = EffectivePolicies(policies=Policies(excluded=frozenset({NS})))
     await world.cycle()
-    world.standing = EffectivePolicies(shedding_on=False, shedding_why="sale")
+    world.effective = EffectivePolicies(shedding_on=False, shedding_why="sale")
     await world.cycle()
     assert world.channel.requests == []
     refused = [one.splits[0].refused for one in world.decisions[:2]]

@@ -412,7 +412,7 @@ def test_an_isolation_policy_that_nobody_can_read_lets_nobody_have_anything(
 
 
 def test_a_cluster_without_load_topics_says_so(take: Callable[..., Snapshot]) -> None:
-    snapshot = take(loads=None, tops=None, standing=None)
+    snapshot = take(loads=None, tops=None, effective=None)
     assert snapshot.remarks == [
         "there is no topic of load reports: no broker has ever published any",
         "there is no topic of reports of the heaviest bundles: no broker has ever published any",
@@ -487,12 +487,12 @@ def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
 
 
 def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
-    assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=500, load_percent=60.0))
+    assert take(effective=None).balancing == BalancingPart(budget=BudgetPart(moves=500, load_percent=60.0))
     off = EffectivePolicies(unload_mode="unload", shedding_on=False, shedding_why="sale")
-    found = take(standing=off, budget=BudgetSettings(moves=7)).balancing
+    found = take(effective=off, budget=BudgetSettings(moves=7)).balancing
     assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=60.0), "unload")
     assert found.shedding_off == "sale"
-    assert take(standing=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
+    assert take(effective=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
 
 
 def test_the_budget_of_the_newest_decision_stands_over_the_commands(take: Callable[..., Snapshot]) -> None:
