@@ -58,7 +58,7 @@ async def test_a_move_whose_turn_comes_late_is_made_where_nothing_has_changed(wo
 
 
 def policies(**fields: Any) -> Callable[[World], None]:
-    return lambda world: setattr(world, "standing", EffectivePolicies(policies=Policies(**fields)))
+    return lambda world: setattr(world, "effective", EffectivePolicies(policies=Policies(**fields)))
 
 
 def elsewhere(world: World) -> None:

@@ -66,7 +66,7 @@ class World:
         alive = {name: Member(name, process, 0.0, 0, 0, info) for name, process in self.processes.items()}
         return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader or ""))
 
-    def standing(self, _: object) -> EffectivePolicies:
+    def effective(self, _: object) -> EffectivePolicies:
         entries = [
             PolicyEntry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, by, "disks")
             for name, by in self.cordons.items()

@@ -224,7 +224,7 @@ def gathered(topics: Cluster, member: Member, **more: Any) -> TopicContents:
         "accepted": log.accepted,
         "loads": topics.loads,
         "tops": topics.tops,
-        "standing": topics.book.at(NOW_MS),
+        "effective": topics.book.at(NOW_MS),
         "rules": partial(TableView, RULES),
     }
     return TopicContents(**{**fields, **more})
