@@ -203,5 +203,8 @@ class ObserveSettings(SettingsGroup):
         "of the environment.",
     )
     debt_alarm_fraction: float = setting(
-        0.25, "Fraction of the compaction lag after which an open debt raises the alarm (protocol, R3).", gt=0, lt=1
+        0.25,
+        "Fraction of the compaction lag after which an open debt raises the alarm (protocol.md, section 3).",
+        gt=0,
+        lt=1,
     )

@@ -95,13 +95,13 @@ RELATIONS: tuple[Relation, ...] = (
         "leader.debt_age_s",
         "<= a tenth of",
         "channel.min_compaction_lag_ms",
-        "a debt must be paid long before the cleaner runs (protocol, R3)",
+        "a debt must be paid long before the cleaner runs (protocol.md, section 3)",
     ),
     Relation(
         "leader.purge_deleted_after_s",
         ">=",
         "channel.min_compaction_lag_ms",
-        "no key is purged within the compaction lag (protocol, R6)",
+        "no key is purged within the compaction lag (protocol.md, section 3)",
     ),
     Relation(
         "leader.cold_start_after_s",

@@ -26,13 +26,14 @@ class Field(NamedTuple):
     meaning: str
 
 
+_BY = "the writing process: decides who serves ([states and moves](protocol.md#2-states-and-moves)) and whose cold start counts"
 CODEC, RESOLVER, LEDGER, READERS = "form only", "verdict", "debts and joins", "not judged"
 FIELDS = (
     Field("format", "int", CODEC, "1. A reader that does not know a higher number stops judging the partition"),
     Field("kind", "`proposal`, `assert`, `heartbeat`", RESOLVER, "what the record wants"),
     Field("id", "1-64 of `A-Za-z0-9-`", RESOLVER, "unique; a ULID or UUIDv7. An assert has an id of its own"),
     Field("covers", "int from -1", LEDGER, "offset of this partition through which the writer had applied; -1: nothing"),
-    Field("by", '`{"broker", "incarnation"}`', CODEC, "the writing process"),
+    Field("by", '`{"broker", "incarnation"}`', CODEC, _BY),
     Field("version", "int from 0", RESOLVER, "proposal: accepted version plus one; assert: accepted version, 0 for Absent"),
     Field("base", "id, `id/<range>` or null", RESOLVER, "id of the accepted record below it; null: the key never existed"),
     Field("asserts", "id, `id/<range>` or null", RESOLVER, "id of the accepted record that an assert restates; null for Absent"),
@@ -49,7 +50,7 @@ FIELDS = (
     Field("reason", "any", READERS, "a sentence for people"),
     Field("written_at_ms", "any", READERS, "the writer's wall clock; the time of record is Kafka's"),
     Field("lost", "any", READERS, '`{"broker", "incarnation", "last_heard_ms"}` in a repair, for the audit'),
-    Field("server", "any", READERS, "in an assert: the process by whose record the owner serves; for joining members"),
+    Field("server", "any", READERS, "in an assert: the process by whose record the owner serves; members that join need it"),
 )  # fmt: skip
 
 
@@ -63,11 +64,12 @@ class Example(NamedTuple):
 
 def _story() -> Iterator[Example]:
     head = {"format": 1, "by": {"broker": "b1", "incarnation": "b1-1"}}
+    of_b2 = {**head, "by": {"broker": "b2", "incarnation": "b2-1"}}  # who owns the bundle from record 8 on
     name, left = NAMESPACE, f"{NAMESPACE}/{LEFT}"
 
     def proposal(number: int, version: int, base: str | None, state: str, **more: Any) -> dict[str, Any]:
         own = {"kind": "proposal", "id": f"r{number}", "covers": number - 1, "version": version, "base": base}
-        return {**head, **own, "state": state, **more}
+        return {**(of_b2 if number in (8, 9, 10) else head), **own, "state": state, **more}
 
     yield Example("a namespace of two bundles", name, proposal(0, 1, None, "Active", children=[LEFT, RIGHT]))
     yield Example("one is assigned", left, proposal(1, 2, f"r0/{LEFT}", "Assigning", **{"from": None, "to": "b1"}))
