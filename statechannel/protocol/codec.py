@@ -263,8 +263,6 @@ def encode(fields: dict[str, Any]) -> bytes:
 
 _TOKEN = re.compile(r'[ \t\n\r]*(?:([\[\]{},:])|("(?:[^"\\]|\\.)*")|([-+0-9.eE]+|true|false|null))', re.DOTALL)
 _TAIL = re.compile(r"[ \t\n\r]*")
-_SCALAR = "scalar"
-_STRING = "string"
 
 # What may follow, by what was read last: (inside an object?) -> state machine over token classes.
 _VALUE, _FIRST_NAME, _NAME, _COLON, _AFTER, _FIRST_VALUE = range(6)
