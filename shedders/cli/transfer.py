@@ -12,7 +12,6 @@ from typing import Annotated, Final
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
-from statechannel.cli.bundles import require_name
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.options import Connect, Reason
 from statechannel.cli.kit.requests import (
@@ -23,6 +22,7 @@ from statechannel.cli.kit.requests import (
     balancer_args,
     broker_request,
     may_be_asked_again,
+    require_name,
 )
 from statechannel.engine.commands import Done, Rejected
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker.clocks import engine_s
@@ -134,7 +135,7 @@ class KafkaLog:
         reader = LogReader(
             self._settings,
             infos,
-            lambda inputs: inbox.offer(inputs, lane),
+            partial(inbox.offer, lane=lane),
             group_id=self._topics.reader_group,
             tuning=self._tuning,
             on_availability=lambda available: self._availability.changed(part, available=available),

@@ -15,10 +15,17 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
 from statechannel.cli.kit.output import Output, columns, print_json, print_table, stdout
 from statechannel.cli.kit.registry import Registry, read_registry
-from statechannel.cli.kit.requests import BrokerRequest, RequestAnswer, ask, broker_request, require_success
+from statechannel.cli.kit.requests import (
+    BrokerRequest,
+    RequestAnswer,
+    ask,
+    broker_request,
+    require_name,
+    require_success,
+)
 from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_mistyped_bundle, is_namespace, split_topic
+from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_namespace, split_topic
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
@@ -219,27 +226,6 @@ def lookup(
         print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
     elif isinstance(outcome, BoundTo):
         print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
-
-
-def require_name(name: str) -> None:
-    """Refuse a name that is neither a topic nor a bundle, before any request.
-
-    Raises:
-        CommandError: The name is neither.
-    """
-    if is_mistyped_bundle(name):
-        raise CommandError(
-            f"`{name}` is not a bundle",
-            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
-            "a topic of that name: persistent://tenant/namespace/topic.",
-            code=ExitCode.USAGE,
-        )
-    if not is_bundle(name) and split_topic(name) is None:
-        raise CommandError(
-            f"`{name}` has no namespace, so it is neither a topic nor a bundle",
-            hint="Use tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
-            code=ExitCode.USAGE,
-        )
 
 
 def _from_log(connection: Connection, name: str) -> Outcome:

@@ -10,11 +10,10 @@ import orjson
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
-from statechannel.cli.bundles import require_name
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Reason
 from statechannel.cli.kit.output import Output, print_json, print_table, say
-from statechannel.cli.kit.requests import BrokerRequest, balancer_args, broker_request
+from statechannel.cli.kit.requests import BrokerRequest, balancer_args, broker_request, require_name
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import (
     FULL_UPPER,

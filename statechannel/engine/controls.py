@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from statechannel.engine.context import Context
     from statechannel.engine.maintenance import Maintenance
     from statechannel.engine.proposals import Proposals
-    from statechannel.engine.provenance import Provenance
     from statechannel.engine.seat import Echo
     from statechannel.engine.silence import Silence
     from statechannel.protocol.log import RecordRead
@@ -24,7 +23,6 @@ class Controls:
     def __init__(
         self,
         context: Context,
-        provenance: Provenance,
         echo: Echo,
         silence: Silence,
         closing_marks: ClosingMarks,
@@ -33,7 +31,6 @@ class Controls:
         duties: Maintenance,
     ) -> None:
         self._context = context
-        self._provenance = provenance
         self._echo = echo
         self._silence = silence
         self._closing_marks = closing_marks
@@ -41,9 +38,8 @@ class Controls:
         self._cold_start = cold_start
         self._duties = duties
 
-    def look_at(self, event: RecordRead) -> None:
-        """A record of the channel was read."""
-        self._provenance.look_at(event)
+    def read(self, event: RecordRead) -> None:
+        """A record of the channel was read; those without a control key are ignored."""
         if event.key == codec.HEARTBEAT_KEY:
             self._heartbeat_read(event)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:

@@ -112,7 +112,7 @@ class Engine:
         duties = self.duties = changes.duties = Maintenance(context, presence, proposals, echo, candidacy)
         self.departure = Departure(context, presence, proposals, reactions, placer, changes.stop)
         self.lease = Lease(context, presence, reactions)
-        self.controls = Controls(context, provenance, echo, silence, marks, proposals, cold_start, duties)
+        self.controls = Controls(context, echo, silence, marks, proposals, cold_start, duties)
 
     # --- the door ---------------------------------------------------------------------------------------------------
 
@@ -267,11 +267,16 @@ class Engine:
             replica.read_at_s = self.context.now.mono_s
             taken = replica.read_many(self.context.now.mono_s, records)
             for record in records[:taken]:
-                self.controls.look_at(record)
+                self._look_at(record)
         with self.lookups.held_back():  # no lookup is answered from the middle of what was read
             for record in records[taken:]:
                 if self.context.stopped is None:
                     self._record_read(record)
+
+    def _look_at(self, record: RecordRead) -> None:
+        self.provenance.look_at(record)
+        if record.key is not None and record.key[:1] == b"!":
+            self.controls.read(record)
 
     def _record_read(self, event: RecordRead) -> None:
         if event.topic is not Topic.CHANNEL:
@@ -280,7 +285,7 @@ class Engine:
             return
         replica = self.replicas[event.partition]
         replica.read_at_s = self.context.now.mono_s
-        self.controls.look_at(event)
+        self._look_at(event)
         before = replica.phase
         judgement = replica.read(self.context.now.mono_s, event)
         if judgement is not None:

@@ -104,7 +104,8 @@ TOPIC_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType(
             DECISIONS: _LOOK,
         },
         # The Spark jobs read logs; what they make lies in tables, not in Kafka.
-        Role.JOBS: {CHANNEL: _LOOK, LOADS: _LOOK, BUNDLES: _LOOK},
+        # `load-views` writes tombstones for the load reports of dead brokers.
+        Role.JOBS: {CHANNEL: _LOOK, LOADS: _CHANGE, BUNDLES: _CHANGE},
     }
 )
 """By the end of the topic's name. Read and Write imply Describe, by Kafka's authorizer."""

@@ -34,7 +34,7 @@ FIELDS = (
     Field("id", "1-64 of `A-Za-z0-9-`", RESOLVER, "unique; a ULID or UUIDv7. An assert has an id of its own"),
     Field("covers", "int from -1", LEDGER, "offset of this partition through which the writer had applied; -1: nothing"),
     Field("by", '`{"broker", "incarnation"}`', CODEC, _BY),
-    Field("version", "int from 0", RESOLVER, "proposal: accepted version plus one; assert: accepted version, 0 for Absent"),
+    Field("version", "int from 0", RESOLVER, "proposal: the next ([terms](protocol.md#1-terms)); assert: accepted, 0 for Absent"),
     Field("base", "id, `id/<range>` or null", RESOLVER, "id of the accepted record below it; null: the key never existed"),
     Field("asserts", "id, `id/<range>` or null", RESOLVER, "id of the accepted record that an assert restates; null for Absent"),
     Field("state", "a state", RESOLVER, "the state proposed or restated; an assert may say `Absent`: the key does not exist"),
@@ -47,7 +47,7 @@ FIELDS = (
     Field("flow", "any", READERS, "`assignment`, `transfer`, `unload`, `split`, `namespace` or `repair`"),
     Field("operation", "any", READERS, "id of the command that caused it; reactions and asserts copy it, and `flow`"),
     Field("decision", "any", READERS, "id of the decision of the balancer that wants the move"),
-    Field("reason", "any", READERS, "a sentence for people"),
+    Field("reason", "any", READERS, "a text for people"),
     Field("written_at_ms", "any", READERS, "the writer's wall clock; the time of record is Kafka's"),
     Field("lost", "any", READERS, '`{"broker", "incarnation", "last_heard_ms"}` in a repair, for the audit'),
     Field("server", "any", READERS, "in an assert: the process by whose record the owner serves; members that join need it"),
@@ -132,7 +132,7 @@ def required_in(name: str) -> str:
     kinds = {example.fields["kind"] for example in needed}
     everywhere = all(example in needed for example in _story())
     if everywhere:
-        return "all records"
+        return "all but marks"
     if name == "children":
         states = {example.fields["state"] for example in needed}
         return " and ".join(sorted(states))

@@ -180,7 +180,7 @@ TABLE: tuple[EventKind, ...] = (
         "stopped",
         _E,
         ("reason", "detail"),
-        "This member has ended; reasons are in cli.md",
+        "This member has ended, with its reason",
         Otherwise(_I, "it shut down gracefully, or was never up"),
     ),
     EventKind("kafka.away", _W, (), "Kafka does not answer the client of this broker"),

@@ -25,6 +25,7 @@ from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
+from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
 
 BALANCER: Final = "balancer"
@@ -413,3 +414,24 @@ def _message(outcome: Mapping[str, Any]) -> str | None:
         return getattr(outcomes.from_json(outcome), "message", None)
     except ValueError:  # anybody may write a reply
         return None
+
+
+def require_name(name: str) -> None:
+    """Refuse a name that is neither a topic nor a bundle, before any request.
+
+    Raises:
+        CommandError: The name is neither.
+    """
+    if is_mistyped_bundle(name):
+        raise CommandError(
+            f"`{name}` is not a bundle",
+            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
+            "a topic of that name: persistent://tenant/namespace/topic.",
+            code=ExitCode.USAGE,
+        )
+    if not is_bundle(name) and split_topic(name) is None:
+        raise CommandError(
+            f"`{name}` has no namespace, so it is neither a topic nor a bundle",
+            hint="Use tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
+            code=ExitCode.USAGE,
+        )
