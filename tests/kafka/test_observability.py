@@ -99,7 +99,7 @@ async def transferred(pair: Pair) -> tuple[str, Owned, str]:
 async def test_a_transfer_as_an_operator_sees_it(pair: Pair) -> None:
     operation, before, to = await transferred(pair)
     await one_trace_of_both_brokers(pair, operation, before, to)
-    events_tell_operation_bundle_generation_and_offset(pair, operation, before)
+    await events_tell_operation_bundle_generation_and_offset(pair, operation, before)
     await pages_of_a_broker(pair, before, to)
 
 
@@ -132,8 +132,12 @@ async def one_trace_of_both_brokers(pair: Pair, operation: str, before: Owned, t
     assert acquire.attributes["statechannel.from"] == before.broker
 
 
-def events_tell_operation_bundle_generation_and_offset(pair: Pair, operation: str, before: Owned) -> None:
+async def events_tell_operation_bundle_generation_and_offset(pair: Pair, operation: str, before: Owned) -> None:
     for teller in ("b1", "b2"):
+        async with asyncio.timeout(WAIT_S):
+            # The other broker reads the last record on its own, perhaps after the answer was given here.
+            while not pair.events("operation.ended", operation=operation, broker=teller):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         told = pair.events("record.accepted", operation=operation, broker=teller)
         assert [line["state"] for line in told] == ["Releasing", "Assigning", "Assigned"]
         assert {line["bundle"] for line in told} == {before.bundle}
