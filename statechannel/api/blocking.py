@@ -84,28 +84,30 @@ class BlockingStateChannel:
         loop = LoopThread(f"statechannel-{broker}")
         threaded = None if hooks is None else ThreadedHooks(hooks)
 
+        opening = StateChannel.open(
+            settings,
+            broker=broker,
+            hooks=threaded,
+            listeners=listeners,
+            properties=properties,
+            persistent=persistent,
+            non_persistent=non_persistent,
+            create_topics=create_topics,
+            join_timeout_s=join_timeout_s,
+            placement=placement,
+            extensions=extensions,
+            metrics_registry=metrics_registry,
+            on_stuck=on_stuck,
+            **groups,
+        )
+
         async def make() -> StateChannel:
-            return await StateChannel.open(
-                settings,
-                broker=broker,
-                hooks=threaded,
-                listeners=listeners,
-                properties=properties,
-                persistent=persistent,
-                non_persistent=non_persistent,
-                create_topics=create_topics,
-                join_timeout_s=join_timeout_s,
-                placement=placement,
-                extensions=extensions,
-                metrics_registry=metrics_registry,
-                on_stuck=on_stuck,
-                **groups,
-            )
+            return await opening
 
         try:
             return cls(loop, loop.call(make()), threaded)
         except BaseException:
-            loop.close()
+            loop.finish(opening.shutdown)
             if threaded is not None:
                 threaded.close()
             raise

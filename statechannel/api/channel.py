@@ -85,9 +85,12 @@ class StateChannel(ChannelMember):
             KafkaAdapterError: Kafka is unavailable, or the topics are missing or have wrong settings.
             ChannelStoppedError: The id is in use, a newer format, ...; `stopped.reason` says which.
             JoinTimeoutError: It took too long.
+
+        If it fails, or is cancelled, after this broker has been heard, it first shuts down gracefully, with
+        `hooks.shutdown_budget_s`: it may serve bundles while an extension is starting.
         """
 
-        async def make() -> StateChannel:
+        async def make(begun: Callable[[StateChannel], None]) -> StateChannel:
             arguments.check_opening(
                 hooks_class=BrokerHooks,
                 settings=settings,
@@ -120,21 +123,37 @@ class StateChannel(ChannelMember):
                 on_stuck=on_stuck,
             )
             channel = cls(opened, values, Running(extensions, close_timeout_s=values.runtime.close_timeout_s))
-            try:
-                within_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
-                await opened.host.wait_caught_up(within_s)
-                await channel._start_extensions()
-            except BaseException:
-                opened.host.stop(Stopped("closed", "opening was cancelled"))
-                await asyncio.shield(opened.host.wait_stopped())
-                raise
+            begun(channel)
+            await channel._join(join_timeout_s)
             return channel
 
         return Opening(make)
 
-    async def _start_extensions(self) -> None:
-        await self._extensions.start(self)
+    async def _join(self, timeout_s: float | None) -> None:
+        try:
+            await self._host.wait_caught_up(self._settings.runtime.join_timeout_s if timeout_s is None else timeout_s)
+            await self._start_extensions()
+        except BaseException:
+            await asyncio.shield(self._abandon())
+            raise
         self._ending = asyncio.get_running_loop().create_task(self._end(), name="end-of-extensions")
+
+    async def _start_extensions(self) -> None:
+        starting = asyncio.ensure_future(self._extensions.start(self))
+        ended = asyncio.ensure_future(self._host.wait_stopped())
+        try:
+            await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if self._host.stopped is not None:
+                raise ChannelStoppedError(self._host.stopped)
+            await starting
+        finally:
+            ended.cancel()
+            if starting.cancel():
+                await asyncio.wait({starting})
+
+    async def _abandon(self) -> None:
+        await self._shut_down()
+        await self._extensions.close()
 
     async def _end(self) -> Stopped:
         stopped = await self._host.wait_stopped()
@@ -165,6 +184,9 @@ class StateChannel(ChannelMember):
             How it ended; `stopped.clean` is whether all bundles were handed over.
         """
         refuse_inside_hook("StateChannel.shutdown")
+        return await self._shut_down(budget_s)
+
+    async def _shut_down(self, budget_s: float | None = None) -> Stopped:
         budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
         arguments.seconds("budget_s", budget_s)
         host = self._host
@@ -185,19 +207,28 @@ class StateChannel(ChannelMember):
 class Opening:
     """What `StateChannel.open` returns: await it, or enter it."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, StateChannel]]) -> None:
+    def __init__(self, make: Callable[[Callable[[StateChannel], None]], Coroutine[Any, Any, StateChannel]]) -> None:
         self._make = make
         self._channel: StateChannel | None = None
 
+    def _begun(self, channel: StateChannel) -> None:
+        self._channel = channel
+
     def __await__(self) -> Generator[Any, Any, StateChannel]:
-        return self._make().__await__()
+        return self._make(self._begun).__await__()
 
     async def __aenter__(self) -> StateChannel:
-        self._channel = await self
-        return self._channel
+        return await self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._channel is not None:
-            await self._channel.close()
+        await self.shutdown()
+
+    async def shutdown(self, budget_s: float | None = None) -> Stopped | None:
+        """See `StateChannel.shutdown`; a call that still opens the member raises `ChannelStoppedError` then.
+
+        Returns:
+            How it ended; None where no member was begun.
+        """
+        return None if self._channel is None else await self._channel.shutdown(budget_s)

@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
 import structlog
 import typer
 
-from statechannel.api import BrokerHooks, StateChannel, Stopped
+from statechannel.api import BrokerHooks, ChannelStoppedError, StateChannel, Stopped
+from statechannel.api.channel import Opening
 from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
 from statechannel.cli.kit.failures import CommandError
@@ -197,7 +198,7 @@ async def _serve(
                 f"--data-port {data_port} cannot be used: {error.strerror}", hint="0 picks a free one."
             ) from error
 
-    def open_channel() -> Awaitable[StateChannel]:
+    def open_channel() -> Opening:
         return StateChannel.open(
             settings,
             broker=broker,
@@ -217,22 +218,25 @@ async def _serve(
 
 
 async def _run(
-    open_channel: Callable[[], Awaitable[StateChannel]],
+    open_channel: Callable[[], Opening],
     broker: str,
     hooks: SimulatedHooks,
     listeners: Mapping[str, str],
     budget_s: float,
 ) -> Stopped:
     wanted = _signals()
-    opening = asyncio.ensure_future(open_channel())
+    opening = open_channel()
+    opened = asyncio.ensure_future(opening)
     stop = asyncio.ensure_future(wanted.wait())
-    await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not opening.done():
-        opening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await opening
-        return Stopped("closed", "stopped by a signal before it had caught up")
-    channel = await opening
+    await asyncio.wait({opened, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not opened.done():
+        stopped = await opening.shutdown(budget_s)
+        if stopped is None:
+            opened.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ChannelStoppedError):
+            await opened
+        return stopped or Stopped("closed", "stopped by a signal before it was heard")
+    channel = await opened
     http = channel.identity.http
     say(f"broker {broker} is caught up and accepts bundles" + (f"; HTTP endpoint: {http}" if http else ""))
     if hooks.plane is not None:

@@ -85,6 +85,9 @@ class Departure:
         self._judged.update(replica.partition for replica in context.replicas if context.judges(replica.partition))
         if not context.draining or context.stopped is not None:
             return
+        if not context.announced:
+            self._leave()  # unheard: what bears this broker's name is its predecessor's
+            return
         now_s = context.now.mono_s
         if self._goodbye_at_s is not None:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
@@ -99,26 +102,16 @@ class Departure:
         self.pending.clear()
         self._todo = self._mine()
         rejoining = self._rejoining()
-        if context.announced:
-            if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
-                if context.caught_up and context.may_write:
-                    self._hand_over()
-                return
-            # Before that, what bears this broker's name is its predecessor's.
-            self._left, self._unsure = len(self._todo), rejoining
+        if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
+            self.go_on()
+            return
+        self._left, self._unsure = len(self._todo), rejoining
         self._goodbye_at_s = now_s
         self._presence.say_goodbye()
 
     def go_on(self) -> None:
         """A bundle left, or its record came to nothing: there may be room in the window for another one."""
-        context = self._context
-        if (
-            self._todo
-            and context.stopped is None
-            and self._goodbye_at_s is None
-            and context.may_write
-            and context.caught_up
-        ):
+        if self._todo and self._context.stopped is None and self._goodbye_at_s is None and self._context.may_write:
             self._hand_over()
 
     def _moving(self) -> int:

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from statechannel.api import Owned, StateChannel
 from statechannel.engine.context import Mode
-from statechannel.engine.controls import Controls
+from statechannel.engine.provenance import Provenance
 from statechannel.engine.transitions import Transitions
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import RecordRead, Topic
@@ -27,19 +27,19 @@ BEHIND_S = 3 * SAFE_AFTER_S
 async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
     kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_at, changed = Controls.look_at, Transitions.mode_changed
+    look_at, changed = Provenance.look_at, Transitions.mode_changed
     modes: list[Mode] = []
 
-    def slowly(controls: Controls, event: RecordRead) -> None:
+    def slowly(provenance: Provenance, event: RecordRead) -> None:
         if event.key == JUNK:
             time.sleep(STEP_S)
-        look_at(controls, event)
+        look_at(provenance, event)
 
     def noted(transitions: Transitions, before: Mode) -> None:
         modes.append(transitions._context.mode)
         changed(transitions, before)
 
-    monkeypatch.setattr(Controls, "look_at", slowly)
+    monkeypatch.setattr(Provenance, "look_at", slowly)
     patient = {"membership": {"expiry_s": 2 * SAFE_AFTER_S}, "safe_mode": {"after_s": SAFE_AFTER_S}}
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, **patient)
     async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel:

@@ -87,3 +87,24 @@ def test_who_never_was_caught_up_leaves_at_once() -> None:
     told = leave(engine, 60.0)
     engine.run(1)
     assert [type(one) for one in told] == [Done]
+
+
+def test_a_bundle_is_handed_over_while_another_partition_was_never_joined() -> None:
+    records = [(key, value and value.replace(b'"a-1"', b'"a-0"'), 1000) for key, value, _ in owner().channel]
+    engine = LoneEngine(records, partitions=2)
+    engine.run(8)
+    assert engine.engine.serving() == {BUNDLE.decode(): 4}, "it resumed what its predecessor had"
+    engine.hear("b")
+    told = leave(engine, 60.0)
+    hear_b(engine, 2)
+    assert [type(one) for one in told] == [Done]
+    (key,) = engine.engine.replicas[0].view.live()
+    assert (key.state, key.from_, key.to) == (State.ASSIGNING, "a", "b")
+
+
+def test_who_was_never_heard_leaves_without_a_goodbye() -> None:
+    engine = LoneEngine([(NAMESPACE, CREATED, 1000)])
+    told = leave(engine, 60.0)
+    assert [type(one) for one in told] == [Done]
+    assert engine.engine.stopped is not None
+    assert engine.registry == []

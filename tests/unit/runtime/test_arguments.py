@@ -17,6 +17,7 @@ from statechannel.api import (
     BlockingStateChannel,
     BlockingTicket,
     BrokerHooks,
+    ChannelStoppedError,
     StateChannel,
     Ticket,
 )
@@ -246,7 +247,7 @@ def any_command(draw: st.DrawFn) -> commands.Command:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_command(), max_size=5))
-def test_whatever_is_asked_no_command_ends_the_member(asked: list[commands.Command]) -> None:
+def test_whatever_is_asked_no_command_but_a_shutdown_ends_the_member(asked: list[commands.Command]) -> None:
     async def ask() -> None:
         async with lone_channel() as channel:
             for command in asked:
@@ -257,6 +258,8 @@ def test_whatever_is_asked_no_command_ends_the_member(asked: list[commands.Comma
                     await waiting
                 except (ArgumentTypeError, ArgumentValueError, asyncio.CancelledError):
                     pass
+                except ChannelStoppedError:
+                    assert any(isinstance(earlier, commands.Shutdown) for earlier in asked)
             await asyncio.sleep(0.001)
             gone = channel.stopped
             assert gone is None or gone.reason != "invariant-violated", gone
