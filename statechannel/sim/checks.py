@@ -97,6 +97,7 @@ class PresenceChecks:
         self._heard_s: dict[str, list[float]] = {}
         self._left: set[str] = set()
         self._claims: set[tuple[str, str]] = set()
+        self._caught_up_since_s: dict[SimProcess, float] = {}
 
     def registered(self, value: bytes) -> None:
         info: dict[str, Any] = orjson.loads(value)
@@ -111,6 +112,10 @@ class PresenceChecks:
 
     def stepped(self, process: SimProcess) -> None:
         """A leader acts only after its registry record was read back."""
+        if process.engine.caught_up:
+            self._caught_up_since_s.setdefault(process, self._cluster.events.now_s)
+        else:
+            self._caught_up_since_s.pop(process, None)
         if process.engine.leading and (process.broker, process.incarnation) not in self._claims:
             raise Violation("leader", f"{process.name} leads, but its claim is not in the registry")
 
@@ -137,12 +142,16 @@ class PresenceChecks:
         A disturbed process is left out: it may hear no member.
         """
         if process.undisturbed:
-            self._no_member_is_caught_up(process, "stands for leader without having caught up", HEARD_WITHIN_S)
+            does = "stands for leader without having caught up"
+            self._no_member_is_caught_up(process, does, HEARD_WITHIN_S, HEARD_WITHIN_S)
 
-    def _no_member_is_caught_up(self, process: SimProcess, does: str, well_for_s: float) -> None:
+    def _no_member_is_caught_up(
+        self, process: SimProcess, does: str, well_for_s: float, caught_up_for_s: float = 0.0
+    ) -> None:
         now_s = self._cluster.events.now_s
         for other in self._cluster.alive():
             well = other.undisturbed and now_s - other.well_since_s > well_for_s
+            well = well and now_s - self._caught_up_since_s.get(other, now_s) >= caught_up_for_s
             if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
                 raise Violation("cold-start", f"{process.name} {does} although {other.name} is caught up and well")
 
