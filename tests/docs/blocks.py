@@ -175,16 +175,6 @@ def _sentence(text: str) -> str:
     return re.sub(r"\s*\((?:protocol|formats page)[^)]*\)", "", flat).rstrip(".")
 
 
-def core_modules() -> str:
-    """The modules of the pure core with the first sentence of each."""
-    names = [
-        f"{package}.{module.name}"
-        for package in ("protocol", "engine", "replay")
-        for module in pkgutil.iter_modules(importlib.import_module(f"statechannel.{package}").__path__)
-    ]
-    return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.{name}")) for name in names])
-
-
 def errors() -> str:
     """Every error of the packages, with its code."""
     for package in ("statechannel", "loaddata", "shedders", "spark"):
@@ -335,7 +325,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "reactions": reactions,
     "registry-record": registry_record,
     "layers": layers,
-    "core-modules": core_modules,
     "errors": errors,
     "commands": command_list,
     "acl-roles": acl_roles,
