@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate faults mutation bench lock clean
+.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate proof faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,9 @@ docs: dev ## Make the generated tables of README and design/ anew, and the listi
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)
+
+proof: dev ## All logs of a small world, their cleanings and joins: make proof ARGS="--records 3"
+	@$(PY) -m tests.explorer $(ARGS)
 
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
 	@$(PY) -m tests.faults $(ARGS)

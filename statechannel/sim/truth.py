@@ -1,6 +1,6 @@
 """The omniscient reader: strict, from the first record, over the log as it was before any cleaning.
 
-Whether a log vouches by itself is computed here by brute force, and from protocol.md (section 5, step 2) alone: the readers of
+Whether a log vouches by itself is computed here by brute force, and from protocol.md (section 5, step 3) alone: the readers of
 the core are measured by something else than themselves.
 """
 

@@ -49,6 +49,24 @@ def table(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
     return "\n".join(lines)
 
 
+def proof_figures() -> str:
+    """The kept runs of the explorer."""
+    rows = []
+    for arguments, run in json.loads((ROOT / "design" / "proof-figures.json").read_text()).items():
+        last, of_workers = run["levels"][-1], f"{run['seconds'] / 60:,.0f} min, {run['workers']} processes"
+        if "triples" in last:
+            compared = sum(level["triples"] for level in run["levels"])
+            what = f"{sum(level['joined'] for level in run['levels']):,} logs at whose end joins complete"
+            unit = "triples"
+        else:
+            compared = sum(level["sessions"] for level in run["levels"])
+            cold = sum(level.get("cold", 0) for level in run["levels"])
+            what = f"{sum(level['paths'] for level in run['levels']):,} paths, {cold:,} cold starts"
+            unit = "readers"
+        rows.append((f'`make proof ARGS="{arguments}"`', what, f"{compared:,} {unit}", 0, of_workers))
+    return table(("command", "explored", "compared", "differences", "took"), rows)
+
+
 def state_diagram() -> str:
     """States of a bundle and their moves."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Unassigned: namespace becomes Active (derived)"]
@@ -322,6 +340,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "counterexamples-states": partial(counterexamples.section, 2),
     "counterexamples-debts": partial(counterexamples.section, 3),
     "counterexamples-join": partial(counterexamples.section, 4),
+    "counterexamples-outages": partial(counterexamples.section, 5),
+    "proof-figures": proof_figures,
     "reactions": reactions,
     "registry-record": registry_record,
     "layers": layers,

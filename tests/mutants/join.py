@@ -70,6 +70,8 @@ def _stale_children_believed(patcher: Patcher) -> None:
             for state in view.existing():
                 if state.version >= 1_000_000:
                     state.version -= 1_000_000
+                if state.ring is not None and state.ring.highest >= 1_000_000:
+                    state.ring.highest -= 1_000_000
 
         return bent
 

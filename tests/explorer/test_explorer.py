@@ -1,0 +1,143 @@
+"""The explorer: its scope without a difference, its search against one without any thought, and what each rule is needed for."""
+
+from __future__ import annotations
+
+import pytest
+
+from statechannel.protocol.view import View
+from tests.explorer import brute, outages
+from tests.explorer.counterexamples import RULES, Found, Rule, goes_wrong, load, path_of, search
+from tests.explorer.outages import Property
+from tests.explorer.readers import Readers, states_of
+from tests.explorer.search import begin, explore
+from tests.explorer.world import START, letters
+from tests.mutants import planted
+
+LOGS = [rule for rule in RULES if not rule.outage]
+OUTAGES = [rule for rule in RULES if rule.outage]
+QUICK_RECORDS = 2
+"""Counterexamples of so many records after the start are searched again in every run."""
+
+
+def _id(rule: Rule) -> str:
+    return rule.path.stem
+
+
+# --- no difference ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "records"), [("empty", 3), ("owned", 2), ("splitting", 2)])
+def test_all_readers_agree_on_every_log(start: str, records: int) -> None:
+    levels = list(explore(records, [begin(start)]))
+    assert [level.counterexample for level in levels] == [None] * records
+    assert levels[-1].joined > 0
+
+
+def test_all_readers_agree_through_every_outage() -> None:
+    tallies = list(outages.explore(3))
+    assert [tally.wrong for tally in tallies] == [None] * 3
+    assert set(tallies[-1].starts) == {"strict", "cold", "on the word of the log"}
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_the_search_leaves_nothing_out(records: int) -> None:
+    """Every log by itself, and every set of removed records through a replica of its own: the same counts, and none is wrong."""
+    counted = brute.count(records)
+    (*_, level) = explore(records, [begin("empty")])
+    assert (counted.joined, counted.triples) == (level.joined, level.triples)
+    assert counted.logs == level.logs
+    assert counted.wrong == []
+
+
+def test_logs_of_one_class_have_the_same_future() -> None:
+    """Each log of two records is continued like the log that its class was continued with."""
+    (*_, level) = explore(3, [begin("empty")])
+    assert level.logs > 0
+    futures: dict[object, set[tuple[str, bool]]] = {}
+    for log in brute.logs_of(QUICK_RECORDS):
+        readers = Readers(log)
+        signature = repr(readers.signature())
+        future = _future(readers)
+        assert futures.setdefault(signature, future) == future
+
+
+def _future(readers: Readers) -> set[tuple[str, bool]]:
+    """Verdicts that may follow, and whether joins complete after them."""
+    found = set()
+    for letter in list(letters(readers.facts(), len(readers.log))):
+        after = Readers(readers.log)
+        after.read(letter)
+        assert after.judgement is not None
+        found.add((str(after.judgement.verdict), after.debts == 0))
+    return found
+
+
+def test_taking_a_record_back_leaves_what_was_before() -> None:
+    before = Readers(START["owned"])
+    for letter in list(letters(before.facts(), len(before.log))):
+        readers = Readers(START["owned"])
+        take_back = readers.mark(letter.key)
+        readers.read(letter)
+        if take_back():
+            assert repr(readers.signature()) == repr(before.signature())
+            assert states_of(readers.full) == states_of(before.full)
+            assert list(readers.full.keys) == list(before.full.keys)
+
+
+# --- what each rule is needed for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", LOGS, ids=_id)
+def test_without_the_rule_a_member_is_wrong_and_with_it_none(rule: Rule) -> None:
+    found = load(rule)
+    assert not goes_wrong(found)
+    with planted(rule.plant):
+        assert found.begin is None or goes_wrong(found)
+    if found.begin is None:
+        assert _falls_back(rule, found)
+
+
+def _falls_back(rule: Rule, found: Found) -> bool:
+    """Whether a topic's version does not grow with the last record."""
+
+    def versions() -> list[int]:
+        view, seen = View(0, 1), []
+        for offset, letter in enumerate(found.log):
+            view.read(offset, *letter)
+            seen.append(max((key.version for key in view.live()), default=-1))
+        return [version for version in seen if version >= 0]
+
+    with planted(rule.plant):
+        bent = versions()
+    return bent[-1] < max(versions()) or bent[-1] <= max(bent[:-1])
+
+
+@pytest.mark.parametrize("rule", OUTAGES, ids=_id)
+def test_without_the_rule_a_member_is_wrong_after_an_outage(rule: Rule) -> None:
+    found = load(rule)
+    path, session = path_of(found)
+    expected = states_of(outages.truth_of(path.log).view)
+    right = outages.read(path, session)
+    with planted(rule.plant):
+        bent = outages.read(path, session)
+    if Property.WAITS in rule.outage:
+        assert outages.vouches(path, session)
+        assert right is not None
+        assert right.caught_up
+        assert bent is None or not bent.caught_up
+        return
+    assert right is None or not right.caught_up or states_of(right.view) == expected
+    assert bent is not None
+    if not bent.caught_up:
+        bent.assume()
+    assert states_of(bent.view) != expected
+
+
+def _length(rule: Rule) -> int:
+    kept = load(rule)
+    return len(kept.events) if rule.outage else len(kept.log) - len(START[rule.start])
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if _length(rule) <= QUICK_RECORDS], ids=_id)
+def test_the_search_finds_the_kept_log_and_no_shorter_one(rule: Rule) -> None:
+    assert search(rule) == load(rule)
