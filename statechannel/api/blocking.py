@@ -107,9 +107,11 @@ class BlockingStateChannel:
         try:
             return cls(loop, loop.call(make()), threaded)
         except BaseException:
-            loop.finish(opening.shutdown)
-            if threaded is not None:
-                threaded.close()
+            try:
+                loop.finish(opening.shutdown)
+            finally:
+                if threaded is not None:
+                    threaded.close()
             raise
 
     def __enter__(self) -> Self:

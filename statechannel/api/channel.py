@@ -130,29 +130,35 @@ class StateChannel(ChannelMember):
         return Opening(make)
 
     async def _join(self, timeout_s: float | None) -> None:
+        starting: asyncio.Future[Any] | None = None
         try:
             await self._host.wait_caught_up(self._settings.runtime.join_timeout_s if timeout_s is None else timeout_s)
-            await self._start_extensions()
+            starting = asyncio.ensure_future(self._extensions.start(self))
+            await self._wait_started(starting)
         except BaseException:
-            await asyncio.shield(self._abandon())
+            await asyncio.shield(self._abandon(starting))
             raise
         self._ending = asyncio.get_running_loop().create_task(self._end(), name="end-of-extensions")
 
-    async def _start_extensions(self) -> None:
-        starting = asyncio.ensure_future(self._extensions.start(self))
+    async def _wait_started(self, starting: asyncio.Future[Any]) -> None:
         ended = asyncio.ensure_future(self._host.wait_stopped())
         try:
             await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if self._host.stopped is not None:
-                raise ChannelStoppedError(self._host.stopped)
-            await starting
         finally:
             ended.cancel()
-            if starting.cancel():
-                await asyncio.wait({starting})
+        if starting.done():
+            starting.result()
+        if self._host.stopped is not None:
+            raise ChannelStoppedError(self._host.stopped)
 
-    async def _abandon(self) -> None:
+    async def _abandon(self, starting: asyncio.Future[Any] | None) -> None:
+        """Hand over first: an extension may choose the destinations, and takes its time to close."""
         await self._shut_down()
+        if starting is not None and not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=self._extensions.close_timeout_s)
+        if starting is not None and starting.done() and not starting.cancelled():
+            starting.exception()  # asked for, or asyncio reports it as never retrieved
         await self._extensions.close()
 
     async def _end(self) -> Stopped:
@@ -210,12 +216,19 @@ class Opening:
     def __init__(self, make: Callable[[Callable[[StateChannel], None]], Coroutine[Any, Any, StateChannel]]) -> None:
         self._make = make
         self._channel: StateChannel | None = None
+        self._over = asyncio.Event()
 
     def _begun(self, channel: StateChannel) -> None:
         self._channel = channel
 
+    async def _open(self) -> StateChannel:
+        try:
+            return await self._make(self._begun)
+        finally:
+            self._over.set()
+
     def __await__(self) -> Generator[Any, Any, StateChannel]:
-        return self._make(self._begun).__await__()
+        return self._open().__await__()
 
     async def __aenter__(self) -> StateChannel:
         return await self
@@ -226,9 +239,13 @@ class Opening:
         await self.shutdown()
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped | None:
-        """See `StateChannel.shutdown`; a call that still opens the member raises `ChannelStoppedError` then.
+        """See `StateChannel.shutdown`. A call that still opens the member ends before this one returns, mostly with an error.
 
         Returns:
-            How it ended; None where no member was begun.
+            How it ended; None where no member was begun: cancel the call that opens it.
         """
-        return None if self._channel is None else await self._channel.shutdown(budget_s)
+        if self._channel is None:
+            return None
+        await self._channel.shutdown(budget_s)
+        await self._over.wait()
+        return await self._channel.wait_stopped()

@@ -142,21 +142,17 @@ class Running:
     def __init__(self, extensions: Sequence[Extension], *, close_timeout_s: float) -> None:
         self._extensions = list(extensions)
         self._started: list[Extension] = []
-        self._close_timeout_s = close_timeout_s
+        self.close_timeout_s = close_timeout_s
 
     async def start(self, channel: ChannelMember) -> None:
-        """Start all, in order; if one fails, or the start is cancelled, it and those before it are closed.
+        """Start all, in order. Those before one that fails, and that one, are open until `close`.
 
         Raises:
             StateChannelError: One cannot start.
         """
-        try:
-            for extension in self._extensions:
-                self._started.append(extension)
-                await self._start(extension, channel)
-        except BaseException:
-            await self.close()
-            raise
+        for extension in self._extensions:
+            self._started.append(extension)
+            await self._start(extension, channel)
 
     @staticmethod
     async def _start(extension: Extension, channel: ChannelMember) -> None:
@@ -172,7 +168,7 @@ class Running:
         while self._started:
             extension = self._started.pop()
             try:
-                async with asyncio.timeout(self._close_timeout_s):
+                async with asyncio.timeout(self.close_timeout_s):
                     await extension.close()
             except Exception:
                 _log.exception("extension-not-closed", extension=extension.name)

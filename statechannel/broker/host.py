@@ -343,7 +343,7 @@ class Host:
         arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
-        if len(self._waiting) >= self.options.commands_max:
+        if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
             raise TooManyCommandsError(self.options.commands_max)
         self._tokens += 1
         self._waiting[self._tokens] = (command, report, time.monotonic())
@@ -382,7 +382,8 @@ class Host:
         command, report, asked_s = waiting
         self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
-            away = self.engine.context.registry_mode is Mode.SAFE  # not where a newer format made it stop
+            # The mode of the registry: not where a newer format made it stop.
+            away = outcome.reason == LOG_AWAY or self.engine.context.registry_mode is Mode.SAFE
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
         report(outcome)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from statechannel.api import BrokerHooks, ChannelStoppedError, StateChannel, Stopped
+from statechannel.api import BrokerHooks, StateChannel, StateChannelError, Stopped
 from statechannel.api.channel import Opening
 from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
@@ -233,7 +233,7 @@ async def _run(
         stopped = await opening.shutdown(budget_s)
         if stopped is None:
             opened.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ChannelStoppedError):
+        with contextlib.suppress(asyncio.CancelledError, StateChannelError):
             await opened
         return stopped or Stopped("closed", "stopped by a signal before it was heard")
     channel = await opened

@@ -86,22 +86,23 @@ class Departure:
         if not context.draining or context.stopped is not None:
             return
         if not context.announced:
-            self._leave()  # unheard: what bears this broker's name is its predecessor's
+            self._leave()
             return
         now_s = context.now.mono_s
         if self._goodbye_at_s is not None:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
                 self._leave()
             return
-        idle = not self._todo and not self.pending and not self._moving()
+        rejoining = self._rejoining()
+        idle = not (self._todo or self.pending or rejoining or self._moving())
         if now_s < self._retry_at_s and not idle:
             self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
         self._retry_at_s = now_s + context.config.retry_interval_s
         self.pending.clear()
-        self._todo = self._mine()
-        rejoining = self._rejoining()
+        # Before it hears itself it takes nothing on: what bears its name then is its predecessor's.
+        self._todo = self._mine() if context.registered else []
         if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
             self.go_on()
             return
@@ -134,7 +135,7 @@ class Departure:
         """By the view where there is one, be it the last one known; else by what this process serves."""
         context = self._context
         me = context.identity.broker
-        if not replica.caught_up and replica.phase not in _ENDED:
+        if not context.judges(replica.partition) and replica.phase not in _ENDED:
             places = ((name, context.partition_of(name.rpartition("/")[0])) for name in self._reactions.serving())
             return [name for name, partition in places if partition == replica.partition]
         if me not in replica.view.load and all(key.from_ != me for key in replica.view.in_flight):

@@ -37,13 +37,14 @@ class Unstarted:
 
     def __init__(self) -> None:
         self.fails = asyncio.Event()
+        self.closed = False
 
     async def start(self, channel: Any) -> None:
         await self.fails.wait()
         raise OSError("no port")
 
     async def close(self) -> None:
-        return
+        self.closed = True
 
     def status(self) -> dict[str, Any]:
         return {}
@@ -120,12 +121,14 @@ async def test_an_extension_fails(kafka: Kafka, topic_prefix: str, survivor: Sur
 
 
 async def test_shut_down(kafka: Kafka, topic_prefix: str, survivor: Survivor) -> None:
-    begun = opening(kafka, topic_prefix, Unstarted())
+    extension = Unstarted()
+    begun = opening(kafka, topic_prefix, extension)
     assert await begun.shutdown() is None, "nothing to shut down yet"
     opened = asyncio.ensure_future(begun)
     await survivor.give_p_the_bundle()
     stopped = await begun.shutdown()
     assert stopped.clean
+    assert extension.closed
     with pytest.raises(ChannelStoppedError):
         await opened
     await survivor.check_hand_over()

@@ -108,3 +108,28 @@ def test_who_was_never_heard_leaves_without_a_goodbye() -> None:
     assert [type(one) for one in told] == [Done]
     assert engine.engine.stopped is not None
     assert engine.registry == []
+
+
+def test_what_its_predecessor_had_is_not_waited_for_before_it_hears_itself() -> None:
+    records = [(key, value and value.replace(b'"a-1"', b'"a-0"'), 1000) for key, value, _ in owner().channel]
+    engine = LoneEngine(records)
+    engine.deaf = True
+    engine.run(8)
+    assert engine.registry != []
+    assert engine.engine.serving() == {}
+    told = leave(engine, 60.0)
+    engine.run(4)
+    assert [getattr(one, "reason", "") for one in told] == ["log-away"]
+
+
+def test_a_cold_start_under_way_is_given_up() -> None:
+    written = [(key, value) for key, value, _ in owner().channel if key != b"!heartbeat"]
+    records = [(key, value and value.replace(b'"a-1"', b'"a-0"'), 1) for key, value in written]
+    engine = LoneEngine([(b"!heartbeat", b"", 1), *records], first=1)
+    engine.hold = True
+    engine.run(20)
+    assert engine.engine.cold_start.running
+    told = leave(engine, 60.0)
+    engine.hold = False
+    engine.run(4)
+    assert [type(one) for one in told] == [Done]

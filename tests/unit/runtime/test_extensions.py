@@ -68,6 +68,8 @@ async def test_one_that_cannot_start_is_closed_with_those_before_it() -> None:
     with pytest.raises(ExtensionError, match="extension b cannot be started: OSError") as found:
         await running.start(CHANNEL)
     assert "extensions.b.enabled=false" in found.value.hint
+    assert log == ["start a", "start b"], "the member hands over before they are closed"
+    await running.close()
     assert log == ["start a", "start b", "close b", "close a"]
 
 
@@ -88,6 +90,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
+    await running.close()
     assert log == ["start a", "start b", "close b", "close a"]
 
 

@@ -3,8 +3,13 @@
 import pytest
 
 from statechannel.broker.exits import Stopped
-from statechannel.broker.host import EngineSurroundings
+from statechannel.broker.host import EngineSurroundings, HostOptions, TooManyCommandsError
+from statechannel.broker.inbox import InboxLane
+from statechannel.engine import commands
+from statechannel.engine.inputs import PartitionOpened, PositionReached
 from statechannel.errors import ExitCode
+from statechannel.protocol.log import Topic
+from tests.support.killing import settled
 from tests.support.lone_member import SilentLog, lone_host
 
 AWAY = Stopped("log-away", "the log did not answer")
@@ -43,3 +48,25 @@ async def test_bundles_that_it_held_are_told_beside_the_goodbye(monkeypatch: pyt
     assert stopped.exit_code == ExitCode.SHUTDOWN_LATE
     assert "3 bundles" in stopped.detail
     assert "goodbye was written" in stopped.detail
+
+
+async def test_a_member_that_never_heard_itself_says_that_the_log_is_away() -> None:
+    log = SilentLog()
+    async with lone_host(log) as host:
+        for event in (PartitionOpened(Topic.REGISTRY, 0, 0, 0), PositionReached(Topic.REGISTRY, 0, 0)):
+            log.inbox.push(event, InboxLane.CALLS)  # type: ignore[attr-defined]
+        await settled(lambda: host.engine.context.announced)
+        outcome = await host.submit(commands.Shutdown(60.0))
+        stopped = await host.wait_stopped()
+    assert isinstance(outcome, commands.Rejected)
+    assert outcome.reason == "log-away"
+    assert stopped.exit_code == ExitCode.KAFKA_AWAY
+
+
+async def test_a_shutdown_passes_where_too_many_commands_wait() -> None:
+    async with lone_host(options=HostOptions(commands_max=1)) as host:
+        waiting = host.submit(commands.Lookup("a/b/t", 60.0))
+        with pytest.raises(TooManyCommandsError):
+            host.submit(commands.Lookup("a/b/t", 60.0))
+        assert isinstance(await host.submit(commands.Shutdown(1.0)), commands.Done)
+        await waiting
