@@ -1,7 +1,7 @@
 """`python -m tests.corpus FOLDER`: write the corpus, ten thousand logs with their verdicts, views and digests.
 
 Files of 500 lines each, one log a line, and `manifest.json` with their digests. The manifest is the same wherever it is made;
-design/corpus.md has its digest. It ends with 1 if it is another one.
+kept.json has its digest, for some numbers of logs. It ends with 1 if it is another one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def proof_figures() -> str:
             what = f"{sum(level['joined'] for level in run['levels']):,} logs at whose end joins complete"
             unit = "triples"
         else:
-            compared = sum(level["sessions"] for level in run["levels"])
+            compared = sum(level["joined"] for level in run["levels"])
             cold = sum(level.get("cold", 0) for level in run["levels"])
             what = f"{sum(level['paths'] for level in run['levels']):,} paths, {cold:,} cold starts"
             unit = "readers"

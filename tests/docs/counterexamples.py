@@ -113,5 +113,5 @@ def _record(fields: dict[str, Any]) -> str:
 def _state(state: tuple[Any, ...] | None) -> str:
     if state is None:
         return "does not exist"
-    name, version, _, to, record_id, _ = state
+    name, version, _, to, record_id, *_ = state
     return f"{name}{f' to {to}' if to else ''}, version {version}, by {record_id}"

@@ -333,9 +333,13 @@ def _agree(first: Verdict, second: Verdict) -> bool:
 
 
 def states_of(view: View) -> dict[bytes, tuple[object, ...]]:
-    """Accepted states by key."""
+    """Accepted states by key, with all that later verdicts depend on: of a namespace, what its ring counts as well."""
     return {
-        key.key: (key.state, key.version, key.from_, key.to, key.accepted_id, key.bounds and tuple(key.bounds))
+        key.key: (
+            *(key.state, key.version, key.from_, key.to, key.accepted_id, key.derived),
+            key.bounds and tuple(key.bounds),
+            (key.ring.highest, key.ring.owned) if key.is_namespace and key.ring is not None else None,
+        )
         for key in view.existing()
     }
 

@@ -39,11 +39,11 @@ def test_all_readers_agree_through_every_outage() -> None:
     assert set(tallies[-1].starts) == {"strict", "cold", "on the word of the log"}
 
 
-@pytest.mark.parametrize("records", [1, 2])
-def test_the_search_leaves_nothing_out(records: int) -> None:
+@pytest.mark.parametrize(("start", "records"), [("empty", 1), ("empty", 2), ("owned", 1), ("splitting", 1)])
+def test_the_search_leaves_nothing_out(start: str, records: int) -> None:
     """Every log by itself, and every set of removed records through a replica of its own: the same counts, and none is wrong."""
-    counted = brute.count(records)
-    (*_, level) = explore(records, [begin("empty")])
+    counted = brute.count(records, START[start])
+    (*_, level) = explore(records, [begin(start)])
     assert (counted.joined, counted.triples) == (level.joined, level.triples)
     assert counted.logs == level.logs
     assert counted.wrong == []
