@@ -58,7 +58,6 @@ RULES = (
     Rule("duplicate-taken-for-clean", 3, "So does a second record with the accepted id: its other fields may differ."),
     Rule("undecodable-taken-for-clean", 3, "So do bytes that are no record."),
     Rule("null-settles-live-key", 3, "So does a null on a key that exists."),
-    Rule("purge-of-indebted-key", 3, "A null settles no key that is in debt."),
     Rule(
         "paid-by-too-little", 3,
         "A clean record settles its key only if it covers the newest unclean record, or has a version above all of them.",
@@ -152,7 +151,7 @@ def witness(plant: str, log: Sequence[Letter], shows: str) -> Found:
                 for begun in range(1, end):
                     for earlier in removals(log[:begun]):
                         vouched = found._replace(voucher=[begun, earlier])
-                        if goes_wrong(vouched):
+                        if _hidden_by_gone_nulls(log[:begun], earlier) <= {*removed} and goes_wrong(vouched):
                             return vouched
     return Found(log, None, [], shows)
 
@@ -165,6 +164,13 @@ def removals(log: Sequence[Letter]) -> list[list[int]]:
     nulls = [key for key, offset in last.items() if log[offset].value is None]
     gone = [[offset for offset, letter in enumerate(log) if letter.key == key] for key in nulls]
     return found + [sorted({*some, *all_of_it}) for all_of_it in gone for some in found]
+
+
+def _hidden_by_gone_nulls(log: Sequence[Letter], removed: Collection[int]) -> set[int]:
+    """What no replica has any more once a null is gone."""
+    last = {letter.key: offset for offset, letter in enumerate(log)}
+    gone = {log[offset].key for offset in removed if last[log[offset].key] == offset}
+    return {offset for offset, letter in enumerate(log) if letter.key in gone and offset < last[letter.key]}
 
 
 def goes_wrong(found: Found) -> bool:

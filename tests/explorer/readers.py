@@ -31,11 +31,11 @@ class JoinedEarlier(NamedTuple):
 
     Attributes:
         at: Offset through which it had read leniently.
-        gone: Keys whose records were all removed, the tombstone included.
+        gone: Keys, and the offset of the tombstone that is gone: by then no replica of Kafka has what that hid (section 6).
     """
 
     at: int
-    gone: frozenset[bytes]
+    gone: frozenset[tuple[bytes, int]]
 
 
 Helds = Mapping[int, HeldRecord | None]
@@ -182,31 +182,49 @@ class Readers:
             Difference: One holds other accepted states than the reader of the whole log.
         """
         truth, digest_of_truth = states_of(self.full), digest([self.full])
-        nulls = [key for key in KEYS if self.outcomes[key].is_null]
         others: dict[object, JoinedEarlier] = {}
         known = {ledger_of(view) for view in (self.full, *self.joined.values())}
-        for count in range(len(nulls) + 1):
-            for gone in combinations(nulls, count):
-                one = JoinedEarlier(self.full.applied, frozenset(gone))
-                for view in self._joined_views(one.gone):
-                    if states_of(view) != truth or digest([view]) != digest_of_truth:
-                        raise Difference("a joiner holds other accepted states than the reader of the whole log")
-                    ledger = ledger_of(view)
-                    if ledger not in known:
-                        others.setdefault(ledger, one)
+        for joiner in self._joiners():
+            for view in self._joined_views(joiner.gone):
+                if states_of(view) != truth or digest([view]) != digest_of_truth:
+                    raise Difference("a joiner holds other accepted states than the reader of the whole log")
+                ledger = ledger_of(view)
+                if ledger not in known:
+                    others.setdefault(ledger, joiner)
         return list(others.values())
 
-    def _joined_views(self, gone: frozenset[bytes]) -> Iterator[View]:
-        keys = [key for key in KEYS if self.outcomes[key].last >= 0 and key not in gone]
-        for helds in product(*(self.outcomes[key].if_last.values() for key in keys)):
+    def _joiners(self) -> Iterator[JoinedEarlier]:
+        """Who may join here: on the word of a reader that sees no debt, with what that one found gone, and more."""
+        vouching = [one.gone for one, view in self.joined.items() if not view.ledger.open]
+        for gone in vouching if self.full.ledger.open else [frozenset[tuple[bytes, int]]()]:
+            outcomes = self._outcomes_without(gone)
+            nulls = [(key, outcomes[key].last) for key in KEYS if outcomes[key].is_null]
+            for count in range(len(nulls) + 1):
+                for more in combinations(nulls, count):
+                    yield JoinedEarlier(self.full.applied, gone.union(more))
+
+    def _outcomes_without(self, gone: frozenset[tuple[bytes, int]]) -> dict[bytes, Outcomes]:
+        outcomes = dict(self.outcomes)
+        for key, through in sorted(gone):
+            after = NOTHING_READ
+            for offset in range(through + 1, len(self.log)):
+                if self.log[offset].key == key:
+                    after = after.read(self._scratch, offset, self.log[offset])
+            outcomes[key] = after
+        return outcomes
+
+    def _joined_views(self, gone: frozenset[tuple[bytes, int]]) -> Iterator[View]:
+        outcomes = self._outcomes_without(gone)
+        keys = [key for key in KEYS if outcomes[key].last >= 0]
+        for helds in product(*(outcomes[key].if_last.values() for key in keys)):
             joiner = Joiner(0, 1)
             joiner.applied = self.full.applied
             for key, held in zip(keys, helds, strict=True):
                 joiner._known(key)
                 if held is not None:
                     joiner.hold(key, held)
-                joiner.last[key] = self.outcomes[key].last
-                if self.outcomes[key].is_null:
+                joiner.last[key] = outcomes[key].last
+                if outcomes[key].is_null:
                     joiner.nulls.add(key)
             yield joiner.view()
 
@@ -264,7 +282,7 @@ class Readers:
         return (
             tuple(self._signature_of(key, labels) for key in KEYS),
             tuple((version, labels.of(record_id)) for version, record_id in self.tops.values()),
-            tuple(sorted(self._ledger_signature(view) for view in self.joined.values())),
+            tuple(sorted(self._joined_signature(one, view, labels) for one, view in self.joined.items())),
         )
 
     def _signature_of(self, key: bytes, labels: Labels) -> object:
@@ -287,6 +305,19 @@ class Readers:
             tuple(sorted({_claim_signature(claim, rank, labels) for claim in self.claims[key]})),
             None if (copy := self._copy_of(key)) is None else rank(copy[1].covers),
         )
+
+    def _joined_signature(self, one: JoinedEarlier, view: View, labels: Labels) -> tuple[str, ...]:
+        """What it knows of debts, and what those may hold that join on its word."""
+        restricted = []
+        for key, outcomes in self._outcomes_without(one.gone).items():
+            known = self._known_offsets(key)
+            restricted.append(
+                [
+                    _held_signature(held, lambda offset, known=known: sum(each <= offset for each in known), labels)
+                    for _, held in sorted(outcomes.if_hidden.items())
+                ]
+            )
+        return (repr(self._ledger_signature(view)), repr(restricted))
 
     def _ledger_signature(self, view: View) -> tuple[object, ...]:
         parts: list[object] = []
