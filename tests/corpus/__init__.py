@@ -1,1 +1,1 @@
-"""Logs with what a reader has to make of them, for whoever writes another implementation (design/corpus.md)."""
+"""Logs with what a reader has to make of them, for authors of other implementations (design/corpus.md)."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tests.explorer import brute
-from tests.explorer.world import START, Letter
+from tests.explorer.world import START, Letter, heartbeat
 from tests.support.audits import check
 from tests.twin import audit, loggen
 from tests.twin.loggen import Knobs, Log
@@ -97,8 +97,7 @@ def _log(letters: Sequence[Letter], removed: frozenset[int] = frozenset()) -> Lo
     """With a heartbeat that vouches for all of it where records are missing."""
     lines = [Line(0, offset, START_MS + offset, *letter) for offset, letter in enumerate(letters)]
     if removed:
-        heartbeat = brute.heartbeat(len(letters) - 1)
-        lines.append(Line(0, len(letters), START_MS + len(letters), b"!heartbeat", heartbeat))
+        lines.append(Line(0, len(letters), START_MS + len(letters), *heartbeat(len(letters) - 1)))
     kept = [line for line in lines if line.offset not in removed]
     return Log(kept, {0: len(lines)}, START_MS + 1_000)
 

@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-import orjson
-
-from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.view import View
 from tests.explorer.readers import Readers, states_of
-from tests.explorer.world import Letter, letters
+from tests.explorer.world import Letter, heartbeat, letters
 
 
 class Triple(NamedTuple):
@@ -55,7 +52,7 @@ def joined_view(triple: Triple) -> View:
     records = [
         RecordRead(Topic.CHANNEL, 0, offset, 0, *letter) for offset, letter in enumerate(log) if offset not in removed
     ]
-    records.append(RecordRead(Topic.CHANNEL, 0, len(log), 0, HEARTBEAT_KEY, heartbeat(len(log) - 1)))
+    records.append(RecordRead(Topic.CHANNEL, 0, len(log), 0, *heartbeat(len(log) - 1)))
     while replica.phase in (Phase.CLOSED, Phase.START_OVER):  # it reads strictly up to the first gap, and then again
         replica.opened(0.0, 0, begin)
         for record in records:
@@ -63,13 +60,6 @@ def joined_view(triple: Triple) -> View:
     if replica.phase is not Phase.CAUGHT_UP:
         raise AssertionError(f"it did not join: {replica.why}")
     return replica.view
-
-
-def heartbeat(clean_to: int) -> bytes:
-    """A heartbeat that vouches for everything through this offset."""
-    by = {"broker": "w", "incarnation": "w-1"}
-    fields = {"format": 1, "kind": "heartbeat", "id": "h", "covers": clean_to, "clean_to": clean_to, "by": by}
-    return orjson.dumps(fields)
 
 
 class BruteCount(NamedTuple):

@@ -26,7 +26,7 @@ from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.states import State
 from statechannel.protocol.view import View
 from tests.explorer.readers import states_of
-from tests.explorer.world import JUNK_BASE, LOW, RING, ROOT, Claim, Letter, restate, write
+from tests.explorer.world import JUNK_BASE, LOW, RING, ROOT, Claim, Letter, heartbeat, restate, write
 from tests.mutants import planted
 from tests.twin.vouching import Joined, join
 from tests.twin.wire import Line
@@ -224,13 +224,6 @@ def _ms(tick: int) -> int:
 
 
 # --- events -------------------------------------------------------------------------------------------------------------
-
-
-def heartbeat(clean_to: int, writer: str = "w") -> Letter:
-    """A heartbeat that vouches through this offset; -1: for nothing."""
-    by = {"broker": writer, "incarnation": f"{writer}-1"}
-    fields = {"format": 1, "kind": "heartbeat", "id": "h", "covers": clean_to, "clean_to": clean_to, "by": by}
-    return Letter(HEARTBEAT_KEY, orjson.dumps(fields))
 
 
 def begin() -> Path:

@@ -17,6 +17,7 @@ from statechannel.protocol.view import Judgement, View
 from tests.explorer.world import KEYS, ROOT, Claim, KeyFacts, Letter
 from tests.twin.judge import Judge
 from tests.twin.wire import Line
+from tests.unit.core import against_twin
 
 POINTS = (0, 0x40000000, 0x80000000)
 """Hashes of three topics: in the two halves of the first bundle, and in the second bundle."""
@@ -382,14 +383,9 @@ def differs_from_twin(readers: Readers) -> str:
     last, judgement = said[-1], readers.judgement
     if last is None or judgement is None or last.verdict != str(judgement.verdict):
         return f"the twin says {last and last.verdict}, the view {judgement and judgement.verdict}"
-    states = {
-        key: (state.state, state.version, state.source, state.to, state.id) for key, state in twin.states().items()
-    }
-    view = readers.full
-    if states != {key.decode(): (str(row[0]), *row[1:5]) for key, row in states_of(view).items()}:
+    if twin.states() != against_twin.states_of(readers.full):
         return "the twin holds other accepted states"
-    debts = {debt.key: (debt.newest_offset, debt.highest_version) for debt in twin.debts()}
-    if debts != {key.name: (debt.newest_offset, debt.highest_version) for key, debt in view.ledger.open.items()}:
+    if twin.debts() != against_twin.debts_of(readers.full):
         return "the twin sees other debts"
     return ""
 

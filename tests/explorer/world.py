@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
@@ -135,6 +136,13 @@ def restate(key: bytes, record_id: str, claim: Claim, writer: str = "w") -> Lett
     if claim.children is not None:
         fields["children"] = claim.children
     return Letter(key, orjson.dumps(fields))
+
+
+def heartbeat(clean_to: int, writer: str = "w") -> Letter:
+    """A heartbeat that vouches through this offset; -1: for nothing."""
+    fields = _head("heartbeat", "h", clean_to, writer)
+    by = fields.pop("by")
+    return Letter(HEARTBEAT_KEY, orjson.dumps(fields | {"clean_to": clean_to, "by": by}))
 
 
 def _head(kind: str, record_id: str, covers: int, writer: str = "w") -> dict[str, Any]:
