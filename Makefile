@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate proof faults mutation bench lock clean
+.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate proof interleavings faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ simulate: setup ## Deterministic simulation: make simulate N=20000
 
 proof: dev ## All logs of a small world, their cleanings and joins: make proof ARGS="--records 3"
 	@$(PY) -m tests.explorer $(ARGS)
+
+interleavings: dev ## Engines on one log, in every order of events and faults: make interleavings ARGS="--flow loss --scope sleep"
+	@$(PY) -m tests.interleavings $(ARGS)
 
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
 	@$(PY) -m tests.faults $(ARGS)

@@ -44,6 +44,8 @@ class LightTuning:
         queue_records: Records that may wait here; beyond it the oldest is dropped.
         in_flight_records: Records given to the client at once; the others wait where they can still be dropped.
         delivery_timeout_ms: After this long a record that Kafka has not taken is given up.
+        retries_max: How often a record whose answer was lost is sent again: Kafka may have it, and then keeps each copy. While
+            Kafka is away nothing is sent, and nothing counts.
     """
 
     acks: int = 1
@@ -51,12 +53,15 @@ class LightTuning:
     queue_records: int = 1_000
     in_flight_records: int = 100
     delivery_timeout_ms: int = 5_000
+    retries_max: int = 3
 
     def __post_init__(self) -> None:
         if self.acks not in (0, 1):
             raise ValueError(f"acks is 0 or 1 for a light topic, not {self.acks}")
         if min(self.queue_records, self.in_flight_records) < 1 or self.delivery_timeout_ms <= self.linger_ms:
             raise ValueError("a queue holds at least one record, and delivery takes longer than lingering")
+        if self.retries_max < 0:
+            raise ValueError(f"a record is not sent again {self.retries_max} times")
 
 
 @dataclass(slots=True)
@@ -296,6 +301,7 @@ def producer_config(settings: ClientSettings, tuning: LightTuning) -> dict[str, 
         **config,
         "acks": tuning.acks,
         "enable.idempotence": False,
+        "retries": tuning.retries_max,
         "linger.ms": tuning.linger_ms,
         "delivery.timeout.ms": tuning.delivery_timeout_ms,
         "request.timeout.ms": min(tuning.delivery_timeout_ms, settings.tuning.request_timeout_ms),

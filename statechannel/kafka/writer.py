@@ -31,18 +31,19 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.05
 _REPORTS_S = 0.02  # a verdict is read back, not reported: reports wait for each other, and wake two threads seldom
 _PURGE_S = 5.0
+_SESSION_SHARE = 0.9
+"""Part of the delivery time-out after which a session ends; the rest is for a poll thread that runs late."""
 
 
 class _Session:
-    """One producer, with its unanswered tokens and the time of its last delivery."""
+    """One producer, with its unanswered tokens, each with the time of its append."""
 
-    __slots__ = ("delivered_s", "number", "pending", "producer")
+    __slots__ = ("number", "pending", "producer")
 
     def __init__(self, number: int, producer: Producer) -> None:
         self.number = number
         self.producer = producer
-        self.pending: set[int] = set()
-        self.delivered_s = time.monotonic()
+        self.pending: dict[int, float] = {}
 
 
 class LogWriter:
@@ -54,8 +55,10 @@ class LogWriter:
     producer's queue: librdkafka puts records back there between two tries, so that one of them
     may be in the log already. So is a success that names no offset.
 
-    A new session (see `Appended.session`) begins when a producer fails fatally and is replaced. So is one that has delivered
-    nothing for as long as a record may take: after a restart of Kafka librdkafka may hang for ever.
+    A new session (see `Appended.session`) begins when a producer fails fatally, and before a record times out in it. So each
+    record is in the log at most once: no session takes over records of another, whereas a producer in which one has timed out
+    goes on under a new epoch, and sends again, in each epoch, all that it has no answer for; Kafka recognises a copy within
+    an epoch only. A producer that hangs for ever after a restart of Kafka, as librdkafka may, is replaced thereby, too.
 
     Args:
         settings: How to reach Kafka.
@@ -129,7 +132,7 @@ class LogWriter:
         self._report_refused()  # there is no poll thread any more
 
     def _produce(self, session: _Session, effect: Append) -> None:
-        session.pending.add(effect.token)
+        session.pending[effect.token] = time.monotonic()
         try:
             session.producer.produce(
                 self._names[effect.topic],
@@ -139,10 +142,10 @@ class LogWriter:
                 on_delivery=partial(self._delivered, session, effect.token),
             )
         except BufferError:
-            session.pending.discard(effect.token)
+            session.pending.pop(effect.token, None)
             self._refuse(effect, "the producer's queue is full (_QUEUE_FULL)")
         except KafkaException as error:
-            session.pending.discard(effect.token)
+            session.pending.pop(effect.token, None)
             self._log_denied(self._names[effect.topic], error)
             self._refuse(effect, describe(error, self._settings.secrets()))
 
@@ -183,8 +186,9 @@ class LogWriter:
             while not self._stopping.wait(_REPORTS_S):
                 self._poll(self._session.producer, 0)
                 self._report_refused()
-                if self._fatal is not None:
-                    self._replace(self._fatal)
+                reason = self._fatal or self._overdue()
+                if reason is not None:
+                    self._replace(reason)
             self._give_up(self._session, "the writer was closed before the answer came")
             with self._lock:
                 self._ended = True
@@ -221,23 +225,25 @@ class LogWriter:
         if token not in session.pending:  # given up before; each token ends once
             return
         if error is None:
-            session.delivered_s = time.monotonic()
             if self._denied:
                 self._denied.discard(msg.topic() or "")
             self._sink(delivery_report(token, msg.offset(), session.number))
         else:
             if is_access_denied(error):
                 self._log_denied(msg.topic() or "", error)
-            if error.fatal() or self._is_stalled(session, error):
+            if session is self._session and (error.fatal() or error.code() == KafkaError._MSG_TIMED_OUT):
                 self._fatal = describe(error, self._settings.secrets())
             self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
         self._answered(session, token)
 
-    def _is_stalled(self, session: _Session, error: KafkaError) -> bool:
-        """Whether nothing was delivered since a timed-out record was queued: Kafka is down, or the client is stuck."""
-        silence_ms = (time.monotonic() - session.delivered_s) * 1000
-        late = error.code() == KafkaError._MSG_TIMED_OUT
-        return late and session is self._session and silence_ms >= self._settings.tuning.delivery_timeout_ms
+    def _overdue(self) -> str | None:
+        """Why the session has to end now; None: its oldest record has time left."""
+        limit_s = _SESSION_SHARE * self._settings.tuning.delivery_timeout_ms / 1000
+        with self._lock:
+            oldest_s = next(iter(self._session.pending.values()), None)
+        if oldest_s is None or time.monotonic() - oldest_s < limit_s:
+            return None
+        return f"a record was not delivered within {limit_s:g} s"
 
     def _log_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
         """Log once that writing to a topic is denied; otherwise only safe mode would show."""
@@ -250,12 +256,12 @@ class LogWriter:
 
     def _answered(self, session: _Session, token: int) -> None:
         with self._idle:
-            session.pending.discard(token)
+            session.pending.pop(token, None)
             if not session.pending:
                 self._idle.notify_all()
 
     def _replace(self, reason: str) -> None:
-        """The producer failed fatally: answer its open tokens, then continue with a new one."""
+        """Answer the open tokens of a producer that failed, then continue with a new one."""
         _log.error("producer session %d failed: %s", self._session.number, reason)
         old = self._session
         new = self._open(old.number + 1)

@@ -29,8 +29,8 @@ class KafkaSettings(SettingsGroup):
     )
     delivery_timeout_ms: int = setting(
         30_000,
-        "Time after which an append ends as unknown. Bridges the restart of a Kafka broker (4 to 19 s), and stays far "
-        "below the compaction lag, on which the protocol depends.",
+        "Time after which an append ends as unknown; its session ends a tenth earlier. Bridges the restart of a Kafka broker "
+        "(4 to 19 s), and stays far below the compaction lag, on which the protocol depends.",
         pip_192="metadataStoreOperationTimeoutSeconds",
         ge=1_000,
         le=600_000,

@@ -20,8 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_kill_and_restart_while_appending(own_kafka: KafkaServer, topic_prefix: str) -> None:
-    # Longer than any start: once records time out in the producer, what was in flight may be written twice, which is legal
-    # (`scenarios/duplicate_append.txt`) and not what this test is about. On a busy machine a start takes longer than 30 s.
+    # Longer than any start, so that one session bridges it: on a busy machine a start takes longer than 30 s.
     tuning = ClientTuning(delivery_timeout_ms=180_000)
     channel = make_channel(own_kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     written, read = Inbox(), Inbox()

@@ -181,11 +181,14 @@ def test_it_is_not_the_channels_producer() -> None:
         config = producer_config(SETTINGS, LightTuning(acks=acks, linger_ms=30))
         assert (config["acks"], config["enable.idempotence"], config["linger.ms"]) == (acks, False, 30)
         assert config["bootstrap.servers"] == "h:1"
+        assert config["retries"] == 3
 
 
-@pytest.mark.parametrize("wrong", [{"acks": -1}, {"queue_records": 0}, {"linger_ms": 10, "delivery_timeout_ms": 10}])
+@pytest.mark.parametrize(
+    "wrong", [{"acks": -1}, {"queue_records": 0}, {"linger_ms": 10, "delivery_timeout_ms": 10}, {"retries_max": -1}]
+)
 def test_tuning_that_makes_no_sense(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"acks is 0 or 1|a queue holds"):
+    with pytest.raises(ValueError, match=r"acks is 0 or 1|a queue holds|sent again"):
         LightTuning(**wrong)
 
 

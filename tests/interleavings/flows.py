@@ -1,0 +1,195 @@
+"""Where searches begin, and which faults may come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from statechannel.engine.commands import Command, CreateNamespace, Shutdown, Split, Transfer, Unload
+from statechannel.engine.inputs import CommandReceived
+from statechannel.protocol.bundle import FULL_LOWER, FULL_UPPER
+from statechannel.sim.options import EngineOptions, engine_config
+from tests.interleavings.automaton import Automaton
+from tests.interleavings.cluster import Cluster
+from tests.interleavings.log import empty_log
+from tests.interleavings.recovery import Recovery
+from tests.interleavings.state import Budget, ClusterState, Setting, new_process
+
+NAMESPACE = "t/n"
+BUNDLE = f"{NAMESPACE}/0x{FULL_LOWER:08x}_0x{FULL_UPPER:08x}"
+PATIENCE_S = 30.0
+REST_S = 15.0
+LONG_S = 60.0
+BUDGET_S = 20.0
+OPERATION = "op-flow"
+FLOW_TOKEN, SETUP_TOKEN = 1, 100
+LEADER, FOLLOWER = "leader", "follower"
+
+
+class Flow(NamedTuple):
+    """One flow.
+
+    Attributes:
+        owner: Which of the processes owns the bundle at the start.
+        asked: Which of them gets the command.
+        command: Of the destination of a transfer; None: nobody asks for anything.
+        scopes: Faults, by name.
+        brokers: How many processes there are.
+        lease: Owners serve by a lease.
+        fine: See `Setting`.
+        cold: All processes have died long ago, and what starts finds a log that does not vouch for itself.
+    """
+
+    owner: str
+    asked: str
+    command: Callable[[str], Command] | None
+    scopes: Mapping[str, Budget]
+    brokers: int = 2
+    lease: bool = False
+    fine: bool = False
+    cold: bool = False
+
+
+class Start(NamedTuple):
+    """Where a search begins."""
+
+    setting: Setting
+    state: ClusterState
+    automaton: Automaton
+
+
+def start_of(flow: Flow, scope: str) -> Start:
+    """A cluster that is well, with the bundle where the flow wants it, and the command just given."""
+    automaton = Automaton()
+    config = engine_config(EngineOptions(lease=flow.lease), take_over=False)
+    setting = Setting(config, fine=flow.fine)
+    names = [chr(ord("a") + index) for index in range(flow.brokers)]
+    processes = tuple(new_process(automaton, config, name, 1, 0.0) for name in names)
+    state = ClusterState(0.0, empty_log(), empty_log(), processes, Budget())
+    state = _recover(automaton, setting, state)
+    bounds = (FULL_LOWER, FULL_UPPER)
+    state = _ask(automaton, setting, state, 0, CreateNamespace(NAMESPACE, bounds, "op-create", PATIENCE_S))
+    state = _recover(automaton, setting, state)
+    leader = _leader(automaton, state)
+    roles = {LEADER: leader, FOLLOWER: (leader + 1) % flow.brokers}
+    owner = roles[flow.owner]
+    if _owner(state) != names[owner]:
+        holder = names.index(_owner(state))
+        state = _ask(automaton, setting, state, holder, Transfer(BUNDLE, names[owner], "op-place", PATIENCE_S))
+        state = _recover(automaton, setting, state)
+    state = _recover(automaton, setting, state, REST_S)
+    if _owner(state) != names[owner] or _leader(automaton, state) != leader:
+        raise AssertionError("the start is not what the flow wants")
+    if flow.command is not None:
+        asked = roles[flow.asked]
+        operations = {FLOW_TOKEN: frozenset({OPERATION})}
+        setting = Setting(config, operations, {FLOW_TOKEN: state.processes[asked].name}, flow.fine)
+        destination = names[(owner + 1) % flow.brokers]
+        cluster = Cluster(automaton, setting, state)
+        cluster.command(asked, CommandReceived(FLOW_TOKEN, flow.command(destination)))
+        state = cluster.freeze()
+    if flow.cold:
+        state = _let_all_die(automaton, setting, state)
+    return Start(setting, state._replace(budget=flow.scopes[scope]), automaton)
+
+
+def _let_all_die(automaton: Automaton, setting: Setting, state: ClusterState) -> ClusterState:
+    """All die at once; long after, new ones find a cleaned log in which nothing is young."""
+    cluster = Cluster(automaton, setting, state)
+    for slot in range(len(state.processes)):
+        cluster.crash(slot)
+    cluster.channel = cluster.channel.clean()
+    cluster.time_s += LONG_S
+    cluster.holder = None
+    for slot in range(len(state.processes)):
+        cluster.start(slot, 2)
+    return cluster.freeze()
+
+
+def _recover(automaton: Automaton, setting: Setting, state: ClusterState, at_least_s: float = 0.0) -> ClusterState:
+    recovery = Recovery(automaton, setting, state)
+    recovery.run(at_least_s)
+    return recovery.freeze()
+
+
+def _ask(automaton: Automaton, setting: Setting, state: ClusterState, slot: int, command: Command) -> ClusterState:
+    cluster = Cluster(automaton, setting, state)
+    cluster.command(slot, CommandReceived(SETUP_TOKEN + state.channel.end, command))
+    return cluster.freeze()
+
+
+def _leader(automaton: Automaton, state: ClusterState) -> int:
+    return next(slot for slot, process in enumerate(state.processes) if automaton.facts[process.state].leading)
+
+
+def _owner(state: ClusterState) -> str:
+    key = state.channel.truth.view.keys[BUNDLE.encode()]
+    if key.owner is None:
+        raise AssertionError(f"no broker owns {key!r}")
+    return key.owner
+
+
+def _transfer(destination: str) -> Command:
+    return Transfer(BUNDLE, destination, OPERATION, PATIENCE_S)
+
+
+def _unload(_: str) -> Command:
+    return Unload(BUNDLE, OPERATION, PATIENCE_S)
+
+
+def _split(_: str) -> Command:
+    return Split(BUNDLE, OPERATION, PATIENCE_S)
+
+
+def _shut_down(_: str) -> Command:
+    return Shutdown(BUDGET_S)
+
+
+_FAULTS: Mapping[str, Budget] = {
+    "none": Budget(),
+    "late": Budget(timeouts=1, periods=1),
+    "death": Budget(crashes=1, starts=1, periods=2),
+    "sleep": Budget(sleeps=1, periods=4),
+    "cut": Budget(cuts=1, periods=4),
+    "seat": Budget(pushes=1, periods=1),
+    "hook": Budget(hook_errors=1, stalls=1, periods=1),
+}
+
+_FINE_FAULTS: Mapping[str, Budget] = {
+    "none": Budget(periods=1),
+    "late": Budget(timeouts=1, periods=1),
+    "seat": Budget(pushes=1),
+}
+
+_COLD_FAULTS: Mapping[str, Budget] = {
+    "none": Budget(periods=6),
+    "death": Budget(crashes=1, starts=1, periods=7),
+    "sleep": Budget(sleeps=1, periods=7),
+    "seat": Budget(pushes=1, periods=6),
+}
+
+_LOSS_FAULTS: Mapping[str, Budget] = {
+    "death": Budget(crashes=1, starts=1, periods=4),
+    "sleep": Budget(sleeps=1, periods=4),
+    "cut": Budget(cuts=1, periods=4),
+}
+
+FLOWS: Mapping[str, Flow] = {
+    "transfer": Flow(FOLLOWER, LEADER, _transfer, _FAULTS),
+    "transfer-of-leader": Flow(LEADER, LEADER, _transfer, _FAULTS),
+    "transfer-fine": Flow(FOLLOWER, LEADER, _transfer, _FINE_FAULTS, fine=True),
+    "unload": Flow(FOLLOWER, LEADER, _unload, _FAULTS),
+    "split": Flow(FOLLOWER, LEADER, _split, _FAULTS),
+    "split-fine": Flow(FOLLOWER, LEADER, _split, _FINE_FAULTS, fine=True),
+    "split-by-leader": Flow(LEADER, FOLLOWER, _split, _FAULTS),
+    "shutdown": Flow(FOLLOWER, FOLLOWER, _shut_down, _FAULTS),
+    "shutdown-of-leader": Flow(LEADER, LEADER, _shut_down, _FAULTS),
+    "loss": Flow(FOLLOWER, LEADER, None, _LOSS_FAULTS),
+    "loss-of-leader": Flow(LEADER, LEADER, None, _LOSS_FAULTS),
+    "loss-with-lease": Flow(FOLLOWER, LEADER, None, _LOSS_FAULTS, lease=True),
+    "loss-of-leader-with-lease": Flow(LEADER, LEADER, None, _LOSS_FAULTS, lease=True),
+    "loss-among-three": Flow(FOLLOWER, LEADER, None, _LOSS_FAULTS, brokers=3),
+    "transfer-among-three": Flow(FOLLOWER, LEADER, _transfer, _FAULTS, brokers=3),
+    "cold-start": Flow(FOLLOWER, LEADER, _transfer, _COLD_FAULTS, cold=True),
+    "cold-start-in-a-split": Flow(LEADER, LEADER, _split, _COLD_FAULTS, cold=True),
+}
