@@ -7,12 +7,14 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 from statechannel.embedded import KafkaServer
+from tests.support.judged_logs import judge_logs
 from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
 from tests.support.order import ordered
 
@@ -28,6 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _LANE = "kafka-lane"
 _lane_of_this_process = pytest.StashKey[str]()
+_JUDGED = "judged-logs"
+_judged = pytest.StashKey[Counter[str]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -47,6 +51,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with shared_kafka(tmp_path_factory.mktemp("kafka")) as found:
         pytestconfig.stash[_lane_of_this_process] = found.lane
         yield found
+        _judge_logs(pytestconfig, found.bootstrap_servers)
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +65,28 @@ def logs_as_they_were() -> Iterator[None]:
     root.setLevel(level)
 
 
+def _judge_logs(config: pytest.Config, bootstrap_servers: str) -> None:
+    """Compare what both implementations of the rules say of the logs that tests have left behind."""
+    judged = config.stash.setdefault(_judged, Counter())
+    judged.update(judge_logs(bootstrap_servers))
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_JUDGED] = dict(judged)
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker has judged."""
+    node.config.stash.setdefault(_judged, Counter()).update(getattr(node, "workeroutput", {}).get(_JUDGED, {}))
+
+
 @pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[KafkaServer]:
+def own_kafka(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[KafkaServer]:
     """An embedded broker of this test's own, running, which it may stop, kill and start again."""
     server = KafkaServer(tmp_path / "own-kafka", options=embedded_options())
     server.start()
     try:
         yield server
+        if server.is_ready():
+            _judge_logs(pytestconfig, server.bootstrap_servers)
     finally:
         server.kill()
 
@@ -98,5 +118,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 lanes.update(value for name, value in report.user_properties if name == _LANE)
     for lane, count in sorted(lanes.items()):
         terminalreporter.write_line(f"real Kafka: {count} test{'s' * (count > 1)} ran on {lane}")
+    judged = terminalreporter.config.stash.get(_judged, Counter())
+    if judged:
+        terminalreporter.write_line(
+            f"logs left in Kafka: {judged['records']:,} records of {judged['partitions']} partitions judged by both "
+            f"implementations, all alike; {judged['partitions left out']} partitions left out for their size"
+        )
     if not lanes:
         terminalreporter.write_line("real Kafka: no test of this run used one")

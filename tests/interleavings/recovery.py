@@ -11,7 +11,8 @@ from tests.interleavings.automaton import Automaton
 from tests.interleavings.cluster import STEP_S, Cluster
 from tests.interleavings.state import ClusterState, Setting
 
-BOUND_S = 90.0
+BOUND_S = 40.0
+"""The sum of expiry, session, pause after a mass loss, limit of what is in flight, scan and settling, rounded up."""
 TOPICS = ("t/n/a", "t/n/b", "t/n/c", "t/n/d")
 """Their hashes lie in both halves of the ring."""
 LOOKUP_S = 20.0

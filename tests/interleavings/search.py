@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from statechannel.sim.trace import Violation
@@ -15,6 +16,9 @@ from tests.interleavings.flows import FLOWS, Start, start_of
 from tests.interleavings.recovery import Recovery
 from tests.interleavings.state import Budget, ClusterState, Danger
 from tests.mutants import planted
+
+_ELSEWHERE = 0.1
+"""Share of the steps of a limited search that go on from any state that waits, and not from the newest."""
 
 
 @dataclass(slots=True)
@@ -45,7 +49,8 @@ class Search:
 
 
 def explore(start: Start, *, states_max: int | None = None, keep: bool = False) -> Search:
-    """Search everything that the budget of the start allows, depth first."""
+    """Search everything that the budget of the start allows, depth first; with a limit, now and then from elsewhere."""
+    rng = Random(1)
     setting, automaton = start.setting, start.automaton
     search = Search()
     came_from: dict[ClusterState, tuple[ClusterState, str] | None] = {start.state: None}
@@ -55,7 +60,7 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
         if states_max is not None and search.states >= states_max:
             search.complete = False
             break
-        state = waiting.pop()
+        state = _take(waiting, rng if states_max is not None else None)
         search.states += 1
         cluster = Cluster(automaton, setting, state)
         names = [f"{move.name}@{move.slot}" for move in (*cluster.moves(), *cluster.periods())]
@@ -88,6 +93,14 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
     search.engine_states = len(automaton)
     search.reached = came_from.keys() if keep else ()
     return search
+
+
+def _take(waiting: list[ClusterState], rng: Random | None) -> ClusterState:
+    """The next state to go on from; a search that will not see all of them must not stay in one corner."""
+    if rng is not None and rng.random() < _ELSEWHERE:
+        index = rng.randrange(len(waiting))
+        waiting[index], waiting[-1] = waiting[-1], waiting[index]
+    return waiting.pop()
 
 
 def _story(
