@@ -7,6 +7,7 @@ import json
 import pkgutil
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib import metadata
@@ -65,6 +66,30 @@ def proof_figures() -> str:
             unit = "readers"
         rows.append((f'`make proof ARGS="{arguments}"`', what, f"{compared:,} {unit}", 0, of_workers))
     return table(("command", "explored", "compared", "differences", "took"), rows)
+
+
+def interleaving_figures() -> str:
+    """The kept run of the search through all orders, a row for each flow."""
+    kept = json.loads((ROOT / "design" / "interleavings-figures.json").read_text())["searches"]
+    flows = dict.fromkeys(name.split()[0] for name in kept)
+    rows = []
+    for flow in flows:
+        searches = {name.split()[1]: search for name, search in kept.items() if name.split()[0] == flow}
+        sums = [f"{sum(s[what] for s in searches.values()):,}" for what in ("states", "moves", "recoveries")]
+        slowest_s = max(search["slowest_recovery_s"] for search in searches.values())
+        cut = ", ".join(scope for scope, search in searches.items() if not search["complete"])
+        whole = ", ".join(scope for scope, search in searches.items() if search["complete"])
+        rows.append((f"`{flow}`", whole, cut, *sums, f"{slowest_s:g} s"))
+    return table(("flow", "searched to the end", "cut", "states", "moves", "recoveries", "longest recovery"), rows)
+
+
+def interleaving_dangers() -> str:
+    """How often the kept run went through each dangerous moment."""
+    kept = json.loads((ROOT / "design" / "interleavings-figures.json").read_text())["searches"]
+    seen = Counter[str]()
+    for search in kept.values():
+        seen.update(search["seen"])
+    return table(("dangerous moment", "moves"), [(danger, f"{count:,}") for danger, count in seen.most_common()])
 
 
 def state_diagram() -> str:
@@ -341,6 +366,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "counterexamples-debts": partial(counterexamples.section, 3),
     "counterexamples-join": partial(counterexamples.section, 4),
     "counterexamples-outages": partial(counterexamples.section, 5),
+    "interleaving-figures": interleaving_figures,
+    "interleaving-dangers": interleaving_dangers,
     "proof-figures": proof_figures,
     "reactions": reactions,
     "registry-record": registry_record,

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     until_s = time.monotonic() + options.minutes * 60
     results: list[dict[str, Any]] = []
     print(f"seed {first}, evidence in {folder}", flush=True)
-    seed = first
+    seed, found = first, report.summarise(results)
     while (options.runs and len(results) < options.runs) or (not options.runs and time.monotonic() < until_s):
         try:
             results.append(_one(seed, folder, options))

@@ -17,9 +17,11 @@ from typing import Any
 import orjson
 
 from statechannel.demo.plane import PROTOCOL
+from tests.faults.broker_process import CLOCK, RECORD, STORAGE, set_offset
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 ROOT = Path(__file__).resolve().parents[2]
+BROKER_COMMAND = [sys.executable, "-m", "tests.faults.broker_process"]
 OWN_MS, RELEASE_MS = "20", "20"
 
 
@@ -30,6 +32,7 @@ class Incarnation:
     Attributes:
         done: What the run did to it: `kill`, `stop` (SIGTERM), `pause`, `beside` (a second process under its id).
         held: It is meant to be down, or to stay as it is: nobody starts another in its place.
+        record_path: Its own record of what it served.
         wall_offset_s: By how much its wall clock was set apart.
     """
 
@@ -38,6 +41,7 @@ class Incarnation:
     process: subprocess.Popen[bytes]
     events_path: Path
     log_path: Path
+    record_path: Path
     started_ns: int
     wall_offset_s: float = 0.0
     url: str | None = None
@@ -116,6 +120,9 @@ class Brokers:
     Args:
         address_for: Where a broker finds Kafka.
         flags: Settings of all, `group.name=value`.
+
+    Attributes:
+        storage: Where brokers find the storage of their clients' writes.
     """
 
     def __init__(
@@ -128,6 +135,7 @@ class Brokers:
         self.held_down: set[str] = set()
         self.wall_offset_s: dict[str, float] = {}
         self.restarts = 0
+        self.storage = ""
 
     def pids(self) -> list[int]:
         """Of the current processes."""
@@ -136,16 +144,18 @@ class Brokers:
     def start(self, broker: str) -> Incarnation:
         """A new process of this broker; the one before is no longer the current one."""
         number = 1 + sum(one.broker == broker for one in self.all)
-        events, log = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log"))
+        events, log, record = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log", "served"))
         settings = [part for flag in self._flags for part in ("--set", flag)]
         place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
         simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
         offset_s = self.wall_offset_s.get(broker, 0.0)
+        clock = self.clock_of(broker)
+        set_offset(clock, offset_s)
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        python = shifted_clock(offset_s) if offset_s else COMMAND
+        environment |= {STORAGE: self.storage, RECORD: str(record), CLOCK: str(clock)}
         with events.open("wb") as out, log.open("wb") as err:
             process = subprocess.Popen(
-                [*python, "broker", "run", "--id", broker, *simulated, *place, *settings],
+                [*BROKER_COMMAND, "broker", "run", "--id", broker, *simulated, *place, *settings],
                 env=environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -153,11 +163,15 @@ class Brokers:
                 stderr=err,
                 start_new_session=True,
             )
-        made = Incarnation(broker, number, process, events, log, time.monotonic_ns(), wall_offset_s=offset_s)
+        made = Incarnation(broker, number, process, events, log, record, time.monotonic_ns(), wall_offset_s=offset_s)
         self.all.append(made)
         self.current[broker] = made
         self.held_down.discard(broker)
         return made
+
+    def clock_of(self, broker: str) -> Path:
+        """The file by which the wall clock of a broker is set."""
+        return self.folder / f"{broker}.clock"
 
     def up(self) -> list[Incarnation]:
         """The current processes that run, are not paused, and have caught up once."""
@@ -183,16 +197,3 @@ class Brokers:
             one.process.kill()
         for one in self.all:
             one.process.wait(20)
-
-
-def shifted_clock(offset_s: float) -> list[str]:
-    """The command of a process whose wall clock is set apart. Its monotonic clock stays as it is, as on another machine.
-
-    In Python alone, where all of the product's reading of clocks is: under libfaketime the timed waits of librdkafka, the
-    C library that speaks to Kafka, no longer end (tried with version 0.9.10 and an offset of an hour).
-    """
-    shifted = (
-        "import time; real_ns, real = time.time_ns, time.time; "
-        f"time.time_ns = lambda: real_ns() + {int(offset_s * 1e9)}; time.time = lambda: real() + {offset_s!r}; "
-    )
-    return [*COMMAND[:2], shifted + COMMAND[2]]

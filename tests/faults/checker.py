@@ -12,11 +12,15 @@ from typing import Any
 
 from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.demo.plane import place_of_bundle, place_of_topic
+from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from tests.faults.history import Asked, FaultSpan, History
 from tests.faults.judged import Judged
+from tests.faults.registers import Call, CallKind, Misplaced, Noted, misplaced, not_kept, wrongly_fenced
+from tests.faults.service import overlaps
+from tests.unit.core.against_twin import difference
 
 SECOND_NS = 1_000_000_000
 LATE_S = 0.02
@@ -41,6 +45,7 @@ class Evidence:
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
         complaints: Lines of logs that tell of a bug.
+        journal: What arrived at the storage, in its order.
     """
 
     history: History
@@ -58,6 +63,7 @@ class Evidence:
     lag_ms: int | None = None
     kept_from: int = 0
     unpaid: list[int] = field(default_factory=list)
+    journal: Sequence[Noted] = ()
 
     def mono_ns(self, at_ms: int) -> int:
         """A log time by the clock of the processes."""
@@ -145,9 +151,54 @@ def stale_writes(evidence: Evidence) -> Iterator[tuple[str, int, str, str]]:
 
 @rule("lease-no-overlap")
 def lease_no_overlap(evidence: Evidence) -> Iterator[str]:
-    """With the lease option nobody serves after somebody else has begun; the moment of the check counts."""
-    if evidence.lease_s is not None:
-        yield from (sentence for _, _, _, sentence in stale_writes(evidence))
+    """With the lease option intervals of service never overlap: by each process's own record, and by what clients were told."""
+    if evidence.lease_s is None:
+        return
+    yield from (sentence for _, _, _, sentence in stale_writes(evidence))
+    for one, other in overlaps(evidence.history.services):
+        both_ms = (min(one.end_ns, other.end_ns) - other.begin_ns) / 1e6
+        yield (
+            f"{one.broker} (pid {one.pid}) served {one.bundle} at {one.generation} and {other.broker} (pid {other.pid}) "
+            f"{other.bundle} at {other.generation}, both for {both_ms:.1f} ms"
+        )
+
+
+@rule("storage-is-fenced")
+def storage_is_fenced(evidence: Evidence) -> Iterator[str]:
+    """The storage took no generation after a higher one of the same place, and refused none without that."""
+    yield from wrongly_fenced(evidence.journal)
+
+
+@rule("writes-are-kept-once")
+def writes_are_kept_once(evidence: Evidence) -> Iterator[str]:
+    """An acknowledged write is in the storage once, a refused one is not, and each was made by one who knew the one before."""
+    yield from not_kept(evidence.history.calls, evidence.journal)
+
+
+@rule("registers-are-linearizable")
+def registers_are_linearizable(evidence: Evidence) -> Iterator[str]:
+    """Each topic's writes and reads have an order that fits all clients' clocks; reads from memory with the lease option only."""
+    trusted = _trusted(evidence)
+    found = misplaced(evidence.history.calls, evidence.journal, trusted)
+    yield from (one.what for one in found if trusted(one.call))
+
+
+@rule("old-reads-have-a-fault")
+def old_reads_have_a_fault(evidence: Evidence) -> Iterator[str]:
+    """Without the lease option an owner that answers an old value from memory is one that was paused or cut off."""
+    for call, what in old_reads(evidence):
+        if not _touched(evidence, call.broker, call.checked_ns, call.checked_ns, evidence.expiry_s):
+            yield f"{what}, and nothing had been done to it"
+
+
+def old_reads(evidence: Evidence) -> Iterator[Misplaced]:
+    """Old values that owners answered from memory without asking the storage, where they may: without the lease option."""
+    trusted = _trusted(evidence)
+    return (one for one in misplaced(evidence.history.calls, evidence.journal, trusted) if not trusted(one.call))
+
+
+def _trusted(evidence: Evidence) -> Callable[[Call], bool]:
+    return lambda call: evidence.lease_s is not None or call.kind is not CallKind.READ
 
 
 @rule("overlap-has-a-fault")
@@ -223,12 +274,16 @@ _EFFECTS = {
 def _about(judged: Judged, one: Asked) -> Iterator[str]:
     records = judged.operations.get(one.operation or "", [])
     what = f"{one.kind} {one.args} ({one.operation})"
+    namespace = one.args["namespace"] if "namespace" in one.args else str(one.args["name"]).rpartition("/")[0]
+    partition = partition_of(namespace, judged.partitions)
     for facts in (one.started, one.facts if one.answer == "started" else None):
         offset = None if facts is None else facts.get("offset")
         if offset is not None and (
-            judged.verdicts.get(offset) is not Verdict.ACCEPTED or judged.by_offset.get(offset) != one.operation
+            judged.verdicts.get((partition, offset)) is not Verdict.ACCEPTED
+            or judged.by_offset.get((partition, offset)) != one.operation
         ):
-            yield f"{what} was begun at offset {offset}, where the log has {judged.verdicts.get(offset)}"
+            found = judged.verdicts.get((partition, offset))
+            yield f"{what} was begun at offset {offset} of partition {partition}, where the log has {found}"
     if one.answer == "done":
         state, named = _EFFECTS[one.kind]
         to = one.args.get(named) if named else None
@@ -244,16 +299,18 @@ def _about(judged: Judged, one: Asked) -> Iterator[str]:
 @rule("the-log-keeps-what-it-showed")
 def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
     """Every record that was ever read is there in the end, unchanged; but for those that the cleaner may take."""
-    there = {record.offset: record for record in evidence.final}
-    newest = {record.key: record.offset for record in evidence.final}
+    there = {(record.partition, record.offset): record for record in evidence.final}
+    newest = {(record.partition, record.key): record.offset for record in evidence.final}
     for record in evidence.copy:
-        found = there.get(record.offset)
+        found = there.get((record.partition, record.offset))
         if found is not None and (found.key, found.value) == (record.key, record.value):
             continue
         old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
-        if found is None and (old or record.offset < evidence.kept_from) and newest.get(record.key, -1) > record.offset:
+        hidden = newest.get((record.partition, record.key), -1) > record.offset
+        if found is None and (old or record.offset < evidence.kept_from) and hidden:
             continue
-        yield f"offset {record.offset} was {record.key!r}, in the end it is {found and found.key!r}"
+        place = f"offset {record.offset} of partition {record.partition}"
+        yield f"{place} was {record.key!r}, in the end it is {found and found.key!r}"
         return
 
 
@@ -283,6 +340,16 @@ def one_digest(evidence: Evidence) -> Iterator[str]:
     """All replicas, and every way to read the log, hold the same accepted states."""
     if len(set(evidence.digests.values())) != 1 or None in evidence.digests.values():
         yield f"digests differ: {evidence.digests}"
+
+
+@rule("both-implementations-agree")
+def both_implementations_agree(evidence: Evidence) -> Iterator[str]:
+    """Of each record the second implementation (`tests/twin`) says the same, and of the states and debts in the end."""
+    partitions = evidence.judged.partitions
+    for number in range(partitions):
+        differs = difference((record for record in evidence.copy if record.partition == number), number, partitions)
+        if differs:
+            yield f"partition {number}: {differs}"
 
 
 @rule("outages-change-nothing")

@@ -6,6 +6,7 @@ A topic's writer asks any broker who serves it, writes there, follows a hint to 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from statechannel.demo.client import DemoLink, LinkDownError
 from tests.faults.brokers import Incarnation
 from tests.faults.history import History, Lookup, Outage, Write
+from tests.faults.registers import Call, CallKind, Outcome
 
 WRITE_INTERVAL_S = 0.2
 RETRY_S = 0.1
@@ -23,6 +25,10 @@ ASIDE_INTERVAL_S = 0.1
 LATE_S = 30.0
 LATE_MAX = 300
 """Questions aside that may wait for an answer."""
+READ_SHARE = 0.5
+"""So many reads for each write."""
+DELAYED_SHARE, DELAYED_S = 0.02, 1.5
+"""Share of writes that wait between the owner's check and the storage, and for how long at most."""
 
 
 class Clients:
@@ -40,6 +46,7 @@ class Clients:
         self._links: dict[str, DemoLink] = {}
         self._owner: dict[str, str] = {}
         self._outages: dict[str, Outage] = {}
+        self._values = itertools.count(1)
         self.taken_ns: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -64,6 +71,8 @@ class Clients:
         await asyncio.sleep(WRITE_INTERVAL_S * index / len(self.topics))
         while True:
             taken = await self._write(topic)
+            if taken and self._rng.random() < READ_SHARE:
+                await self._read(topic, self._owner[topic], ANSWER_S)
             await asyncio.sleep(WRITE_INTERVAL_S if taken else RETRY_S)
 
     async def _write(self, topic: str) -> bool:
@@ -73,10 +82,11 @@ class Clients:
             if url is None:
                 break
             sent_ns = time.monotonic_ns()
-            answer = await self.ask(url, "write", topic=topic)
+            answer = await self._put(topic, url, ANSWER_S)
             if answer.get("ok"):
-                self._owner[topic] = url
                 self._took(topic, answer, sent_ns)
+            if answer.get("stored"):
+                self._owner[topic] = url
                 return True
             url = answer.get("moved")
         self._owner.pop(topic, None)
@@ -119,12 +129,41 @@ class Clients:
     async def _aside_at(self, url: str, topic: str, room: asyncio.Semaphore) -> None:
         try:
             sent_ns = time.monotonic_ns()
-            writing = self.ask(url, "write", LATE_S, topic=topic)
-            answer, _ = await asyncio.gather(writing, self._look_up(topic, url, LATE_S))
+            writing, reading = self._put(topic, url, LATE_S), self._read(topic, url, LATE_S)
+            answer, _, _ = await asyncio.gather(writing, reading, self._look_up(topic, url, LATE_S))
             if answer.get("ok"):
                 self._took(topic, answer, sent_ns)
         finally:
             room.release()
+
+    async def _put(self, topic: str, url: str, timeout_s: float) -> dict[str, Any]:
+        """Have a broker write a new value to the topic's register, and note what came of it."""
+        rng, value, sent_ns = self._rng, next(self._values), time.monotonic_ns()
+        late = {"late_s": rng.uniform(0, DELAYED_S)} if rng.random() < DELAYED_SHARE else {}
+        answer: dict[str, Any] = {"ok": False, "down": True}  # unless another comes before the run is over
+        try:
+            answer = await self.ask(url, "put", timeout_s, topic=topic, value=value, **late)
+        finally:
+            outcome = Outcome.OK if answer.get("stored") else Outcome.FENCED if answer.get("ok") else _refusal(answer)
+            self._note(CallKind.WRITE, topic, value, outcome, sent_ns, answer)
+        return answer
+
+    async def _read(self, topic: str, url: str, timeout_s: float) -> None:
+        confirm, sent_ns = self._rng.random() < 0.5, time.monotonic_ns()
+        answer = await self.ask(url, "get", timeout_s, topic=topic, confirm=confirm)
+        kind = CallKind.CONFIRMED_READ if confirm else CallKind.READ
+        outcome = Outcome.OK if answer.get("ok") else _refusal(answer)
+        self._note(kind, topic, answer.get("value"), outcome, sent_ns, answer)
+
+    def _note(
+        self, kind: CallKind, topic: str, value: int | None, outcome: Outcome, sent_ns: int, answer: dict[str, Any]
+    ) -> None:
+        who = {
+            name: answer.get(found) for name, found in (("broker", "by"), ("pid", "pid"), ("generation", "generation"))
+        }
+        checked_ns = answer.get("mono_ns", 0)
+        call = Call(kind, topic, value, outcome, sent_ns, time.monotonic_ns(), checked_ns=checked_ns, **who)
+        self._history.calls.append(call)
 
     async def _look_up(self, topic: str, url: str | None, wait_s: float = LOOKUP_S) -> str | None:
         if url is None:
@@ -153,3 +192,10 @@ class Clients:
     def _any_url(self) -> str | None:
         urls = [one.url for one in self._brokers() if one.url is not None]
         return self._rng.choice(urls) if urls else None
+
+
+def _refusal(answer: dict[str, Any]) -> Outcome:
+    """How a call ended that was not done."""
+    if answer.get("down"):
+        return Outcome.UNKNOWN
+    return Outcome.FENCED if answer.get("fenced") else Outcome.NOT_SERVED

@@ -1,4 +1,4 @@
-"""Faults of broker processes: killed, paused, restarted, doubled, with a clock set apart."""
+"""Faults of broker processes: killed, paused, starved, restarted, doubled, with a clock set apart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+from tests.faults import throttle
+from tests.faults.broker_process import set_offset
 from tests.faults.fault import Fault, fault
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 GOODBYE_S = 25.0
+OFFSETS_S = [-86_400, -3_700, -45, -7, 7, 45, 3_700, 86_400]
 
 
 class _OfOneBroker(Fault):
@@ -221,8 +224,49 @@ class ClockApart(Kill):
 
     @classmethod
     def pick_params(cls, rng: random.Random) -> dict[str, Any]:
-        return {"offset_s": rng.choice([-86_400, -3_700, -45, -7, 7, 45, 3_700, 86_400])}
+        return {"offset_s": rng.choice(OFFSETS_S)}
 
     async def strike(self, world: World, victim: Incarnation) -> None:
         await super().strike(world, victim)
         world.brokers.wall_offset_s[victim.broker] = self.params["offset_s"]
+
+
+@fault
+class ClockJump(_OfOneBroker):
+    """The wall clock of a running broker jumps, and jumps back."""
+
+    kind, weight, held_s = "clock-jump", 2, (1.0, 10.0)
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"offset_s": rng.choice(OFFSETS_S)}
+
+    async def strike(self, world: World, victim: Incarnation) -> None:
+        set_offset(world.brokers.clock_of(victim.broker), self.params["offset_s"])
+
+    async def heal(self, world: World) -> None:
+        for broker in self.touched:
+            set_offset(world.brokers.clock_of(broker), world.brokers.wall_offset_s.get(broker, 0.0))
+
+
+@fault
+class CpuStarved(_OfOneBroker):
+    """A broker gets a hundredth to a sixteenth of one processor: it does everything, and everything late."""
+
+    kind, weight, held_s = "cpu-starved", 3, (4.0, 15.0)
+    held_back: throttle.Throttle | None = None
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"share": rng.choice([0.01, 0.03, 0.06])}
+
+    async def begin(self, world: World) -> str:
+        said = await super().begin(world)
+        return said if self.held_back is None else f"{said}, by {self.held_back.how}"
+
+    async def strike(self, world: World, victim: Incarnation) -> None:
+        self.held_back = throttle.starve(victim.pid, self.params["share"])
+
+    async def heal(self, world: World) -> None:
+        if self.held_back is not None:
+            self.held_back.lift()

@@ -1,11 +1,15 @@
-"""Faults of Kafka itself: killed, paused, restarted, its disk full, nodes of three lost."""
+"""Faults of Kafka itself: killed, paused, restarted, its disk full or slow, nodes of three lost."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
+from tests.faults import throttle
 from tests.faults.fault import Fault, fault
+from tests.faults.kafka_clock import ClockSpan, set_clock
 
 if TYPE_CHECKING:
     from tests.faults.kafka_nodes import Node
@@ -83,6 +87,70 @@ class KafkaDiskFull(_OfKafka):
         node.fill_disk(self.params["slack_bytes"])
 
 
+@fault
+class KafkaDiskSlow(_OfKafka):
+    """Few writes a second reach the disk, and every record has to reach it before it is answered."""
+
+    kind, weight, nodes, held_s = "kafka-disk-slow", 3, 1, (4.0, 14.0)
+    held_back: throttle.Throttle | None = None
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"writes_per_s": rng.choice([2, 5, 20])}
+
+    async def begin(self, world: World) -> str:
+        # Kafka leaves the writing to the kernel; on a disk that nobody waits for nothing is slow.
+        await world.kafka.flush_each(on=True)
+        said = await super().begin(world)
+        return said if self.held_back is None else f"{said}, by {self.held_back.how}"
+
+    async def strike(self, node: Node) -> None:
+        self.held_back = node.slow_disk(self.params["writes_per_s"])
+
+    async def heal(self, world: World) -> None:
+        if self.held_back is not None:
+            self.held_back.lift()
+        await super().heal(world)
+        await world.kafka.flush_each(on=False)
+
+
+@fault
+class KafkaClock(_OfKafka):
+    """The wall clock of the node that leads the channel jumps, and jumps back: the log's times with it, and Kafka's own waits."""
+
+    kind, weight, held_s = "kafka-clock", 2, (1.0, 6.0)
+    span: ClockSpan | None = None
+    pid: int | None = None
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        # What Kafka has put off to a time after the jump stays put off when the clock is right again: not for longer than this.
+        return {"offset_s": rng.choice([-20, -4, 4, 20])}
+
+    async def begin(self, world: World) -> str:
+        self.node = await world.kafka.leader_of("channel")
+        self.pid = self.node.server.pid
+        self.span = world.kafka.begin_clock_span(self.params["offset_s"])
+        done = await self._set(world, self.params["offset_s"])
+        return f"node {self.node.number}{'' if done else ', which did not take it'}"
+
+    async def strike(self, node: Node) -> None:
+        """Nothing is done to the process as such."""
+
+    async def _set(self, world: World, offset_s: float) -> bool:
+        if self.node is None or self.pid is None or self.node.server.pid != self.pid:
+            return False
+        return await asyncio.to_thread(set_clock, self.pid, world.kafka.clock_agent(), offset_s)
+
+    async def heal(self, world: World) -> None:
+        if self.node is None or self.span is None:
+            return
+        # A node that another fault has stopped takes it when it runs again.
+        while self.pid and self.node.server.pid == self.pid and not await self._set(world, 0.0):  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+        self.span.end_ns = time.monotonic_ns()
+
+
 class _OfOneNode(_OfKafka):
     nodes = 3
 
@@ -152,3 +220,69 @@ class QuorumLost(_OfKafka):
 
     async def heal(self, world: World) -> None:
         await world.start_nodes()
+
+
+@fault
+class NodeDiskSlow(KafkaDiskSlow, _OfOneNode):
+    """As `kafka-disk-slow`, for one of three nodes."""
+
+    kind, weight, nodes = "node-disk-slow", 3, 3
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return KafkaDiskSlow.pick_params(rng) | _OfOneNode.pick_params(rng)
+
+
+class _OfAllNodes(_OfKafka):
+    nodes = 3
+
+    async def heal(self, world: World) -> None:
+        for node in world.kafka.nodes:
+            node.free_disk()
+        await world.start_nodes()
+
+
+@fault
+class NodesKillAll(_OfAllNodes):
+    """All three nodes killed with signal 9, at once or one after the other, and started again."""
+
+    kind, weight, held_s = "nodes-kill-all", 2, (0.0, 6.0)
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"apart_s": rng.choice([0, 0, 0.3, 2])}
+
+    async def begin(self, world: World) -> str:
+        nodes, apart_s = world.kafka.nodes, self.params["apart_s"]
+        if not apart_s:
+            await asyncio.gather(*(node.kill() for node in nodes))
+        else:
+            for node in nodes:
+                await node.kill()
+                await asyncio.sleep(apart_s)
+        return "nodes 1, 2 and 3"
+
+
+@fault
+class NodesKillInTurn(_OfAllNodes):
+    """Each of three nodes killed with signal 9 as soon as the one before serves again, whether or not it has caught up."""
+
+    kind, weight, held_s = "nodes-kill-in-turn", 1, (0.0, 2.0)
+
+    async def begin(self, world: World) -> str:
+        for node in world.kafka.nodes:
+            await node.kill()
+            await node.start()
+        return "nodes 1, 2 and 3"
+
+
+@fault
+class NodesDiskFull(_OfAllNodes):
+    """All three nodes have no room left."""
+
+    kind, weight, held_s = "nodes-disk-full", 1, (2.0, 8.0)
+
+    async def begin(self, world: World) -> str:
+        for node in world.kafka.nodes:
+            node.fill_disk(0)
+        return "nodes 1, 2 and 3"

@@ -177,6 +177,31 @@ class ConnectionReset(_OfOneConnection):
             link.cut(self.purpose)
 
 
+class _OfTheChannel(ConnectionHeld):
+    held: Purpose
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"purpose": str(cls.held), "direction": rng.choice(["both", "up" if cls.held in _WRITES else "down"])}
+
+
+_WRITES = {Purpose.WRITE_CHANNEL, Purpose.WRITE_REGISTRY}
+
+
+@fault
+class ChannelUnread(_OfTheChannel):
+    """A broker writes to the channel and cannot read it; registry, requests and election work."""
+
+    kind, weight, held, held_s = "channel-unread", 3, Purpose.READ_CHANNEL, (1.0, 14.0)
+
+
+@fault
+class ChannelUnwritten(_OfTheChannel):
+    """A broker reads the channel and cannot write to it; registry, requests and election work."""
+
+    kind, weight, held, held_s = "channel-unwritten", 3, Purpose.WRITE_CHANNEL, (1.0, 14.0)
+
+
 @fault
 class MemberSick(_OfOneConnection):
     """As `connection-held`, for longer than every patience: the others must lead, repair and serve beside it."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import orjson
 
+from tests.faults.registers import Call
+from tests.faults.service import Service
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -134,6 +137,8 @@ class History:
     """Everything of one run."""
 
     writes: list[Write] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
     lookups: list[Lookup] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
@@ -149,6 +154,17 @@ class History:
     def save(self, path: Path) -> None:
         """A line of JSON for each thing that was noted."""
         with path.open("wb") as out:
-            for name in ("faults", "recoveries", "beside", "asked", "outages", "serving", "lookups", "writes"):
+            for name in (
+                "faults",
+                "recoveries",
+                "beside",
+                "asked",
+                "outages",
+                "serving",
+                "services",
+                "lookups",
+                "writes",
+                "calls",
+            ):
                 for one in getattr(self, name):
                     out.write(orjson.dumps({"what": name} | asdict(one), option=orjson.OPT_APPEND_NEWLINE))

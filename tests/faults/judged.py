@@ -45,7 +45,7 @@ class Judged:
         grants: By bundle and generation.
         ended: Offset and log time at which a generation was over, by bundle and generation.
         operations: Accepted records by operation id.
-        rejected: Operation ids of rejected proposals, with offset and reason.
+        verdicts, by_offset: By partition and offset.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -53,18 +53,20 @@ class Judged:
     grants: dict[tuple[str, int], Grant] = field(default_factory=dict)
     ended: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     operations: dict[str, list[Accepted]] = field(default_factory=dict)
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
-    by_offset: dict[int, str | None] = field(default_factory=dict)
+    verdicts: dict[tuple[int, int], Verdict] = field(default_factory=dict)
+    by_offset: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    partitions: int = 1
     _serving: dict[str, int] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
-        self.verdicts[record.offset] = judgement.verdict
+        where = record.partition, record.offset
+        self.verdicts[where] = judgement.verdict
         change, key = judgement.record, judgement.key
         if change is None or key is None:
             return
         operation = change.text("operation")
-        self.by_offset[record.offset] = operation
+        self.by_offset[where] = operation
         if judgement.verdict is not Verdict.ACCEPTED:
             return
         if operation is not None:
@@ -94,18 +96,21 @@ class Judged:
             self.ended[bundle, generation] = (record.offset, record.timestamp_ms)
 
 
-def judge(records: Sequence[RecordRead], end_offset: int, read: str = "full") -> Judged:
-    """Judge a log of one partition."""
-    found, gaps = Judged(), Gaps()
+def judge(records: Sequence[RecordRead], partitions: int = 1, read: str = "full") -> Judged:
+    """Judge a log up to the last record of each partition."""
+    found, gaps = Judged(partitions=partitions), Gaps()
+    by_partition: dict[int, Sequence[RecordRead]] = {
+        number: [one for one in records if one.partition == number] for number in range(partitions)
+    }
 
     def observe(record: RecordRead, judgement: Judgement) -> None:
         found.observe(record, judgement)
         gaps.observe(record, judgement)
 
-    now_ms = records[-1].timestamp_ms if records else 0
+    now_ms = max((one.timestamp_ms for one in records), default=0)
     found.answer = auditor.audit(
-        {0: records},
-        end_offsets={0: end_offset},
+        by_partition,
+        end_offsets={number: mine[-1].offset + 1 if mine else 0 for number, mine in by_partition.items()},
         read=read,
         now_ms=now_ms,
         compaction_lag_ms=3_600_000,
@@ -116,7 +121,7 @@ def judge(records: Sequence[RecordRead], end_offset: int, read: str = "full") ->
 
 
 def live_bundles(records: Sequence[RecordRead]) -> dict[str, list[Any]]:
-    """State, owner and generation of every live bundle, by a reader of the whole log, as brokers tell them."""
+    """State, owner and generation of every live bundle of one partition, by a reader of the whole log, as brokers tell them."""
     view = auditor.audit_full(0, 1, records).view
     return {key.name: [str(key.state), key.owner, key.generation] for key in view.live()}
 

@@ -13,19 +13,22 @@ import re
 import resource
 import signal
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 from confluent_kafka import KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
 from statechannel.embedded.process import find_free
 from statechannel.embedded.server import new_cluster_id
+from tests.faults.kafka_clock import ClockSpan, make_agent
 from tests.faults.link import Link
 from tests.faults.purposes import topic_patterns
+from tests.faults.throttle import Throttle, slow_disk
 
 _ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
 START_S = 90.0
@@ -81,6 +84,11 @@ class Node:
         largest = max((path.stat().st_size for path in logs), default=0)
         self._limit(largest + slack_bytes)
 
+    def slow_disk(self, writes_per_s: int) -> Throttle | None:
+        """Limit what it may write to its disk; None while it does not run."""
+        pid = self.server.pid
+        return None if pid is None else slow_disk(pid, self.server.folder, writes_per_s)
+
     def free_disk(self) -> None:
         self._limit(resource.RLIM_INFINITY)
 
@@ -121,6 +129,8 @@ class KafkaNodes:
         cluster_id = new_cluster_id()
         self._patterns: dict[bytes, str] = {}
         self._topics: dict[str, str] = {}
+        self._folder = folder
+        self.clock_spans: list[ClockSpan] = []
         self.nodes: list[Node] = []
         for index in range(count):
             links = {broker: Link(_free(taken), _free(taken), self._patterns) for broker in brokers}
@@ -175,6 +185,36 @@ class KafkaNodes:
             metadata = await asyncio.to_thread(client.list_topics, name, ASK_S)
             leader = metadata.topics[name].partitions[0].leader
         return next((node for node in self.nodes if node.number == leader), self.nodes[0])
+
+    def clock_agent(self) -> Path:
+        """What sets a node's clock; made when it is wanted.
+
+        Raises:
+            NoJdkError: It cannot be made here.
+        """
+        return make_agent(self._folder)
+
+    def begin_clock_span(self, offset_s: float) -> ClockSpan:
+        """Note that from now on a node's clock may be set apart.
+
+        Raises:
+            NoJdkError: It cannot be.
+        """
+        self.clock_agent()
+        self.clock_spans.append(ClockSpan(offset_s, time.monotonic_ns()))
+        return self.clock_spans[-1]
+
+    async def flush_each(self, *, on: bool) -> None:
+        """Have the channel's topics answer a record only when it is on disk, or leave that to the kernel again."""
+        kind = AlterConfigOpType.SET if on else AlterConfigOpType.DELETE
+        entry = ConfigEntry("flush.messages", "1", incremental_operation=kind)
+        changes = [
+            ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in self._topics.values()
+        ]
+        client = AdminClient({"bootstrap.servers": self.address})
+        with contextlib.suppress(KafkaException):  # another fault may keep all of Kafka away
+            for future in client.incremental_alter_configs(changes, request_timeout=ASK_S).values():
+                await asyncio.to_thread(future.result)
 
     def links_of(self, broker: str) -> list[Link]:
         return [node.links[broker] for node in self.nodes]

@@ -12,33 +12,50 @@ from statechannel.protocol.log import RecordRead, Topic
 
 
 class LogCopy:
-    """Follows the log in a thread of its own, through every outage."""
+    """Follows each partition of the log in a thread of its own, through every outage."""
 
-    def __init__(self, address: str, channel: str) -> None:
+    def __init__(self, address: str, channel: str, partitions: int = 1) -> None:
         self._client = ClientSettings(address, client_id="faults-copy")
         self._channel = channel
-        self.records: list[RecordRead] = []
+        self.partitions: list[list[RecordRead]] = [[] for _ in range(partitions)]
+        self.seen_ns: list[list[int]] = [[] for _ in range(partitions)]
         self.troubles: list[str] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-copy", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=f"log-copy-{number}", daemon=True)
+            for number in range(partitions)
+        ]
+
+    @property
+    def records(self) -> list[RecordRead]:
+        """All so far, one partition after the other."""
+        return [record for records in self.partitions for record in list(records)]
+
+    def seen(self) -> list[tuple[RecordRead, int]]:
+        """All so far, each with the monotonic time at which it was read."""
+        return [pair for parts in zip(self.partitions, self.seen_ns, strict=True) for pair in zip(*parts, strict=False)]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(30)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(30)
 
-    def _run(self) -> None:
+    def _run(self, partition: int) -> None:
+        records, seen_ns = self.partitions[partition], self.seen_ns[partition]
         while not self._stop.is_set():
             try:
                 with PartitionTail(
-                    self._client, Topic.CHANNEL, self._channel, 0, group_id=f"{self._channel}-copy"
+                    self._client, Topic.CHANNEL, self._channel, partition, group_id=f"{self._channel}-copy"
                 ) as tail:
-                    start = self.records[-1].offset + 1 if self.records else 0
+                    start = records[-1].offset + 1 if records else 0
                     for batch in tail.follow(start, stop=self._stop.is_set):
-                        self.records.extend(batch)
+                        seen_ns.extend([time.monotonic_ns()] * len(batch))
+                        records.extend(batch)
             except KafkaAdapterError as error:
                 self.troubles.append(f"{time.monotonic():.1f} {error}")
                 time.sleep(0.5)

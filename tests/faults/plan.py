@@ -46,6 +46,30 @@ COMPACTING: dict[str, float | int] = {
 IN_DEBT = COMPACTING | {"channel.min_compaction_lag_ms": 90_000, "channel.max_compaction_lag_ms": 100_000}
 """Half of the lag is far above the time that killed brokers take to come back, on a busy machine too."""
 
+BALANCER: dict[str, Any] = {
+    f"extensions.balancer.{name}": value
+    for name, value in {
+        "source": "simulated",
+        "interval_s": 2,
+        "trigger_gap_s": 1,
+        "settle_s": 2,
+        "splitting": "false",
+        "budget.load_percent": 100,
+        "load.measure_interval_s": 0.5,
+        "load.sample_interval_s": 0.5,
+        "load.settle_s": 0.5,
+        "load.top_interval_s": 0.5,
+        "load.history": 0.5,
+        "load.report_threshold_percent": 2,
+        "shedding": "transfer",
+        "strategies.shedding.transfer.hit_threshold": 0,
+        "strategies.shedding.transfer.cool_down_s": 0,
+        "strategies.shedding.transfer.grace_s": 1,
+        "strategies.shedding.transfer.target_std": 0.001,
+    }.items()
+}
+"""Made-up load that never fits: the leader has something to move in most cycles."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -73,6 +97,8 @@ class Plan:
     Attributes:
         compacting: The log is cleaned behind a lag of less than a minute.
         in_debt: All brokers die with debts unpaid: on a log that has gaps from the beginning.
+        partitions: Of the channel's topic.
+        balancing: The balancer moves bundles by made-up load, all the time.
     """
 
     seed: int
@@ -83,12 +109,15 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     compacting: bool = False
     in_debt: bool = False
+    partitions: int = 1
+    balancing: bool = False
 
-    def settings(self) -> dict[str, float | int]:
+    def settings(self) -> dict[str, Any]:
         """Of brokers and of commands."""
         more = {} if self.lease_s is None else {"safe_mode.lease_s": self.lease_s}
         cleaner = IN_DEBT if self.in_debt else COMPACTING if self.compacting else {}
-        return SETTINGS | more | cleaner
+        balancer = BALANCER if self.balancing else {}
+        return SETTINGS | more | cleaner | balancer | {"channel.partitions": self.partitions}
 
     def facts(self) -> dict[str, Any]:
         """For the report."""
@@ -99,6 +128,8 @@ class Plan:
             "lease_s": self.lease_s,
             "compacting": self.compacting,
             "in_debt": self.in_debt,
+            "partitions": self.partitions,
+            "balancing": self.balancing,
             "bundles": self.bundles,
             "steps": [str(step) for step in self.steps],
         }
@@ -134,6 +165,8 @@ def make_plan(
         [rng.choice([2, 4, 7]) for _ in range(rng.choice([2, 3]))],
     )
     plan.compacting = random.Random(f"faults/{seed}/compacting").random() < 0.5
+    plan.partitions = random.Random(f"faults/{seed}/partitions").choice([1, 1, 2, 5])
+    plan.balancing = random.Random(f"faults/{seed}/balancing").random() < 0.3
     named = [one for name, one in sorted(KINDS.items()) if (name in only if only else not one.by_name_only)]
     kinds = [one for one in named if _fits(one, nodes)]
     weights = [one.weight for one in kinds]
@@ -143,6 +176,7 @@ def make_plan(
         calm = rng.random() < 0.75
         if any(one.by_name_only for one in faults):
             plan.in_debt = plan.compacting = calm = True
+            plan.partitions, plan.balancing = 1, False
             del faults[1:]
         plan.steps.append(Step(faults, round(rng.uniform(0, 4), 2), calm, round(rng.uniform(0, 3), 2)))
     plan.steps[-1].calm = True

@@ -29,21 +29,28 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One document for all runs, each given as its own line of `runs.jsonl`."""
     faults: Counter[str] = Counter()
     operations: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     gaps: dict[str, list[float]] = defaultdict(list)
+    outages: dict[str, list[float]] = defaultdict(list)
     figures = [one["figures"] for one in results if one["figures"].get("faults")]
     for one in figures:
         faults.update(one["faults"])
         operations.update(one["operations"])
+        calls.update(one.get("calls", {}))
         ends.update(one["ends"])
         for cause, length_ms in one["gaps_ms"]:
             gaps[cause].append(length_ms)
+        for kind, length_ms in one.get("outages_by_fault_ms", ()):
+            outages[kind].append(length_ms)
     rules = Counter(rule for one in results for rule in one["violations"])
     return {
         "runs": len(results),
         "minutes": round(sum(one["seconds"] for one in results) / 60, 1),
         "with_lease": sum(one["plan"]["lease_s"] is not None for one in results),
         "with_three_nodes": sum(one["plan"]["nodes"] > 1 for one in results),
+        "with_partitions": sum(one["plan"].get("partitions", 1) > 1 for one in results),
+        "with_balancing": sum(one["plan"].get("balancing", False) for one in results),
         "with_compaction": sum(one["plan"]["compacting"] for one in results),
         "records": sum(one["records"] for one in figures),
         "records_cleaned": sum(one["records_cleaned"] for one in figures),
@@ -51,6 +58,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "faults_by_kind": dict(sorted(faults.items())),
         "gaps_ms_by_cause": {cause: percentiles(lengths) for cause, lengths in sorted(gaps.items())},
         "client_outages_ms": percentiles(length for one in figures for length in one["outages_ms"]),
+        "client_outages_ms_by_fault": {kind: percentiles(lengths) for kind, lengths in sorted(outages.items())},
         "healthy_after_ms": percentiles((s for one in figures for s in one["healthy_s"]), 1_000),
         "served_beside_a_sick_member_ms": percentiles((s for one in figures for s in one.get("beside_s", ())), 1_000),
         "served_after_health_ms": percentiles((s for one in figures for s in one["served_s"]), 1_000),
@@ -59,6 +67,16 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "writes": sum(one["writes"] for one in figures),
         "lookups": sum(one["lookups"] for one in figures),
         "operations": dict(sorted(operations.items())),
+        "moves_by_brokers": sum(one.get("moves_by_brokers", 0) for one in figures),
+        "calls": dict(sorted(calls.items())),
+        "calls_answered": sum(count for kind, count in calls.items() if not kind.endswith(("not-served", "unknown"))),
+        "stored": sum(one.get("stored", 0) for one in figures),
+        "fenced_writes": sum(one.get("fenced_writes", 0) for one in figures),
+        "fenced_opens": sum(one.get("fenced_opens", 0) for one in figures),
+        "services": sum(one.get("services", 0) for one in figures),
+        "overlaps_with_lease": _overlaps(results, lease=True),
+        "overlaps_without_lease": _overlaps(results, lease=False),
+        "old_reads_without_lease": sum(one.get("old_reads", 0) for one in figures),
         "exit_codes": dict(sorted(ends.items())),
         "floor": {
             "p99_ms": max((one["floor"]["p99_ms"] for one in figures), default=0),
@@ -77,12 +95,20 @@ def as_text(summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['runs']} runs, {summary['minutes']} minutes, {summary['faults']} faults "
         f"({summary['with_lease']} runs with the lease option, {summary['with_three_nodes']} with three Kafka nodes, "
+        f"{summary['with_partitions']} with several partitions, {summary['with_balancing']} with the balancer, "
         f"{summary['with_compaction']} with the cleaner at work: {summary['records_cleaned']:,} of {summary['records']:,} taken)",
         "faults: " + ", ".join(f"{kind} {count}" for kind, count in summary["faults_by_kind"].items()),
     ]
     for cause, found in summary["gaps_ms_by_cause"].items():
         lines.append(f"gaps, {cause}: {_figures(found)}")
+    for kind, found in summary["client_outages_ms_by_fault"].items():
+        lines.append(f"clients without service, {kind}: {_figures(found)}")
     lines += [
+        f"registers: {summary['calls_answered']:,} calls answered, {summary['stored']:,} writes stored, "
+        f"{summary['fenced_writes']:,} refused as of an older generation",
+        "calls: " + ", ".join(f"{kind} {count:,}" for kind, count in summary["calls"].items()),
+        f"intervals of service: {summary['services']:,}, overlapping pairs {summary['overlaps_with_lease']} with the lease "
+        f"option, {summary['overlaps_without_lease']} without it; old reads from memory {summary['old_reads_without_lease']}",
         f"clients without service: {_figures(summary['client_outages_ms'])}",
         f"healthy after the last fault: {_figures(summary['healthy_after_ms'])}",
         f"all served beside a sick member: {_figures(summary['served_beside_a_sick_member_ms'])}",
@@ -93,6 +119,10 @@ def as_text(summary: dict[str, Any]) -> str:
     if summary["seeds_with_violations"]:
         lines.append(f"seeds: {summary['seeds_with_violations']}")
     return "\n".join(lines)
+
+
+def _overlaps(results: Sequence[dict[str, Any]], *, lease: bool) -> int:
+    return sum(one["figures"].get("overlaps", 0) for one in results if (one["plan"]["lease_s"] is not None) is lease)
 
 
 def _figures(found: dict[str, Any]) -> str:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from statechannel.audit.gaps import GapEnd
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.demo.plane import place_of_topic
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
 from tests.faults import checker
 from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
 from tests.faults.clients import Clients
@@ -27,10 +29,13 @@ from tests.faults.faults_in_debt import KillAllInDebt, leave_gaps
 from tests.faults.floor import Floor, waited_s, withheld_s
 from tests.faults.history import Beside, FaultSpan, History, Recovery, Serving
 from tests.faults.judged import Judged, judge, live_bundles, unpaid
+from tests.faults.kafka_clock import NoJdkError, true_times
 from tests.faults.kafka_nodes import KafkaNodes
 from tests.faults.log_copy import LogCopy
 from tests.faults.operations import TIMEOUT_S, Operations, make_connection
 from tests.faults.plan import Plan, Step
+from tests.faults.service import Check, Service, overlaps, read_record, widen
+from tests.faults.storage_process import StorageProcess
 from tests.faults.world import World
 
 CHANNEL = "faults"
@@ -79,8 +84,9 @@ class Run:
         rng = random.Random(f"load/{plan.seed}")
         topics = [topic for index in range(len(plan.bundles)) for topic in _topics(f"faults/n{index}")]
         self.clients = Clients(topics, self._reachable, self.history, rng)
+        self.storage = StorageProcess(folder)
         self.world = World(self.kafka, self.brokers, self.clients)
-        self.copy = LogCopy(self.kafka.address, CHANNEL)
+        self.copy = LogCopy(self.kafka.address, CHANNEL, plan.partitions)
         self._settings = settings
         self._rng = rng
         self._start_s = 10.0
@@ -103,6 +109,9 @@ class Run:
             for step in self.plan.steps:
                 await self._step(step, operations)
             await operations.quiet()
+            if self.plan.balancing:
+                # What it has under way as the log ends would be a gap without an end.
+                await self._command("policy", "set", "shedding", "off")
             # What was still open when the last round was calm may have ended in an unload.
             await self._calm(["the end"])
             for task in background:
@@ -114,6 +123,7 @@ class Run:
                 task.cancel()
             self.copy.stop()
             self.brokers.close()
+            self.storage.close()
             await self.clients.close()
             await self.kafka.close()
             self.floor.stop()
@@ -128,6 +138,8 @@ class Run:
     # --- the beginning ----------------------------------------------------------------------------------------------
 
     async def _set_up(self, background: list[asyncio.Task[Any]]) -> Operations:
+        await asyncio.to_thread(self.storage.start)
+        self.brokers.storage = self.storage.url
         await self.kafka.start()
         await self._command("init")
         began_s = time.monotonic()
@@ -214,6 +226,9 @@ class Run:
             if one.lasting and alone:  # beside a second fault nothing is promised before that one is healed
                 await self._beside(one)
             await asyncio.sleep(one.hold_s)
+        except NoJdkError as error:
+            self.history.faults.remove(span)
+            self._say(f"    {one.kind} was not done: {error}")
         finally:
             span.touched = one.touched
             await one.heal(self.world)
@@ -238,7 +253,7 @@ class Run:
         by repair's pause; where nobody was left, by the wait before a cold start. The starts of processes are measured.
         """
         s = self._settings
-        waits_s = (
+        waits_s: float = (
             s["membership.expiry_s"]
             + s["safe_mode.settle_s"]
             + s["kafka.session_timeout_ms"] / 1_000
@@ -326,7 +341,7 @@ class Run:
         ends by its limit and is found by the next scan; repair may pause; a request waits for the next try.
         """
         s = self._settings
-        waits_s = (
+        waits_s: float = (
             2 * s["membership.expiry_s"]
             + s["kafka.session_timeout_ms"] / 1_000
             + s["safe_mode.settle_s"]
@@ -355,27 +370,40 @@ class Run:
         # From here on they leave: what the rules judge is the log up to now.
         for one in self.brokers.all:
             self.history.serving += _serving_of(one)
-        judged = judge(self.copy.records, self.copy.records[-1].offset + 1)
+        records = self.copy.records
+        if self.kafka.clock_spans:
+            records = true_times(self.copy.seen(), self.kafka.clock_spans, _wall_ns())
+        judged = judge(records, self.plan.partitions)
         current = list(self.brokers.current.values())
         self.brokers.held_down.update(self.plan.brokers)
         for one in list(self.brokers.running()):
             one.stop()
         await self.world.gone(current, ENDING_S)
+        self.history.services = self._services()
         export = self.folder / "export.jsonl"
         await self._command("export", str(export))
         found = read_export(export)
-        final = list(found.partitions.get(0, ()))
+        final = [record for number in range(self.plan.partitions) for record in found.partitions.get(number, ())]
         evidence = self._evidence(judged, final, found.header.exported_at_ms, digests)
+        evidence.journal = await self.storage.journal()
         self.history.save(self.folder / "history.jsonl")
         result.violations = checker.check(evidence)
         result.figures = self._figures(evidence)
 
+    def _services(self) -> list[Service]:
+        """By each process's own record, and by what it told clients."""
+        recorded = [
+            service for one in self.brokers.all for service in read_record(one.record_path, one.broker, one.pid)
+        ]
+        told = (Check(one.broker, one.pid, one.bundle, one.generation, one.at_ns) for one in self.history.writes)
+        return widen(recorded, told)
+
     async def _paid(self) -> None:
-        """Give the leader its time to pay what the last records owe: until then a debt is no fault."""
+        """Give the leader its time to pay what the last records owe, and to end what it began: until then neither is a fault."""
         until_s = time.monotonic() + PAID_S
         while time.monotonic() < until_s:
-            records = list(self.copy.records)
-            if not judge(records, records[-1].offset + 1).answer["debts"]:
+            judged = judge(self.copy.records, self.plan.partitions)
+            if not judged.answer["debts"] and not any(gap.end is GapEnd.OPEN for gap in judged.gaps):
                 return
             await asyncio.sleep(0.3)
 
@@ -386,12 +414,16 @@ class Run:
         while time.monotonic() < until_s:
             answers = await self.world.ask_all("digest")
             found = {one.name: answer["digest"] for one, answer in answers.items()}
-            applied = max((answer["applied"]["0"] for answer in answers.values()), default=-1)
-            copied = [record for record in self.copy.records if record.offset <= applied]
+            applied = [
+                max((answer["applied"][str(number)] for answer in answers.values()), default=-1)
+                for number in range(self.plan.partitions)
+            ]
+            copied = [record for record in self.copy.records if record.offset <= applied[record.partition]]
+            ends = {record.partition: record.offset for record in copied}
             # Heartbeats go on, so that the offsets differ; the states do not, once nothing is under way.
-            if len(found) == len(self.plan.brokers) and copied and copied[-1].offset == applied:
+            if len(found) == len(self.plan.brokers) and ends == {p: at for p, at in enumerate(applied) if at >= 0}:
                 for read in ("full", "join"):
-                    found[f"audit, {read}"] = judge(copied, applied + 1, read).answer["digest"]
+                    found[f"audit, {read}"] = judge(copied, self.plan.partitions, read).answer["digest"]
                 if len(set(found.values())) == 1:
                     break
             await asyncio.sleep(0.3)
@@ -409,17 +441,22 @@ class Run:
             digests=digests,
             ends=[(one.name, one.process.wait(20), _done_to(one)) for one in self.brokers.all if not one.running],
             complaints=[line for one in self.brokers.all for line in _complaints_of(one)],
-            wall_ns=time.time_ns() - time.monotonic_ns(),
+            wall_ns=_wall_ns(),
             lease_s=self.plan.lease_s,
             after_s=float(self._settings["safe_mode.after_s"]),
             expiry_s=float(self._settings["membership.expiry_s"]),
-            lag_ms=int(self._settings["channel.min_compaction_lag_ms"]) if self.plan.compacting else None,
+            lag_ms=self._least_lag_ms() if self.plan.compacting else None,
             kept_from=self._kept_from,
             unpaid=[unpaid(self.copy.records, one) for one in self.world.left_in_debt],
         )
 
+    def _least_lag_ms(self) -> int:
+        """Age by the machine's clock from which the cleaner may have taken a record: Kafka's may have been ahead."""
+        ahead_s = max((span.offset_s for span in self.kafka.clock_spans), default=0.0)
+        return int(self._settings["channel.min_compaction_lag_ms"]) - round(max(0.0, ahead_s) * 1_000)
+
     def _figures(self, evidence: checker.Evidence) -> dict[str, Any]:
-        history, last = self.history, evidence.copy[-1].offset
+        history, last = self.history, {one.partition: one.offset for one in evidence.copy}
         stale = sorted(late_s for late_s, _ in checker.staleness_s(evidence))
         return {
             "faults": dict(Counter(span.kind for span in history.faults)),
@@ -432,21 +469,62 @@ class Run:
             "restarts": self.brokers.restarts,
             "ends": dict(Counter(str(code) for _, code, _ in evidence.ends)),
             "records": len(evidence.copy),
-            "records_cleaned": len(evidence.copy) - sum(one.offset <= last for one in evidence.final),
+            "records_cleaned": len(evidence.copy)
+            - sum(one.offset <= last.get(one.partition, -1) for one in evidence.final),
             "killed_in_debt": len(evidence.unpaid),
             "unpaid_then": evidence.unpaid,
             "cold_starts": sum(one.key == COLD_START_KEY for one in evidence.copy),
             "keys_changed": [len(names) for names in history.changed],
             "lenient_joins": sum(_joined_leniently(one) for one in self.brokers.all),
+            "moves_by_brokers": _moves_by_brokers(evidence),
             "rejected": evidence.judged.answer["rejected"],
             "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
             "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
+            "outages_by_fault_ms": _outages_by_fault(history),
             "healthy_s": [one.healthy_s for one in history.recoveries[1:-1]],
             "served_s": [one.served_s for one in history.recoveries[1:-1]],
             "beside_s": [one.served_s for one in history.beside],
+            "calls": dict(Counter(f"{one.kind} {one.outcome}" for one in history.calls)),
+            "registers": len({one.topic for one in history.calls}),
+            "stored": sum(one.accepted and one.topic is not None for one in evidence.journal),
+            "fenced_opens": sum(not one.accepted and one.topic is None for one in evidence.journal),
+            "fenced_writes": sum(not one.accepted and one.topic is not None for one in evidence.journal),
+            "services": len(history.services),
+            "overlaps": sum(1 for _ in overlaps(history.services)),
+            "old_reads": sum(1 for _ in checker.old_reads(evidence)),
             "stale_writes": sum(1 for _ in checker.stale_writes(evidence)),
             "stale_lookups_ms": {"count": len(stale), "max": round(stale[-1] * 1_000) if stale else 0},
         }
+
+
+def _moves_by_brokers(evidence: checker.Evidence) -> int:
+    """Moves that no client asked for: the balancer's, and those of brokers that were told to go."""
+    asked = {one.operation for one in evidence.history.asked}
+    found = evidence.judged.operations.items()
+    return sum(
+        operation not in asked and any(one.state is State.RELEASING and one.to for one in records)
+        for operation, records in found
+    )
+
+
+def _outages_by_fault(history: History) -> list[tuple[str, int]]:
+    """How long each topic took no writes, with the fault that was on as that began; with several that says little."""
+    found = []
+    for one in history.outages:
+        on = {
+            span.kind
+            for span in history.faults
+            if span.start_ns <= one.start_ns <= (span.calm_ns or span.healed_ns or 2**62)
+        }
+        if one.end_ns is not None:
+            kind = "none" if not on else "several" if len(on) > 1 else on.pop()
+            found.append((kind, (one.end_ns - one.start_ns) // 1_000_000))
+    return found
+
+
+def _wall_ns() -> int:
+    """The wall clock minus the monotonic one."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 def _topics(namespace: str) -> list[str]:

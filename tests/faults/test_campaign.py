@@ -21,4 +21,7 @@ def test_a_kill_a_pause_and_a_deaf_link_leave_nothing_to_complain_of(tmp_path: P
     assert result.figures["faults"] == {"pause-lost": 1, "link-deaf": 1, "kill": 1}
     assert result.figures["writes"] > 100
     assert result.figures["lookups"] > 20
+    assert result.figures["calls"]["write ok"] > 100
+    assert result.figures["calls"]["read ok"] > 20
+    assert result.figures["services"] > 4
     assert result.figures["ends"].get("-9", 0) >= 1, "the kill took place"

@@ -21,6 +21,9 @@ from tests.faults.history import (
     Write,
 )
 from tests.faults.judged import judge, live_bundles, unpaid
+from tests.faults.registers import Call, CallKind, Noted, Outcome
+from tests.faults.service import Service
+from tests.mutants import planted
 
 SECOND = 1_000_000_000
 NAMESPACE, BUNDLE = "t/n", "t/n/0x00000000_0xffffffff"
@@ -76,7 +79,7 @@ def good() -> Evidence:
     )
     return Evidence(
         history=history,
-        judged=judge(log.records, len(log.records)),
+        judged=judge(log.records),
         copy=log.records,
         final=log.records,
         digests={"a": "x", "b": "x"},
@@ -205,7 +208,7 @@ def test_the_cleaner_may_take_what_is_old_and_superseded_and_nothing_else():
 def test_gaps_that_are_open_and_outages_that_nothing_explains():
     evidence = good()
     records = evidence.copy[:-1]
-    evidence = replace(evidence, judged=judge(records, len(records)))
+    evidence = replace(evidence, judged=judge(records))
     assert "every-gap-has-a-cause" in broken(evidence)
     evidence = good()
     evidence.history.outages.append(Outage("t/n/x", 20 * SECOND, 21 * SECOND))
@@ -229,7 +232,7 @@ def test_digests_debts_ends_and_what_was_found_on_the_way():
     log = Log()
     log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"])
     log.add(1, BUNDLE, "a", 9, None, "Assigned", from_=None, to="a")
-    evidence = replace(good(), judged=judge(log.records, 2), copy=[], history=History())
+    evidence = replace(good(), judged=judge(log.records), copy=[], history=History())
     assert broken(evidence) == {"nothing-is-left-over"}
 
 
@@ -258,6 +261,76 @@ def test_what_counts_as_unpaid_is_what_stood_unanswered_at_the_kill():
     log.records.append(RecordRead(Topic.CHANNEL, 0, 3, 3_000, NAMESPACE.encode(), orjson.dumps(pay)))
     assert unpaid(log.records, LeftInDebt((1,), 2_900)) == 1, "it was answered after the kill"
     assert unpaid(log.records, LeftInDebt((1,), 3_000)) == 0, "it was answered before"
+
+
+def call(kind: CallKind, value: int | None, at_s: float, broker: str = "a", outcome: Outcome = Outcome.OK) -> Call:
+    at_ns = int(at_s * SECOND)
+    generation, pid = {"a": (3, A), "b": (6, B)}[broker]
+    return Call(kind, "t/n/x", value, outcome, at_ns, at_ns + 1, broker, pid, generation, at_ns)
+
+
+def with_registers(lease_s: float | None = None, *more: Call) -> Evidence:
+    """a writes 1 at second 2.5, b writes 2 at 5.5; both are read."""
+
+    def noted(broker: str, generation: int, value: int | None = None, previous: int | None = None) -> Noted:
+        topic = None if value is None else "t/n/x"
+        return Noted(True, BUNDLE, generation, broker, {"a": A, "b": B}[broker], topic, value, previous)
+
+    evidence = replace(good(), lease_s=lease_s)
+    evidence.journal = [noted("a", 3), noted("a", 3, 1), noted("b", 6), noted("b", 6, 2, 1)]
+    write, read = CallKind.WRITE, CallKind.READ
+    evidence.history.calls += [
+        call(write, 1, 2.5),
+        call(read, 1, 3),
+        call(write, 2, 5.5, "b"),
+        call(read, 2, 6, "b"),
+        *more,
+    ]
+    return evidence
+
+
+def test_registers_that_forgot_took_an_older_generation_or_answered_an_old_value():
+    assert broken(with_registers()) == set()
+    assert broken(with_registers(4.5)) == set()
+    evidence = with_registers()
+    evidence.journal = [*evidence.journal[:3], replace(evidence.journal[3], generation=2)]
+    assert broken(evidence) == {"storage-is-fenced"}
+    evidence = with_registers()
+    evidence.journal = evidence.journal[:3]
+    assert broken(evidence) >= {"writes-are-kept-once"}
+    old = call(CallKind.CONFIRMED_READ, 1, 7)
+    assert broken(with_registers(None, old)) == {"registers-are-linearizable"}
+
+
+def test_an_old_value_from_memory_is_a_violation_with_the_lease_and_needs_a_fault_without_it():
+    old = call(CallKind.READ, 1, 7)
+    assert broken(with_registers(4.5, old)) == {"registers-are-linearizable"}
+    assert broken(with_registers(None, old)) == {"old-reads-have-a-fault"}
+    evidence = with_registers(None, old)
+    evidence.history.faults.append(FaultSpan("pause", ("a",), 4 * SECOND, 8 * SECOND, 8 * SECOND))
+    assert broken(evidence) == set()
+    evidence = with_registers(None, replace(old, outcome=Outcome.FENCED))
+    assert broken(evidence) == set()
+
+
+def test_with_the_lease_intervals_of_service_do_not_overlap():
+    for b_from_s, lease_s, wanted in ((3.5, 4.5, {"lease-no-overlap"}), (3.5, None, set()), (4.1, 4.5, set())):
+        evidence = replace(good(), lease_s=lease_s)
+        for broker, pid, generation, begin_s, end_s in (("a", A, 3, 2, 4), ("b", B, 6, b_from_s, 9)):
+            span = int(begin_s * SECOND), int(end_s * SECOND)
+            evidence.history.services.append(Service(broker, pid, BUNDLE, generation, *span))
+        assert broken(evidence) == wanted
+
+
+def test_a_rule_of_the_product_that_is_bent_is_seen():
+    evidence = good()
+    log = Log()
+    log.records = [*evidence.copy]
+    log.add(6, BUNDLE, "a", 7, "another", "Releasing", from_="b", to="a")
+    evidence.copy = log.records
+    assert "both-implementations-agree" not in broken(evidence)
+    with planted("base-unchecked"):
+        assert "both-implementations-agree" in broken(evidence)
 
 
 def test_every_rule_is_broken_by_a_test_here():

@@ -3,12 +3,16 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from shedders.balancer.extension import BalancerExtension
+from statechannel.api.extensions import make_installed
 from statechannel.settings import load
 from tests.faults import report
-from tests.faults.brokers import shifted_clock
+from tests.faults.broker_process import set_offset
+from tests.faults.brokers import ROOT
 from tests.faults.plan import KINDS, SETTINGS, make_plan
 
 
@@ -32,6 +36,8 @@ def test_both_clusters_and_both_leases_are_drawn():
     assert {plan.nodes for plan in plans} == {1, 3}
     assert {plan.lease_s is None for plan in plans} == {True, False}
     assert {plan.compacting for plan in plans} == {True, False}
+    assert {plan.partitions for plan in plans} == {1, 2, 5}
+    assert {plan.balancing for plan in plans} == {True, False}
 
 
 def test_only_what_is_asked_for_is_drawn():
@@ -48,6 +54,7 @@ def test_what_promises_something_only_alone_is_drawn_by_name_and_alone():
     assert [[one.kind for one in step.faults] for step in plan.steps] == [["kill-all-in-debt"]] * 20
     assert all(step.calm for step in plan.steps)
     assert (plan.in_debt, plan.compacting) == (True, True)
+    assert (plan.partitions, plan.balancing) == (1, False)
     flags = [f"{name}={value}" for name, value in plan.settings().items()]
     assert load(flags=flags).channel.min_compaction_lag_ms == 90_000
 
@@ -58,6 +65,15 @@ def test_the_settings_are_in_the_relations_that_are_checked_at_start():
         assert load(flags=flags).membership.expiry_s == SETTINGS["membership.expiry_s"]
 
 
+def test_the_balancer_is_set_as_it_understands_it():
+    plan = next(plan for plan in map(make_plan, range(40)) if plan.balancing)
+    settings = load(flags=[f"{name}={value}" for name, value in plan.settings().items()])
+    (found,) = [one for one in make_installed(settings) if one.name == "balancer"]
+    assert isinstance(found, BalancerExtension)
+    assert (found.settings.source, found.settings.shedding) == ("simulated", "transfer")
+    assert settings.channel.partitions == plan.partitions
+
+
 def test_the_report_adds_up_and_names_the_seed():
     figures = {
         "faults": {"kill": 2},
@@ -65,10 +81,19 @@ def test_the_report_adds_up_and_names_the_seed():
         "ends": {"0": 3},
         "gaps_ms": [["transfer", 10], ["transfer", 30], ["owner-lost", 7_000]],
         "outages_ms": [20],
+        "outages_by_fault_ms": [["kill", 20], ["several", 9]],
         "healthy_s": [1.5, None],
         "served_s": [0.25],
         "stale_lookups_ms": {"count": 1, "max": 12},
         "stale_writes": 0,
+        "calls": {"write ok": 40, "write fenced": 2, "read ok": 9, "read unknown": 3},
+        "moves_by_brokers": 1,
+        "stored": 41,
+        "fenced_writes": 2,
+        "fenced_opens": 0,
+        "services": 6,
+        "overlaps": 0,
+        "old_reads": 0,
         "writes": 100,
         "records": 500,
         "records_cleaned": 20,
@@ -81,22 +106,33 @@ def test_the_report_adds_up_and_names_the_seed():
     found = report.summarise([good, bad])
     assert (found["runs"], found["minutes"], found["faults"], found["violations"]) == (2, 2.0, 4, 1)
     assert found["gaps_ms_by_cause"]["transfer"] == {"count": 4, "p50": 30, "p99": 30, "max": 30}
+    assert found["client_outages_ms_by_fault"]["kill"] == {"count": 2, "p50": 20, "p99": 20, "max": 20}
     assert found["seeds_with_violations"] == [8]
+    assert found["calls"] == {"read ok": 18, "read unknown": 6, "write fenced": 4, "write ok": 80}
+    assert found["calls_answered"] == 102
+    assert "registers: 102 calls answered, 82 writes stored, 4 refused" in report.as_text(found)
     assert "violations: 1" in report.as_text(found)
     assert "seeds: [8]" in report.as_text(found)
 
 
-def test_a_broker_with_a_clock_apart_reads_that_clock_and_no_other():
-    code = shifted_clock(3_600)[2].partition("from statechannel")[0]
-    told = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            code + "print(time.time() - real(), (time.time_ns() - real_ns()) / 1e9, time.monotonic())",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert [round(float(one)) for one in told[:2]] == [3_600, 3_600]
-    assert abs(float(told[2]) - time.monotonic()) < 60
+def test_a_broker_reads_the_clock_that_is_set_for_it_also_while_it_runs(tmp_path: Path):
+    clock = tmp_path / "b1.clock"
+    set_offset(clock, 3_600)
+    code = (
+        "import pathlib, sys, time\n"
+        "from tests.faults.broker_process import follow_clock\n"
+        "follow_clock(pathlib.Path(sys.argv[1]))\n"
+        "while sys.stdin.readline(): print(time.time(), time.time_ns() / 1e9, time.monotonic(), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(clock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
+    ) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        for offset_s in (3_600, -45):
+            set_offset(clock, offset_s)
+            reader.stdin.write("now\n")
+            reader.stdin.flush()
+            told = [float(one) for one in reader.stdout.readline().split()]
+            assert [round((one - time.time() - offset_s) / 5) for one in told[:2]] == [0, 0]
+            assert abs(told[2] - time.monotonic()) < 60

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.verdict import Verdict
-from statechannel.protocol.view import View
-from tests.twin.judge import Judge
-from tests.twin.wire import Line
-from tests.unit.core import against_twin
+from tests.unit.core.against_twin import difference
 
 RECORDS_MAX = 20_000
 """A partition with more is left out, and counted: the floods of the tests are for other checks."""
@@ -43,22 +39,6 @@ def judge_logs(bootstrap_servers: str) -> Counter[str]:
         assert not differs, f"{place[0]} partition {place[1]}: {differs}"
     counts["partitions left out"] = sum(end > RECORDS_MAX for end in places.values())
     return counts
-
-
-def difference(records: Iterable[RecordRead], partition: int, partitions: int) -> str:
-    """What the two implementations say otherwise of a log; empty if nothing."""
-    view, twin = View(partition, partitions), Judge(partition, partitions)
-    for record in records:
-        ours = view.read(record.offset, record.key, record.value)
-        theirs = twin.read(Line(partition, record.offset, record.timestamp_ms, record.key, record.value))
-        said = None if theirs is None else (theirs.verdict, theirs.version, theirs.state)
-        if said != against_twin.words_of(ours):
-            return f"offset {record.offset}: {against_twin.words_of(ours)}, and {said}"
-        if ours.verdict is Verdict.UNSUPPORTED_FORMAT:  # nobody judges beyond
-            break
-    if twin.states() != against_twin.states_of(view):
-        return "other accepted states at the end"
-    return "" if twin.debts() == against_twin.debts_of(view) else "other debts at the end"
 
 
 def _places(bootstrap_servers: str) -> Mapping[Place, int]:

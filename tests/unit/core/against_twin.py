@@ -10,6 +10,7 @@ from typing import Any
 
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from tests.twin import judge, loggen
 from tests.twin.wire import Line
@@ -144,3 +145,19 @@ def check_tiling(ranges: Iterable[tuple[int, int]]) -> None:
         assert (at, True) == (lower, lower < upper)
         at = upper
     assert at == 0xFFFFFFFF
+
+
+def difference(records: Iterable[RecordRead], partition: int, partitions: int) -> str:
+    """What the two implementations say otherwise of a log; empty if nothing."""
+    view, twin = View(partition, partitions), judge.Judge(partition, partitions)
+    for record in records:
+        ours = view.read(record.offset, record.key, record.value)
+        theirs = twin.read(Line(partition, record.offset, record.timestamp_ms, record.key, record.value))
+        said = None if theirs is None else (theirs.verdict, theirs.version, theirs.state)
+        if said != words_of(ours):
+            return f"offset {record.offset}: {words_of(ours)}, and {said}"
+        if ours.verdict is Verdict.UNSUPPORTED_FORMAT:  # nobody judges beyond
+            break
+    if twin.states() != states_of(view):
+        return "other accepted states at the end"
+    return "" if twin.debts() == debts_of(view) else "other debts at the end"

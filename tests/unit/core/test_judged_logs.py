@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.mutants import planted
-from tests.support.judged_logs import difference
 from tests.twin import loggen
-from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds
+from tests.unit.core.against_twin import KNOBS, by_partition, difference, record_of, seeds
 
 
 def _differences() -> list[str]:
