@@ -53,9 +53,10 @@ $(VENV)/.stamp-tools: requirements-dev.txt $(VENV)/.stamp-install
 	@$(PIP) --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 $(VENV)/.stamp-tools $(VENV)/.stamp-kafka
+$(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/support/model_checker.sha256 $(VENV)/.stamp-tools $(VENV)/.stamp-kafka
 	@$(PY) -m spark.jars
 	@$(PY) -m tests.support.kafka_tools
+	@$(PY) -m tests.support.model_checker
 	@$(PY) -m spark.class_archive
 	@touch $@
 

@@ -23,7 +23,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
-JARS = ("statechannel/embedded/jars.sha256", "spark/jars.sha256", "tests/support/kafka_tools.sha256")
+JARS = (
+    "statechannel/embedded/jars.sha256",
+    "spark/jars.sha256",
+    "tests/support/kafka_tools.sha256",
+    "tests/support/model_checker.sha256",
+)
 OWN = "statechannel"
 # Permissive ones, and the MPL, which asks for nothing where its files are used as they are.
 ALLOWED = frozenset(

@@ -34,6 +34,7 @@ from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
 from tests.faults.checker import RULES
 from tests.faults.plan import KINDS as FAULT_KINDS
+from tests.interleavings.state import Danger
 from tests.mutants import PLANTED
 from tests.mutation import kept as mutations
 
@@ -80,7 +81,7 @@ def interleaving_figures() -> str:
         cut = ", ".join(scope for scope, search in searches.items() if not search["complete"])
         whole = ", ".join(scope for scope, search in searches.items() if search["complete"])
         rows.append((f"`{flow}`", whole, cut, *sums, f"{slowest_s:g} s"))
-    return table(("flow", "searched to the end", "cut", "states", "moves", "recoveries", "longest recovery"), rows)
+    return table(("flow", "searched to the end", "limited", "states", "moves", "recoveries", "longest recovery"), rows)
 
 
 def interleaving_dangers() -> str:
@@ -89,7 +90,7 @@ def interleaving_dangers() -> str:
     seen = Counter[str]()
     for search in kept.values():
         seen.update(search["seen"])
-    return table(("dangerous moment", "moves"), [(danger, f"{count:,}") for danger, count in seen.most_common()])
+    return table(("dangerous moment", "moves"), [(danger, f"{seen[danger]:,}") for danger in Danger])
 
 
 def state_diagram() -> str:

@@ -77,7 +77,7 @@ def _line(result: Result) -> str:
     scope = f"{result.case.flow}, {result.case.scope}"
     return (
         f"{scope:40} {search.states:>9,} states {search.moves:>10,} moves {search.engine_states:>7,} of engines "
-        f"{search.calm:>6,} recoveries {result.seconds:>6,.0f} s  {'all' if search.complete else 'cut'}"
+        f"{search.calm:>6,} recoveries {result.seconds:>6,.0f} s  {'all' if search.complete else 'limited'}"
         f"{'  WRONG' if search.violation else ''}"
     )
 

@@ -35,6 +35,10 @@ def now_at(time_s: float) -> Now:
     return Now(MONO_S + time_s, WALL_MS + int(time_s * 1000))
 
 
+Inspect = Callable[[Engine, tuple[str, ...]], bool]
+"""Sees an engine after a step, with the names of what was emitted."""
+
+
 class Step(NamedTuple):
     """What one input did.
 
@@ -42,11 +46,13 @@ class Step(NamedTuple):
         state: Number of the state that it led to.
         effects: In order, without `Emit`.
         events: Names of what was emitted.
+        flag: What `inspect` returned.
     """
 
     state: int
     effects: tuple[Effect, ...]
     events: tuple[str, ...]
+    flag: bool
 
 
 class EngineFacts(NamedTuple):
@@ -54,6 +60,7 @@ class EngineFacts(NamedTuple):
 
     Attributes:
         serving: Bundles and generations.
+        fit: It may lead, and takes bundles unless it leaves.
         tasks: Reactions under way: bundle and what is due.
         cold: It starts cold.
         lease_ends_s: Virtual time at which its lease runs out; None without the option.
@@ -63,6 +70,7 @@ class EngineFacts(NamedTuple):
     leading: bool
     caught_up: bool
     normal: bool
+    fit: bool
     stopped: bool
     wake_at_s: float
     tasks: tuple[tuple[str, str], ...]
@@ -77,6 +85,7 @@ def facts_of(engine: Engine) -> EngineFacts:
         engine.leading,
         engine.caught_up,
         engine.mode is Mode.NORMAL,
+        engine.candidacy.seat.fit and (engine.accepting or engine.draining),
         engine.stopped is not None,
         engine.wake_at_s,
         tuple((name, str(task.due)) for name, task in engine.reactions.tasks.items()),
@@ -124,9 +133,7 @@ class Automaton:
         engine = self._live.pop(number, None)
         return engine if engine is not None else pickle.loads(self._pickles[number])
 
-    def step(
-        self, number: int, time_s: float, event: Input, inspect: Callable[[Engine, tuple[str, ...]], None]
-    ) -> Step:
+    def step(self, number: int, time_s: float, event: Input, inspect: Inspect) -> Step:
         """The step from a state by an input; `inspect` sees the engine after it, the first time that it is taken."""
         place = (number, time_s, event)
         step = self._steps.get(place)
@@ -136,8 +143,8 @@ class Automaton:
         self.taken += 1
         engine = self.take(number)
         effects, events = split_effects(engine.step(now_at(time_s), event))
-        inspect(engine, events)
-        step = self._steps[place] = Step(self.add(engine), effects, events)
+        flag = inspect(engine, events)
+        step = self._steps[place] = Step(self.add(engine), effects, events, flag)
         return step
 
 
@@ -205,7 +212,7 @@ def _changing_writer(kind: type) -> Writer:
         return _write_function
     if issubclass(kind, partial):
         return lambda value, parts, seen: _write((value.func, value.args, tuple(value.keywords.items())), parts, seen)
-    if kind.__module__ == "builtins" and kind is not object:  # an iterator: what it is pickled as
+    if kind.__module__ in ("builtins", "itertools") and kind is not object:  # an iterator: what it is pickled as
         return lambda value, parts, seen: _write(value.__reduce__(), parts, seen)
     return _attributes_writer(kind)
 
@@ -251,6 +258,8 @@ def _write_function(function: FunctionType, parts: list[object], seen: Seen) -> 
 
 def _attributes_writer(kind: type) -> Writer:
     slots = _slots(kind)
+    if not slots and kind is not object and not any("__dict__" in owner.__dict__ for owner in kind.__mro__):
+        raise TypeError(f"what a {kind.__qualname__} holds cannot be written down")
 
     def write(value: Any, parts: list[object], seen: Seen) -> None:
         parts.append(kind.__qualname__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from statechannel.engine.commands import Done, Outcome, Rejected, Started, Unknown
+from statechannel.engine.commands import Done, Lookup, Outcome, Owned, Rejected, Started, Unknown
 from statechannel.engine.effects import (
     Append,
     CallHook,
@@ -37,12 +37,15 @@ from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
 from statechannel.protocol.log import RecordsRead, Topic
 from statechannel.protocol.states import State
-from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.sim.trace import Violation
 from tests.interleavings.automaton import Automaton, EngineFacts, facts_of, now_at, split_effects
 from tests.interleavings.checks import check_cold_start, check_service, check_view, is_replaced
 from tests.interleavings.state import ClusterState, Danger, Process, Setting, Stray, Write, new_process
 
+TOPIC, LOOKUP_TOKEN = "t/n/a", 50
+PATIENCE_S = 120.0
+"""Of every command: longer than all that may happen, so that no answer comes from a time-out."""
 STEP_S = 0.5
 PERIOD_S = 12.0
 """Time that passes at once, unless a process wants to do something before."""
@@ -73,7 +76,7 @@ class Cluster:
     Attributes:
         live: Engines as objects, by slot, while time passes; otherwise states are looked up in the automaton.
         seen: Dangerous moments that the move went through.
-        wanted: Something that should not wait has happened while time passes.
+        interrupted: Something has happened while time passes after which every order is tried again.
     """
 
     def __init__(self, automaton: Automaton, setting: Setting, state: ClusterState) -> None:
@@ -85,13 +88,14 @@ class Cluster:
         self.processes = list(state.processes)
         self.budget = state.budget
         self.holder = state.holder
+        self.unheard_s = state.unheard_s
         self.strays = state.strays
         self.refused = state.refused
         self.open = state.open
         self.rewritten = state.rewritten
         self.live: dict[int, Engine] = {}
         self.seen: Counter[Danger] = Counter()
-        self.wanted = False
+        self.interrupted = False
         self._cut: int | None = None
         self._stalled: int | None = None
 
@@ -107,6 +111,7 @@ class Cluster:
             tuple(self.processes),
             self.budget,
             self.holder,
+            self.unheard_s,
             self.strays,
             self.refused,
             self.open,
@@ -136,6 +141,10 @@ class Cluster:
             yield from self._deliveries(slot, process)
             if process.hooks and budget.hook_errors:
                 yield Move("hook fails", slot, partial(self._fail_hook, slot))
+            if process.hooks and budget.hook_hangs:
+                yield Move("hook hangs", slot, partial(self._hang_hook, slot))
+            if budget.lookups:
+                yield Move("is asked", slot, partial(self._ask, slot))
             if process.writes and budget.timeouts:
                 yield Move("writes time out", slot, partial(self._time_out, slot))
             if budget.crashes:
@@ -201,7 +210,7 @@ class Cluster:
             if budget.stalls and held_up and not busy:
                 yield Move("waits long", slot, partial(self.spend_and_pass, "periods", "stalls", stalled=slot))
 
-    def take_what_does_not_matter(self) -> None:
+    def deliver_background(self) -> None:
         """Unless the scope is fine: an awake process takes in at once what is new in the registry, and heartbeats."""
         moved = not self.setting.fine
         while moved:
@@ -310,6 +319,15 @@ class Cluster:
         self._set(slot, hooks=tuple(rest))
         self._feed(slot, HookFinished(hook, "planned failure"))
 
+    def _hang_hook(self, slot: int) -> None:
+        """It never ends."""
+        self._spend("hook_hangs")
+        self._set(slot, hooks=self.processes[slot].hooks[1:])
+
+    def _ask(self, slot: int) -> None:
+        self._spend("lookups")
+        self.command(slot, CommandReceived(LOOKUP_TOKEN + slot, Lookup(TOPIC, PATIENCE_S)))
+
     def _time_out(self, slot: int) -> None:
         """The client gives up: each record may land later, or never; what comes after is another session."""
         self._spend("timeouts")
@@ -388,6 +406,7 @@ class Cluster:
             if self.processes[slot].name == self.holder:
                 self._set(slot, seats=(*self.processes[slot].seats, False))
         self.holder = None
+        self.unheard_s = 0.0
 
     def _push(self) -> None:
         self._spend("pushes")
@@ -413,9 +432,9 @@ class Cluster:
         """
         self._go_live()
         self._cut, self._stalled = cut, stalled
-        self.wanted = False
+        self.interrupted = False
         end_s = self.time_s + period_s
-        while self.time_s < end_s and not self.wanted:
+        while self.time_s < end_s and not self.interrupted:
             self.time_s += STEP_S
             self._free_seat(asleep if asleep is not None else cut)
             for slot in list(self.alive()):
@@ -431,16 +450,14 @@ class Cluster:
                 self.live[slot] = self.automaton.take(self.processes[slot].state)
 
     def _free_seat(self, absent: int | None) -> None:
+        """Who has the seat and is not heard for a session loses it."""
         if self.holder is None:
             return
-        present = {
-            self.processes[slot].name
-            for slot in self.alive()
-            if slot != absent or self.processes[slot].away_s < SESSION_S
-        }
-        if self.holder not in present:
+        heard = any(self.processes[slot].name == self.holder for slot in self.alive() if slot != absent)
+        self.unheard_s = 0.0 if heard else self.unheard_s + STEP_S
+        if self.unheard_s >= SESSION_S:
             self._vacate()
-            self.wanted = self.wanted or any(self.processes[slot].stands for slot in self.alive())
+            self.interrupted = self.interrupted or any(self.processes[slot].stands for slot in self.alive())
 
     def _live_on(self, slot: int) -> None:
         if now_at(self.time_s).mono_s >= self.live[slot].wake_at_s:
@@ -468,24 +485,24 @@ class Cluster:
 
     def _feed(self, slot: int, event: Input) -> None:
         process = self.processes[slot]
-        if process.away_s:
+        if process.away_s and slot != self._cut:
             if process.away_s >= ABSENT_S and self.facts(slot).serving:
                 self.seen[Danger.OWNER_WAKES] += 1
                 if is_replaced(process, self.facts(slot), self.channel):
                     self.seen[Danger.REPLACED_WAKES] += 1
-            if process.away_s >= SESSION_S and self.facts(slot).leading:
+            if process.away_s >= SESSION_S and self.facts(slot).leading and self.holder != process.name:
                 self.seen[Danger.LEADER_WAKES] += 1
-            if slot != self._cut:
-                self._set(slot, away_s=0.0, cut=False)
+            self._set(slot, away_s=0.0, cut=False)
         engine = self.live.get(slot)
         inspect = partial(self._inspect, slot)
         if engine is None:
             step = self.automaton.step(process.state, self.time_s, event, inspect)
-            effects, events = step.effects, step.events
+            effects, events, rewrites = step.effects, step.events, step.flag
             self._set(slot, state=step.state)
         else:
             effects, events = split_effects(engine.step(now_at(self.time_s), event))
-            inspect(engine, events)
+            rewrites = inspect(engine, events)
+        self.rewritten = self.rewritten or rewrites
         if "cold-start.began" in events:
             self.seen[Danger.COLD_START] += 1
         for effect in effects:
@@ -499,30 +516,30 @@ class Cluster:
                 self._set(slot, writes=(*process.writes, Write(token, key, value, process.session)))
                 if key == COLD_START_KEY and any(stray.key[:1] != b"!" for stray in self.strays):
                     self.seen[Danger.COLD_LATE] += 1
-                self.wanted = self.wanted or key != HEARTBEAT_KEY
+                self.interrupted = self.interrupted or key != HEARTBEAT_KEY
             case Append(_, Topic.REGISTRY, _, key, value):
                 if slot != self._cut:
                     self.registry = self.registry.append(Topic.REGISTRY, self.time_s, key, value)
             case RestartReading(Topic.CHANNEL):
                 self._set(slot, position=-1)
-                self.wanted = True
+                self.interrupted = True
             case RestartReading():
                 self._set(slot, heard=-1)
             case StandForLeader(stand):
                 self._set(slot, stands=stand)
-                if not stand and self.holder == process.name:
+                if not stand and self.holder == process.name and slot != self._cut:
                     self._vacate()
-                self.wanted = self.wanted or self.holder is None
+                self.interrupted = self.interrupted or self.holder is None
             case CallHook(hook_id) if hook_id:
                 self._set(slot, hooks=(*process.hooks, hook_id))
-                self.wanted = True
+                self.interrupted = True
             case Complete(token, outcome):
                 self._answered(process.name, token, outcome)
-                self.wanted = True
+                self.interrupted = True
             case StopEngine(reason):
                 self.seen[Danger.DEPARTURE] += reason == "closed"
                 self.crash(slot)
-                self.wanted = True
+                self.interrupted = True
             case _:
                 pass
 
@@ -531,11 +548,11 @@ class Cluster:
         operation = self.channel.operations & self.refused
         if operation:
             raise Violation("answer", f"{min(operation)} was refused, and is accepted")
-        in_flight = [key.name for key in self.channel.truth.view.in_flight]
-        if in_flight and any(not process.alive for process in self.processes):
+        if parse_key(key) is None:
+            return
+        if self.channel.truth.view.in_flight and any(not process.alive for process in self.processes):
             self.seen[Danger.DEAD_IN_FLIGHT] += 1
-        parts = parse_key(key)
-        if parts is not None and self.channel.truth.verdicts[-1] is not Verdict.ACCEPTED:
+        if self.channel.truth.verdicts[-1] in REJECTIONS:
             self.seen[Danger.LOST_RACE] += 1
 
     def _answered(self, who: str, token: int, outcome: Outcome) -> None:
@@ -544,6 +561,10 @@ class Cluster:
         self.open -= {token}
         if isinstance(outcome, Unknown):
             self.seen[Danger.UNKNOWN] += 1
+        if isinstance(outcome, Owned) and not self.rewritten:
+            grant = self.channel.truth.grants.get((outcome.bundle, outcome.generation))
+            if grant is None or grant.broker != outcome.broker:
+                raise Violation("answer", f"{who} answers {outcome}, granted: {grant}")
         operations = self.channel.operations
         if isinstance(outcome, Rejected) and outcome.reason:
             self.refused |= self.setting.operations.get(token, frozenset())
@@ -554,12 +575,13 @@ class Cluster:
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
-    def _inspect(self, slot: int, engine: Engine, events: tuple[str, ...]) -> None:
+    def _inspect(self, slot: int, engine: Engine, events: tuple[str, ...]) -> bool:
+        """Whether a cold start has begun that may change what is accepted."""
         name = self.processes[slot].name
-        if "cold-start.began" in events:
-            self.rewritten = check_cold_start(name, engine, self.channel) or self.rewritten
-        if not self.rewritten:
+        rewrites = "cold-start.began" in events and check_cold_start(name, engine, self.channel)
+        if not (rewrites or self.rewritten):
             check_view(name, engine, self.channel)
+        return rewrites
 
     def _check_service(self, slot: int) -> None:
         process, mine = self.processes[slot], self.facts(slot)

@@ -10,19 +10,19 @@ from statechannel.engine.inputs import CommandReceived
 from statechannel.protocol.bundle import FULL_LOWER, FULL_UPPER
 from statechannel.sim.options import EngineOptions, engine_config
 from tests.interleavings.automaton import Automaton
-from tests.interleavings.cluster import Cluster
+from tests.interleavings.cluster import LOOKUP_TOKEN, PATIENCE_S, Cluster
 from tests.interleavings.log import empty_log
 from tests.interleavings.recovery import Recovery
 from tests.interleavings.state import Budget, ClusterState, Setting, new_process
 
 NAMESPACE = "t/n"
 BUNDLE = f"{NAMESPACE}/0x{FULL_LOWER:08x}_0x{FULL_UPPER:08x}"
-PATIENCE_S = 30.0
 REST_S = 15.0
 LONG_S = 60.0
 BUDGET_S = 20.0
 OPERATION = "op-flow"
-FLOW_TOKEN, SETUP_TOKEN = 1, 100
+RIVAL = "op-rival"
+FLOW_TOKEN, RIVAL_TOKEN, SETUP_TOKEN = 1, 2, 100
 LEADER, FOLLOWER = "leader", "follower"
 
 
@@ -34,6 +34,7 @@ class Flow(NamedTuple):
         asked: Which of them gets the command.
         command: Of the destination of a transfer; None: nobody asks for anything.
         scopes: Faults, by name.
+        rival: Another command, given to the other process at the same time.
         brokers: How many processes there are.
         lease: Owners serve by a lease.
         fine: See `Setting`.
@@ -44,6 +45,7 @@ class Flow(NamedTuple):
     asked: str
     command: Callable[[str], Command] | None
     scopes: Mapping[str, Budget]
+    rival: Callable[[str], Command] | None = None
     brokers: int = 2
     lease: bool = False
     fine: bool = False
@@ -80,14 +82,24 @@ def start_of(flow: Flow, scope: str) -> Start:
     state = _recover(automaton, setting, state, REST_S)
     if _owner(state) != names[owner] or _leader(automaton, state) != leader:
         raise AssertionError("the start is not what the flow wants")
-    if flow.command is not None:
-        asked = roles[flow.asked]
-        operations = {FLOW_TOKEN: frozenset({OPERATION})}
-        setting = Setting(config, operations, {FLOW_TOKEN: state.processes[asked].name}, flow.fine)
-        destination = names[(owner + 1) % flow.brokers]
-        cluster = Cluster(automaton, setting, state)
-        cluster.command(asked, CommandReceived(FLOW_TOKEN, flow.command(destination)))
-        state = cluster.freeze()
+    asked = roles[flow.asked]
+    orders = [
+        (FLOW_TOKEN, OPERATION, flow.command, asked),
+        (RIVAL_TOKEN, RIVAL, flow.rival, (asked + 1) % flow.brokers),
+    ]
+    given = [(token, operation, command, slot) for token, operation, command, slot in orders if command is not None]
+    setting = Setting(
+        config,
+        {token: frozenset({operation}) for token, operation, _, _ in given},
+        {token: state.processes[slot].name for token, _, _, slot in given}
+        | {LOOKUP_TOKEN + slot: f"{name}#{2 if flow.cold else 1}" for slot, name in enumerate(names)},
+        flow.fine,
+    )
+    destination = names[(owner + 1) % flow.brokers]
+    cluster = Cluster(automaton, setting, state)
+    for token, _, command, slot in given:
+        cluster.command(slot, CommandReceived(token, command(destination)))
+    state = cluster.freeze()
     if flow.cold:
         state = _let_all_die(automaton, setting, state)
     return Start(setting, state._replace(budget=flow.scopes[scope]), automaton)
@@ -137,6 +149,14 @@ def _unload(_: str) -> Command:
     return Unload(BUNDLE, OPERATION, PATIENCE_S)
 
 
+def _unload_too(_: str) -> Command:
+    return Unload(BUNDLE, RIVAL, PATIENCE_S)
+
+
+def _transfer_too(destination: str) -> Command:
+    return Transfer(BUNDLE, destination, RIVAL, PATIENCE_S)
+
+
 def _split(_: str) -> Command:
     return Split(BUNDLE, OPERATION, PATIENCE_S)
 
@@ -146,13 +166,15 @@ def _shut_down(_: str) -> Command:
 
 
 _FAULTS: Mapping[str, Budget] = {
-    "none": Budget(),
+    "none": Budget(periods=2),
     "late": Budget(timeouts=1, periods=1),
     "death": Budget(crashes=1, starts=1, periods=2),
     "sleep": Budget(sleeps=1, periods=4),
     "cut": Budget(cuts=1, periods=4),
     "seat": Budget(pushes=1, periods=1),
     "hook": Budget(hook_errors=1, stalls=1, periods=1),
+    "hang": Budget(hook_hangs=1, periods=2),
+    "lookup": Budget(lookups=1, periods=1),
 }
 
 _FINE_FAULTS: Mapping[str, Budget] = {
@@ -178,6 +200,8 @@ FLOWS: Mapping[str, Flow] = {
     "transfer": Flow(FOLLOWER, LEADER, _transfer, _FAULTS),
     "transfer-of-leader": Flow(LEADER, LEADER, _transfer, _FAULTS),
     "transfer-fine": Flow(FOLLOWER, LEADER, _transfer, _FINE_FAULTS, fine=True),
+    "transfer-and-unload": Flow(FOLLOWER, LEADER, _transfer, _FAULTS, rival=_unload_too),
+    "split-and-transfer": Flow(FOLLOWER, LEADER, _split, _FAULTS, rival=_transfer_too),
     "unload": Flow(FOLLOWER, LEADER, _unload, _FAULTS),
     "split": Flow(FOLLOWER, LEADER, _split, _FAULTS),
     "split-fine": Flow(FOLLOWER, LEADER, _split, _FINE_FAULTS, fine=True),

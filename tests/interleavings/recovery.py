@@ -12,18 +12,24 @@ from tests.interleavings.cluster import STEP_S, Cluster
 from tests.interleavings.state import ClusterState, Setting
 
 BOUND_S = 40.0
-"""The sum of expiry, session, pause after a mass loss, limit of what is in flight, scan and settling, rounded up."""
+"""The sum of expiry, session, pause after a mass loss, limit of what is in flight, scan and settling, rounded up; less than the
+patience of any command, so that none is answered by a time-out."""
 TOPICS = ("t/n/a", "t/n/b", "t/n/c", "t/n/d")
 """Their hashes lie in both halves of the ring."""
-LOOKUP_S = 20.0
+LOOKUP_S = 100.0
+STRAYS_S = 3.0
+"""So long after the last fault late records land, in a second recovery where there are any."""
 FIRST_LOOKUP = 1_000_000
 
 
 class Recovery(Cluster):
     """A cluster in which nothing fails any more, and time passes."""
 
-    def __init__(self, automaton: Automaton, setting: Setting, state: ClusterState) -> None:
+    def __init__(
+        self, automaton: Automaton, setting: Setting, state: ClusterState, *, strays_land: bool = False
+    ) -> None:
         super().__init__(automaton, setting, state)
+        self._strays_land = strays_land
         self._asked: dict[int, str] = {}
         self._answers: dict[int, object] = {}
 
@@ -40,6 +46,8 @@ class Recovery(Cluster):
                 self._start_again(0)
                 self._go_live()
             self._settle()
+            if self._strays_land and self.strays and self.time_s - began_s >= STRAYS_S:
+                self._land_stray(0)
             problems = self._problems()
             if not problems and not self._asked and any(True for _ in self._view().live()):
                 self._look_up()
@@ -82,6 +90,11 @@ class Recovery(Cluster):
         names = {self.processes[slot].name for slot in alive}
         problems = [f"{self.processes[slot].name} is not caught up" for slot in alive if not facts[slot].caught_up]
         problems += [f"{self.processes[slot].name} is not in normal mode" for slot in alive if not facts[slot].normal]
+        problems += [
+            f"{self.processes[slot].name} may not lead, or takes nothing" for slot in alive if not facts[slot].fit
+        ]
+        problems += [self.processes[slot].name for slot in alive if not self.owes_nothing(slot)]
+        problems += ["late records are to land"] if self._strays_land and self.strays else []
         leaders = [self.processes[slot].name for slot in alive if facts[slot].leading]
         problems += [] if len(leaders) == 1 else [f"leaders: {leaders}"]
         served = {place for slot in alive for place in facts[slot].serving}

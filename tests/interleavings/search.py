@@ -70,7 +70,9 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
                 recovered.add(rest)
                 search.calm += 1
                 try:
-                    search.slowest_s = max(search.slowest_s, Recovery(automaton, setting, rest).run())
+                    for strays_land in (False, True) if rest.strays else (False,):
+                        took_s = Recovery(automaton, setting, rest, strays_land=strays_land).run()
+                        search.slowest_s = max(search.slowest_s, took_s)
                 except Violation as violation:
                     search.violation = _story(came_from, state, "then all faults are over", violation)
                     break
@@ -80,17 +82,18 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
             search.moves += 1
             try:
                 move.act()
-                cluster.take_what_does_not_matter()
+                cluster.deliver_background()
             except Violation as violation:
                 search.violation = _story(came_from, state, name, violation)
                 waiting.clear()
                 break
-            search.seen += cluster.seen
+            search.seen.update(set(cluster.seen))
             following = cluster.freeze()
             if following not in came_from:
                 came_from[following] = (state, name)
                 waiting.append(following)
     search.engine_states = len(automaton)
+    search.complete = search.complete and not search.violation
     search.reached = came_from.keys() if keep else ()
     return search
 

@@ -100,6 +100,8 @@ class Budget(NamedTuple):
     timeouts: int = 0
     pushes: int = 0
     hook_errors: int = 0
+    hook_hangs: int = 0
+    lookups: int = 0
 
     def less(self, *names: str) -> Budget:
         return self._replace(**{name: getattr(self, name) - 1 for name in names})
@@ -125,7 +127,7 @@ class ClusterState(NamedTuple):
 
     Attributes:
         processes: By slot; a slot is a broker id.
-        holder: Name of the process that has the leader's seat.
+        holder: Name of the process that has the leader's seat; it has not been heard for `unheard_s`.
         refused: Operations of which somebody heard that they were refused.
         open: Tokens of commands that are not answered.
         rewritten: A cold start has changed what is accepted; views are not compared with the whole log any more.
@@ -137,6 +139,7 @@ class ClusterState(NamedTuple):
     processes: tuple[Process, ...]
     budget: Budget
     holder: str | None = None
+    unheard_s: float = 0.0
     strays: tuple[Stray, ...] = ()
     refused: frozenset[str] = frozenset()
     open: frozenset[int] = frozenset()

@@ -59,6 +59,8 @@ def test_nothing_goes_wrong_in_the_orders_that_come_first(flow: str, scope: str)
         ("no-assert-paid", "transfer", "late"),
         ("resumed-at-the-same-generation", "transfer", "death"),
         ("source-serves-on", "loss", "sleep"),
+        ("lease-ignored", "loss-with-lease", "cut"),
+        ("hook-deadline-ignored", "unload", "hang"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, flow: str, scope: str) -> None:
