@@ -159,7 +159,7 @@ async def test_a_light_record_whose_answers_are_lost_is_sent_again_so_often(tmp_
             async with repeated(lambda n: writer.write(channel.topics.channel, b"k", b"%d" % n), 0.01):
                 await until(lambda: writer.counts.written > 100, "records are written")
                 link.hold(up=False, purpose=Purpose.WRITE_CHANNEL)
-                for _ in range(4 * tuning.retries_max):
+                for _ in range(2 * tuning.retries_max):
                     await until_taken(channel)
                     link.cut()
                 link.heal()

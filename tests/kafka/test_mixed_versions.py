@@ -17,6 +17,7 @@ from tests.support.waits import WAIT_S
 
 NEWER = [sys.executable, "-m", "tests.support.newer_broker"]
 WAIT = ("--timeout", "90")
+NEWER_FORMAT = 2
 
 
 class MixedCluster(BrokerCluster):
@@ -37,12 +38,25 @@ class MixedCluster(BrokerCluster):
     def log_of(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
-    def formats(self) -> list[int]:
-        """Of all records, oldest first."""
+    def formats(self) -> set[int]:
+        """Of all records."""
+        return {value.get("format", 1) for _, value in self._read(Topic.CHANNEL, self.channel)}
+
+    def newer_since_ms(self) -> int:
+        """Log time of the first record of the newer format."""
+        return min(
+            when_ms for when_ms, value in self._read(Topic.CHANNEL, self.channel) if value.get("format") == NEWER_FORMAT
+        )
+
+    def left_at_ms(self, name: str) -> int:
+        """Log time of a broker's goodbye."""
+        registry = self._read(Topic.REGISTRY, f"{self.channel}-registry")
+        return max(when_ms for when_ms, value in registry if value.get("broker") == name and value.get("leaving"))
+
+    def _read(self, topic: Topic, name: str) -> list[tuple[int, dict]]:
         client = ClientSettings(self.bootstrap)
-        with PartitionTail(client, Topic.CHANNEL, self.channel, 0, group_id=f"{self.channel}-reader") as tail:
-            values = [one.value for one in tail.records(tail.span()) if one.value]
-        return [orjson.loads(value).get("format", 1) for value in values]
+        with PartitionTail(client, topic, name, 0, group_id=f"{self.channel}-reader") as tail:
+            return [(one.timestamp_ms, orjson.loads(one.value)) for one in tail.records(tail.span()) if one.value]
 
 
 def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_later(
@@ -60,14 +74,15 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         said = " ".join(mixed("status")["remarks"])
         assert "format 2" in said
         assert "old" in said
+        assert mixed.formats() == {1}
         mixed.ended("old")
-        assert set(mixed.formats()) == {1}
 
         mixed.wait(lambda: all("format.changed" in mixed.log_of(name) for name in ("new1", "new2")))
         mixed("transfer", "t/n/x", "--dest", "new2", *WAIT)
         # The command line is of the old version, too: it says where it stops, and by which format.
         stopped = mixed("status")["stopped"]
-        assert [one["format"] for one in stopped.values()] == [2]
+        assert [one["format"] for one in stopped.values()] == [NEWER_FORMAT]
+        assert mixed.newer_since_ms() >= mixed.left_at_ms("old")
 
         mixed.spawn("late")
         mixed.wait(lambda: mixed.one("late").get("mode") == "safe")
@@ -82,4 +97,4 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         mixed.spawn_newer("late")  # upgraded
         mixed.wait(lambda: mixed.one("late").get("accepting") is True)
         mixed("transfer", "t/n/x", "--dest", "late", *WAIT)
-        assert set(mixed.formats()) == {1, 2}
+        assert mixed.formats() == {1, NEWER_FORMAT}
