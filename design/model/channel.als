@@ -25,7 +25,7 @@ enum Rule {
   // section 5
   CleanHeartbeat, NothingHiddenAbove, LastRecordSettles
 }
-one sig Page { without: set Rule }
+one sig Page { without: set Rule }          // the protocol's page, without these rules
 pred rule[x: Rule] { x not in Page.without }
 
 /* --------------------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ pred childrenFit[r: Change] {
   r.key in Bundle and r.state = Deleted => coverExactly[r.children, r.key.points] and not lone r.children
 }
 
-/* The version that the next proposal has to be above, by one; above it by any number where the namespace never was. */
+/* A proposal's version must be one above this; a namespace that never existed may begin at any version above it. */
 fun highestSoFar[r: Proposal, h: lone Change]: lone Version {
   no h => versions/first
   else rule[DeletionCountsBundles] and r.state = Deleted and stateOf[h, r.key] = Active and r.key in Namespace =>
@@ -186,7 +186,7 @@ fun highestSoFar[r: Proposal, h: lone Change]: lone Version {
 }
 
 /* --------------------------------------------------------------------------------------------------------------------
- * Verdicts of a caught-up reader (section 3): the first that applies
+ * Verdicts of a caught-up reader (section 3): the first that applies counts
  * ----------------------------------------------------------------------------------------------------------------- */
 
 enum Verdict {
@@ -293,16 +293,16 @@ fun readBy[j: lone Joiner]: set Record { no j => Record else remembered[j] }
 
 sig Joiner {
   left: set Record,                        // what the cleaner has left
-  hiding: lone Record,                     // the newest record on whose account it has removed one
+  hiding: lone Record,                     // the newest record that hid a removed one
   vouch: Heartbeat,                        // the heartbeat by which the join ends
   through: Record,                         // where the lenient reading ends: N
-  took: set Change,                        // the records that the lenient reading took, also those that it gave up again
+  took: set Change,                        // what the lenient reading took, also what it replaced later
   view: (Namespace + Bundle) -> lone Change,   // what it holds for accepted where the lenient reading ends
   settling: set Record
 }
 fun gone[j: Joiner]: set Record { { n: Null - j.left | no key.(n.key) & laterThan[n] & upTo[j.hiding] } }
 
-/* The cleaner may remove what a later record of the key hides; of a key whose last record is a null, all (section 3). */
+/* The cleaner may remove what a later record of the key hides; a null itself, once all before it is gone (section 3, Purge). */
 fact Cleaning {
   all j: Joiner, r: Record - j.left {
     r in upTo[j.hiding]
@@ -365,7 +365,7 @@ pred VersionsGrow {
       some g and some h =>
         versions/gt[versionOf[h, b], versionOf[g, c]] or (versionOf[h, b] = versionOf[g, c] and g = h and b = c)
 }
-/* Who serves: the owner and the generation of a bundle. A generation only grows for a topic, and has one owner. */
+/* The owner and the generation of a bundle that is served. For a topic generations never shrink, and each has one owner. */
 fun ownerOf[h: lone Change, k: Key]: lone Broker {
   stateOf[h, k] = Assigned => toOf[h, k] else stateOf[h, k] in Releasing + Splitting => fromOf[h, k] else none
 }
@@ -394,13 +394,13 @@ pred RingIsCovered {
 pred Whole { no Page.without and no Elsewhere }
 pred Without[x: Rule] { Page.without = x and no Elsewhere }
 
-/* Without loss: a heartbeat after everything ends the join, and it vouches for all. What follows is judged strictly. */
+/* Without loss of generality: the join ends by a heartbeat after all records, which vouches for all; the rest is strict. */
 pred JoinAtTheEnd {
   Heartbeat = log/last and log/last.cleanTo = log/prev[log/last] and no log/last.by
   Joiner.hiding = Joiner.through
-  earlierThan[Mark] in Mark                // records that say nothing come first, and make room for shorter logs
+  earlierThan[Mark] in Mark                // marks say nothing here: they come first, and stand for shorter logs
 }
-/* On the word of a member: the second heartbeat, at the end, is of the joiner whose join the first one ended. */
+/* The second joiner's heartbeat, at the end, is written by the first joiner, which joined by the first heartbeat. */
 pred JoinByAMember {
   some disj member, other: Joiner {
     Heartbeat = member.vouch + log/last and no member.vouch.by and log/last.by = member and other.vouch = log/last
@@ -410,12 +410,12 @@ pred JoinByAMember {
 }
 pred MovesAreSafe { VersionsGrow and OneOwnerAGeneration and RingIsCovered }
 
-/* Before the heartbeat: only what is accepted; only proposals, all accepted but one. */
+/* Before the heartbeat: accepted records only; proposals only, of which at most one is rejected. */
 pred AllAccepted { Record in verdict.Accepted + Heartbeat }
 pred OneRejected { Record in Proposal + Heartbeat and lone Proposal - verdict.Accepted }
 /* Only records on the key of a namespace. */
 pred OnNamespaces { Record.key in Namespace + Control }
-/* Only what is accepted: what is not changes no accepted state. */
+/* Accepted records only: others change no accepted state. */
 pred OnlyMoves { Record = verdict.Accepted + Mark and earlierThan[Mark] in Mark }
 /* The first four records make the only bundle of a namespace ready to be split. */
 pred AboutToSplit {
@@ -476,7 +476,7 @@ check WithoutNothingHiddenAbove { Without[NothingHiddenAbove] and OnNamespaces =
 check WithoutLastRecordSettles { Without[LastRecordSettles] and JoinByAMember and OnNamespaces => JoinersAgree }
   for 4 but 1 Namespace, 1 Bundle, 0 Unknown, 0 Newer, 1 Point, 1 Broker, 2 Id, 2 Joiner, 4 Version, 5 Record expect 1
 
-// These take minutes: the same worlds as those of the last rules, with all rules.
+// These take minutes: joins with all rules, in the worlds where the last Without... commands fail, and on longer logs.
 check SlowJoinsByAMember { Whole and JoinByAMember and OnNamespaces => JoinersAgree }
   for 4 but 1 Namespace, 1 Bundle, 0 Unknown, 0 Newer, 1 Point, 1 Broker, 2 Id, 2 Joiner, 4 Version, 5 Record expect 0
 check SlowJoinsOfAccepted { Whole and JoinAtTheEnd and AllAccepted => JoinersAgree }

@@ -55,7 +55,7 @@ def proof_figures() -> str:
     """The kept runs of the explorer."""
     rows = []
     for arguments, run in json.loads((ROOT / "design" / "proof-figures.json").read_text()).items():
-        last, of_workers = run["levels"][-1], f"{run['seconds'] / 60:,.0f} min, {run['workers']} processes"
+        last, of_workers = run["levels"][-1], f"{run['seconds']:,} s, {run['workers']} processes"
         if "triples" in last:
             compared = sum(level["triples"] for level in run["levels"])
             what = f"{sum(level['joined'] for level in run['levels']):,} logs at whose end joins complete"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pytest
 
 from statechannel.protocol.view import View
@@ -31,7 +34,8 @@ def _id(rule: Rule) -> str:
 )
 def test_all_readers_agree_on_every_log(start: str, records: int, triples: int) -> None:
     """A million triples together."""
-    levels = list(explore(records, [begin(start)]))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        levels = list(explore(records, [begin(start)], executor))
     assert [level.counterexample for level in levels] == [None] * records
     assert sum(level.triples for level in levels) >= triples
 
@@ -54,24 +58,26 @@ def test_the_search_leaves_nothing_out(start: str, records: int) -> None:
 
 def test_logs_of_one_class_have_the_same_future() -> None:
     """Each log of two records is continued like the log that its class was continued with."""
-    (*_, level) = explore(3, [begin("empty")])
-    assert level.logs > 0
     futures: dict[object, set[tuple[str, bool]]] = {}
     for log in brute.logs_of(QUICK_RECORDS):
         readers = Readers(log)
         signature = repr(readers.signature())
         future = _future(readers)
         assert futures.setdefault(signature, future) == future
+    assert len(futures) > 1
 
 
 def _future(readers: Readers) -> set[tuple[str, bool]]:
     """Verdicts that may follow, and whether joins complete after them."""
     found = set()
-    for letter in list(letters(readers.facts(), len(readers.log))):
-        after = Readers(readers.log)
-        after.read(letter)
-        assert after.judgement is not None
-        found.add((str(after.judgement.verdict), after.debts == 0))
+    log = [*readers.log]
+    for letter in list(letters(readers.facts(), len(log))):
+        take_back = readers.mark(letter.key)
+        readers.read(letter)
+        assert readers.judgement is not None
+        found.add((str(readers.judgement.verdict), readers.debts == 0))
+        if not take_back():
+            readers = Readers(log)
     return found
 
 

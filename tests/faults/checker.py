@@ -185,7 +185,7 @@ def registers_are_linearizable(evidence: Evidence) -> Iterator[str]:
 
 @rule("old-reads-have-a-fault")
 def old_reads_have_a_fault(evidence: Evidence) -> Iterator[str]:
-    """Without the lease option an owner that answers an old value from memory is one that was paused or cut off."""
+    """Without the lease option an owner that answers an old value from memory is one that a fault had hit."""
     for call, what in old_reads(evidence):
         if not _touched(evidence, call.broker, call.checked_ns, call.checked_ns, evidence.expiry_s):
             yield f"{what}, and nothing had been done to it"
@@ -203,7 +203,7 @@ def _trusted(evidence: Evidence) -> Callable[[Call], bool]:
 
 @rule("overlap-has-a-fault")
 def overlap_has_a_fault(evidence: Evidence) -> Iterator[str]:
-    """Without it a stale owner is one that was paused or cut off; its storage is fenced by generation."""
+    """Without it a stale owner is one that a fault had hit; its storage is fenced by generation."""
     if evidence.lease_s is not None:
         return
     for _, at_ns, broker, sentence in stale_writes(evidence):

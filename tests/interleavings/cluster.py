@@ -34,7 +34,7 @@ from statechannel.engine.inputs import (
     Tick,
 )
 from statechannel.protocol.bundle import parse_key
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.log import RecordsRead, Topic
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -170,7 +170,7 @@ class Cluster:
         for hook in process.hooks:
             yield Move("hook ends", slot, partial(self.finish_hook, slot, hook))
         if process.seats:
-            yield Move("hears of the seat", slot, partial(self.tell_seat, slot))
+            yield Move("hears of the seat", slot, partial(self.deliver_seat, slot))
 
     def owes_nothing(self, slot: int) -> bool:
         """Whether all that a process could take in by now is taken in."""
@@ -299,7 +299,7 @@ class Cluster:
         self._set(slot, hooks=tuple(other for other in self.processes[slot].hooks if other != hook))
         self._feed(slot, HookFinished(hook))
 
-    def tell_seat(self, slot: int) -> None:
+    def deliver_seat(self, slot: int) -> None:
         seats = self.processes[slot].seats
         self._set(slot, seats=seats[1:])
         self._feed(slot, LeadershipChanged(elected=seats[0]))
@@ -384,6 +384,8 @@ class Cluster:
             if place > index or (other.writer, other.session) != (stray.writer, stray.session)
         )
         before = self.channel
+        if any(self.facts(slot).cold for slot in self.alive()):
+            self.seen[Danger.COLD_LATE] += 1
         self._append(stray.writer, stray.key, stray.value)
         verdict = self.channel.truth.verdicts[-1]
         if verdict is not Verdict.CONTROL:
@@ -514,8 +516,6 @@ class Cluster:
         match effect:
             case Append(token, Topic.CHANNEL, _, key, value):
                 self._set(slot, writes=(*process.writes, Write(token, key, value, process.session)))
-                if key == COLD_START_KEY and any(stray.key[:1] != b"!" for stray in self.strays):
-                    self.seen[Danger.COLD_LATE] += 1
                 self.interrupted = self.interrupted or key != HEARTBEAT_KEY
             case Append(_, Topic.REGISTRY, _, key, value):
                 if slot != self._cut:

@@ -36,7 +36,7 @@ class Danger(StrEnum):
     OLD_OWNER = "an old owner serves beside the new one"
     COLD_START = "a cold start"
     COLD_DEATH = "a process dies in its cold start"
-    COLD_LATE = "a cold start's mark is written while late records are about"
+    COLD_LATE = "a late record lands while a process starts cold"
     UNKNOWN = "a command is answered as unknown"
     DEPARTURE = "a process leaves in order"
 

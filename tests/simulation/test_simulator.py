@@ -65,20 +65,22 @@ def test_seeds(level: str, record_property) -> None:
     assert tally.counts[level]["joins completed"] > 0
 
 
-FAST = (
-    "base-unchecked", "children-at-version-one", "covers-ignored", "duplicate-taken-for-clean", "gap-ignored",
-    "paid-by-too-little", "version-reset", "no-assert-paid", "resumed-at-the-same-generation",
-    "serving-before-the-verdict", "stale-owner-on-time-out", "repair-died", "reaction-lost-at-the-switch",
-    "election-not-tied-to-the-loop", "seat-kept-without-the-channel", "no-offset-read-as-zero",
-    "followed-while-joining", "stream-goes-on-when-read-anew", "any-age-believed", "log-not-believed",
-    "debts-left-for-the-tick", "any-bytes-are-a-mark", "lenient-once-started-over", "left-while-joining",
-    "cold-start-of-its-own", "newer-format-ignored", "heartbeat-not-awaited", "one-lane", "debts-left-while-one-joins",
-)  # fmt: skip
+FAST = {
+    "base-unchecked": 0, "children-at-version-one": 0, "covers-ignored": 0, "duplicate-taken-for-clean": 0,
+    "gap-ignored": 1, "paid-by-too-little": 0, "version-reset": 0, "no-assert-paid": 1,
+    "resumed-at-the-same-generation": 1, "serving-before-the-verdict": 0, "stale-owner-on-time-out": 0,
+    "repair-died": 3, "reaction-lost-at-the-switch": 2, "election-not-tied-to-the-loop": 1,
+    "seat-kept-without-the-channel": 7, "no-offset-read-as-zero": 3, "followed-while-joining": 0,
+    "stream-goes-on-when-read-anew": 15, "any-age-believed": 4, "log-not-believed": 1, "debts-left-for-the-tick": 1,
+    "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 9, "cold-start-of-its-own": 5,
+    "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
+}  # fmt: skip
+"""The first seed that shows it; where a change moves that, one of those behind it has to."""
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_planted_bug_is_caught(name: str) -> None:
-    seeds, kind = catch(name, seeds_max=20)
+    seeds, kind = catch(name, seeds_max=20, first=FAST[name])
     assert seeds, f"{name} ({PLANTED[name].what}) was not caught"
     assert kind
 
