@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from statechannel.engine.commands import Done, Lookup, Outcome, Owned, Rejected, Started, Unknown
+from statechannel.engine.commands import Done, Lookup, Outcome, Owned, Rejected, Started
 from statechannel.engine.effects import (
     Append,
     CallHook,
@@ -559,8 +559,6 @@ class Cluster:
         if token not in self.open:
             raise Violation("answer", f"{who} answers {token} twice or unasked: {outcome}")
         self.open -= {token}
-        if isinstance(outcome, Unknown):
-            self.seen[Danger.UNKNOWN] += 1
         if isinstance(outcome, Owned) and not self.rewritten:
             grant = self.channel.truth.grants.get((outcome.bundle, outcome.generation))
             if grant is None or grant.broker != outcome.broker:

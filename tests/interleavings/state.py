@@ -37,7 +37,6 @@ class Danger(StrEnum):
     COLD_START = "a cold start"
     COLD_DEATH = "a process dies in its cold start"
     COLD_LATE = "a late record lands while a process starts cold"
-    UNKNOWN = "a command is answered as unknown"
     DEPARTURE = "a process leaves in order"
 
 
