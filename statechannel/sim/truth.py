@@ -55,12 +55,24 @@ def accepted_of(key: KeyState) -> TrueState:
 RING_END = 0xFFFFFFFF
 
 
-class Floor:
-    """The highest generation at which each part of the hash ring was ever served: a step function that may only rise."""
+class RingLevels:
+    """A level for each hash of the ring: a step function, 0 everywhere at first."""
 
     def __init__(self) -> None:
         self._cuts = [0]
         self._levels = [0]
+
+    def _cut(self, at: int) -> int:
+        """Index of the step that begins at a hash; it does from now on."""
+        index = bisect_left(self._cuts, at)
+        if index == len(self._cuts) or self._cuts[index] != at:
+            self._cuts.insert(index, at)
+            self._levels.insert(index, self._levels[index - 1])
+        return index
+
+
+class Floor(RingLevels):
+    """The highest generation at which each part of the hash ring was ever served; it may only rise."""
 
     def raise_to(self, lower: int, upper: int, level: int) -> int | None:
         """Raise a range to a level; the level that stands in the way, if somewhere it is as high already."""
@@ -69,13 +81,6 @@ class Floor:
         worst = max(self._levels[first:last])
         self._levels[first:last] = [level] * (last - first)
         return worst if worst >= level else None
-
-    def _cut(self, at: int) -> int:
-        index = bisect_left(self._cuts, at)
-        if index == len(self._cuts) or self._cuts[index] != at:
-            self._cuts.insert(index, at)
-            self._levels.insert(index, self._levels[index - 1])
-        return index
 
 
 class Truth:

@@ -163,11 +163,13 @@ class Brokers:
                 stderr=err,
                 start_new_session=True,
             )
-        made = Incarnation(broker, number, process, events, log, record, time.monotonic_ns(), wall_offset_s=offset_s)
-        self.all.append(made)
-        self.current[broker] = made
+        incarnation = Incarnation(
+            broker, number, process, events, log, record, time.monotonic_ns(), wall_offset_s=offset_s
+        )
+        self.all.append(incarnation)
+        self.current[broker] = incarnation
         self.held_down.discard(broker)
-        return made
+        return incarnation
 
     def clock_of(self, broker: str) -> Path:
         """The file by which the wall clock of a broker is set."""

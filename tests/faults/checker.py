@@ -155,10 +155,10 @@ def lease_no_overlap(evidence: Evidence) -> Iterator[str]:
     if evidence.lease_s is None:
         return
     yield from (sentence for _, _, _, sentence in stale_writes(evidence))
-    for one, other in overlaps(evidence.history.services):
-        both_ms = (min(one.end_ns, other.end_ns) - other.begin_ns) / 1e6
+    for first, other in overlaps(evidence.history.services):
+        both_ms = (min(first.end_ns, other.end_ns) - other.begin_ns) / 1e6
         yield (
-            f"{one.broker} (pid {one.pid}) served {one.bundle} at {one.generation} and {other.broker} (pid {other.pid}) "
+            f"{first.broker} (pid {first.pid}) served {first.bundle} at {first.generation} and {other.broker} (pid {other.pid}) "
             f"{other.bundle} at {other.generation}, both for {both_ms:.1f} ms"
         )
 

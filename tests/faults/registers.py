@@ -91,26 +91,26 @@ def wrongly_fenced(journal: Iterable[Noted]) -> Iterator[str]:
     """A generation after a higher one at the same place, a refusal without one, or two processes at one generation."""
     fences: dict[str, Fences] = defaultdict(Fences)
     processes: dict[tuple[str, int], int] = {}
-    for one in journal:
-        place = place_of_bundle(one.bundle)
+    for entry in journal:
+        place = place_of_bundle(entry.bundle)
         of_ring = fences[place.namespace]
-        if one.topic is None:
+        if entry.topic is None:
             level = of_ring.highest(place.lower, place.upper)
         else:
-            level = of_ring.level_at(place_of_topic(one.topic)[1])
-        if one.accepted != (one.generation >= level):
-            did = "accepted" if one.accepted else "refused"
-            yield f"{one.topic or one.bundle}: generation {one.generation} of {one.broker} was {did} after {level}"
-        if one.accepted and one.topic is None:
-            of_ring.raise_to(place.lower, place.upper, one.generation)
-            if processes.setdefault((one.bundle, one.generation), one.pid) != one.pid:
-                yield f"{one.bundle}: two processes opened it at generation {one.generation}"
+            level = of_ring.level_at(place_of_topic(entry.topic)[1])
+        if entry.accepted != (entry.generation >= level):
+            did = "accepted" if entry.accepted else "refused"
+            yield f"{entry.topic or entry.bundle}: generation {entry.generation} of {entry.broker} was {did} after {level}"
+        if entry.accepted and entry.topic is None:
+            of_ring.raise_to(place.lower, place.upper, entry.generation)
+            if processes.setdefault((entry.bundle, entry.generation), entry.pid) != entry.pid:
+                yield f"{entry.bundle}: two processes opened it at generation {entry.generation}"
 
 
 def not_kept(calls: Iterable[Call], journal: Iterable[Noted]) -> Iterator[str]:
     """Acknowledged writes that are missing or doubled, refused ones that are there, and writes that overwrote unseen ones."""
-    stored = [one for one in journal if one.topic is not None and one.accepted]
-    counts = Counter((one.topic, one.value) for one in stored)
+    stored = [entry for entry in journal if entry.topic is not None and entry.accepted]
+    counts = Counter((entry.topic, entry.value) for entry in stored)
     sent: set[tuple[str, int | None]] = set()
     for call in calls:
         if call.kind is not CallKind.WRITE:
@@ -127,14 +127,14 @@ def not_kept(calls: Iterable[Call], journal: Iterable[Noted]) -> Iterator[str]:
         if topic is None or (topic, value) not in sent:
             yield f"{topic}: nobody wrote {value}"
     last: dict[str | None, int | None] = {}
-    for one in stored:
-        before = last.get(one.topic)
-        if one.previous != before:
+    for entry in stored:
+        before = last.get(entry.topic)
+        if entry.previous != before:
             yield (
-                f"{one.topic}: {one.broker} (pid {one.pid}) at generation {one.generation} put {one.value} over {before}, "
-                f"and had seen {one.previous}"
+                f"{entry.topic}: {entry.broker} (pid {entry.pid}) at generation {entry.generation} put {entry.value} "
+                f"over {before}, and had seen {entry.previous}"
             )
-        last[one.topic] = one.value
+        last[entry.topic] = entry.value
 
 
 class Misplaced(NamedTuple):
@@ -153,9 +153,9 @@ def misplaced(
         trusted: Whether other calls may be held against this one; the rest is only held against the trusted.
     """
     places: dict[str, dict[int | None, int]] = defaultdict(lambda: {None: 0})
-    for one in journal:
-        if one.topic is not None and one.accepted:
-            places[one.topic].setdefault(one.value, len(places[one.topic]))
+    for entry in journal:
+        if entry.topic is not None and entry.accepted:
+            places[entry.topic].setdefault(entry.value, len(places[entry.topic]))
     by_topic: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_topic[call.topic].append(call)

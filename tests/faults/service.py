@@ -39,58 +39,58 @@ def read_record(path: Path, broker: str, pid: int) -> list[Service]:
     """Intervals by the record of one process; a last line that a kill cut off does not count."""
     data = path.read_bytes() if path.exists() else b""
     open_since: dict[tuple[str, int], int] = {}
-    found: list[Service] = []
+    services: list[Service] = []
     before_ns = 0
     for line in data.rpartition(b"\n")[0].splitlines():
-        told = orjson.loads(line)
-        at_ns: int = told["at_ns"]
-        if "serves" in told:
-            now = set(told["serves"].items())
-            for bundle, generation in [one for one in open_since if one not in now]:
+        entry = orjson.loads(line)
+        at_ns: int = entry["at_ns"]
+        if "serves" in entry:
+            now = set(entry["serves"].items())
+            for bundle, generation in [held for held in open_since if held not in now]:
                 begin_ns = open_since.pop((bundle, generation))
-                found.append(Service(broker, pid, bundle, generation, begin_ns, before_ns))
-            for one in now:
-                open_since.setdefault(one, at_ns)
+                services.append(Service(broker, pid, bundle, generation, begin_ns, before_ns))
+            for held in now:
+                open_since.setdefault(held, at_ns)
         before_ns = at_ns
     for (bundle, generation), begin_ns in open_since.items():
-        found.append(Service(broker, pid, bundle, generation, begin_ns, before_ns))
-    return found
+        services.append(Service(broker, pid, bundle, generation, begin_ns, before_ns))
+    return services
 
 
 def widen(services: Iterable[Service], checks: Iterable[Check]) -> list[Service]:
     """The same intervals with what clients were told: a moment outside all of them is one of its own."""
     known: dict[tuple[int, str, int], list[Service]] = defaultdict(list)
-    for one in services:
-        known[one.pid, one.bundle, one.generation].append(one)
+    for service in services:
+        known[service.pid, service.bundle, service.generation].append(service)
     outside: dict[tuple[int, str, int], list[Check]] = defaultdict(list)
     for check in checks:
         mine = known[check.pid, check.bundle, check.generation]
-        if not any(one.begin_ns <= check.at_ns <= one.end_ns for one in mine):
+        if not any(service.begin_ns <= check.at_ns <= service.end_ns for service in mine):
             outside[check.pid, check.bundle, check.generation].append(check)
     moments = [
         Service(check.broker, check.pid, check.bundle, check.generation, check.at_ns, check.at_ns)
-        for found in outside.values()
-        for check in found
+        for group in outside.values()
+        for check in group
     ]
-    return [one for mine in known.values() for one in mine] + moments
+    return [service for mine in known.values() for service in mine] + moments
 
 
 def overlaps(services: Iterable[Service]) -> Iterator[tuple[Service, Service]]:
     """Pairs of intervals of two processes that share a part of the ring and a moment."""
     by_namespace: dict[str, list[Service]] = defaultdict(list)
     places: dict[str, RingRange] = {}
-    for one in services:
-        place = places.setdefault(one.bundle, place_of_bundle(one.bundle))
-        by_namespace[place.namespace].append(one)
-    for found in by_namespace.values():
-        yield from _overlaps(sorted(found, key=lambda one: one.begin_ns), places)
+    for service in services:
+        place = places.setdefault(service.bundle, place_of_bundle(service.bundle))
+        by_namespace[place.namespace].append(service)
+    for group in by_namespace.values():
+        yield from _overlaps(sorted(group, key=lambda service: service.begin_ns), places)
 
 
 def _overlaps(services: Sequence[Service], places: dict[str, RingRange]) -> Iterator[tuple[Service, Service]]:
     going_on: list[Service] = []
-    for one in services:
-        going_on = [other for other in going_on if other.end_ns >= one.begin_ns]
+    for service in services:
+        going_on = [other for other in going_on if other.end_ns >= service.begin_ns]
         for other in going_on:
-            if other.pid != one.pid and places[other.bundle].overlaps(places[one.bundle]):
-                yield other, one
-        going_on.append(one)
+            if other.pid != service.pid and places[other.bundle].overlaps(places[service.bundle]):
+                yield other, service
+        going_on.append(service)

@@ -18,14 +18,11 @@ from typing import Any, BinaryIO
 import orjson
 
 from statechannel.demo.plane import LINE_BYTES_MAX, LOOPBACK, place_of_bundle, place_of_topic
+from statechannel.sim.truth import RingLevels
 
 
-class Fences:
-    """The highest generation seen at each place of a ring: a step function that only rises."""
-
-    def __init__(self) -> None:
-        self._cuts = [0]
-        self._levels = [0]
+class Fences(RingLevels):
+    """The highest generation seen at each hash of a ring; it only rises."""
 
     def level_at(self, position: int) -> int:
         return self._levels[bisect_right(self._cuts, position) - 1]
@@ -37,14 +34,7 @@ class Fences:
     def raise_to(self, lower: int, upper: int, level: int) -> None:
         """Raise a range to a level; what is higher already stays."""
         first, last = self._cut(lower), self._cut(upper)
-        self._levels[first:last] = [max(one, level) for one in self._levels[first:last]]
-
-    def _cut(self, at: int) -> int:
-        index = bisect_left(self._cuts, at)
-        if index == len(self._cuts) or self._cuts[index] != at:
-            self._cuts.insert(index, at)
-            self._levels.insert(index, self._levels[index - 1])
-        return index
+        self._levels[first:last] = [max(before, level) for before in self._levels[first:last]]
 
 
 class Storage:

@@ -61,7 +61,6 @@ class EngineFacts(NamedTuple):
     Attributes:
         serving: Bundles and generations.
         fit: It may lead, and takes bundles unless it leaves.
-        tasks: Reactions under way: bundle and what is due.
         cold: It starts cold.
         lease_ends_s: Virtual time at which its lease runs out; None without the option.
     """
@@ -71,9 +70,6 @@ class EngineFacts(NamedTuple):
     caught_up: bool
     normal: bool
     fit: bool
-    stopped: bool
-    wake_at_s: float
-    tasks: tuple[tuple[str, str], ...]
     cold: bool
     lease_ends_s: float | None
 
@@ -86,9 +82,6 @@ def facts_of(engine: Engine) -> EngineFacts:
         engine.caught_up,
         engine.mode is Mode.NORMAL,
         engine.candidacy.seat.fit and (engine.accepting or engine.draining),
-        engine.stopped is not None,
-        engine.wake_at_s,
-        tuple((name, str(task.due)) for name, task in engine.reactions.tasks.items()),
         bool(engine.cold_start.running),
         None if lease_s is None else lease_s - engine.presence.heartbeat_age_at_s(MONO_S),
     )
@@ -99,13 +92,10 @@ class Automaton:
 
     Attributes:
         facts: By the number of the state.
-        taken: Steps taken by an engine; `recalled` counts those that were known.
     """
 
     def __init__(self) -> None:
         self.facts: list[EngineFacts] = []
-        self.taken = 0
-        self.recalled = 0
         self._numbers: dict[bytes, int] = {}
         self._pickles: list[bytes] = []
         self._steps: dict[tuple[int, float, Input], Step] = {}
@@ -138,9 +128,7 @@ class Automaton:
         place = (number, time_s, event)
         step = self._steps.get(place)
         if step is not None:
-            self.recalled += 1
             return step
-        self.taken += 1
         engine = self.take(number)
         effects, events = split_effects(engine.step(now_at(time_s), event))
         flag = inspect(engine, events)

@@ -63,11 +63,11 @@ _DEATHS = {
 
 
 class Move(NamedTuple):
-    """Something that may happen next."""
+    """Something that may happen next; `act` takes a cluster there."""
 
     name: str
     slot: int
-    act: Callable[[], None]
+    act: Callable[[Cluster], None]
 
 
 class Cluster:
@@ -136,41 +136,41 @@ class Cluster:
         for slot, process in enumerate(self.processes):
             if not process.alive:
                 if budget.starts:
-                    yield Move("starts", slot, partial(self._start_anew, slot))
+                    yield Move("starts", slot, partial(Cluster._start_anew, slot=slot))
                 continue
             yield from self._deliveries(slot, process)
             if process.hooks and budget.hook_errors:
-                yield Move("hook fails", slot, partial(self._fail_hook, slot))
+                yield Move("hook fails", slot, partial(Cluster._fail_hook, slot=slot))
             if process.hooks and budget.hook_hangs:
-                yield Move("hook hangs", slot, partial(self._hang_hook, slot))
+                yield Move("hook hangs", slot, partial(Cluster._hang_hook, slot=slot))
             if budget.lookups:
-                yield Move("is asked", slot, partial(self._ask, slot))
+                yield Move("is asked", slot, partial(Cluster._ask, slot=slot))
             if process.writes and budget.timeouts:
-                yield Move("writes time out", slot, partial(self._time_out, slot))
+                yield Move("writes time out", slot, partial(Cluster._time_out, slot=slot))
             if budget.crashes:
-                yield Move("dies", slot, partial(self._spend_on_crash, slot))
+                yield Move("dies", slot, partial(Cluster._spend_on_crash, slot=slot))
         for index in range(len(self.strays)):
-            yield Move(f"stray {index} lands", -1, partial(self._land_stray, index))
+            yield Move(f"stray {index} lands", -1, partial(Cluster._land_stray, index=index))
         if self.holder is None:
             for slot in self.alive():
                 if self.processes[slot].stands:
-                    yield Move("is elected", slot, partial(self._elect, slot))
+                    yield Move("is elected", slot, partial(Cluster._elect, slot=slot))
         elif budget.pushes:
-            yield Move("the seat is taken away", -1, self._push)
+            yield Move("the seat is taken away", -1, Cluster._push)
 
     def _deliveries(self, slot: int, process: Process) -> Iterator[Move]:
         if process.position < self.channel.end:
-            yield Move("reads", slot, partial(self.read, slot))
+            yield Move("reads", slot, partial(Cluster.read, slot=slot))
         if process.heard < self.registry.end:
-            yield Move("hears", slot, partial(self.hear, slot))
+            yield Move("hears", slot, partial(Cluster.hear, slot=slot))
         if process.writes:
-            yield Move("record lands", slot, partial(self.land, slot))
+            yield Move("record lands", slot, partial(Cluster.land, slot=slot))
         if process.reports:
-            yield Move("report comes", slot, partial(self.report, slot))
+            yield Move("report comes", slot, partial(Cluster.report, slot=slot))
         for hook in process.hooks:
-            yield Move("hook ends", slot, partial(self.finish_hook, slot, hook))
+            yield Move("hook ends", slot, partial(Cluster.finish_hook, slot=slot, hook=hook))
         if process.seats:
-            yield Move("hears of the seat", slot, partial(self.deliver_seat, slot))
+            yield Move("hears of the seat", slot, partial(Cluster.deliver_seat, slot=slot))
 
     def owes_nothing(self, slot: int) -> bool:
         """Whether all that a process could take in by now is taken in."""
@@ -195,7 +195,7 @@ class Cluster:
         busy = [slot for slot in self.alive() if not self.owes_nothing(slot)]
         held_up = [slot for slot in self.alive() if self.processes[slot].writes or self.processes[slot].hooks]
         if self.is_calm():
-            yield Move("time passes", -1, partial(self.spend_and_pass, "periods"))
+            yield Move("time passes", -1, partial(Cluster.pass_time, spent=("periods",)))
         for slot in self.alive():
             if any(other != slot for other in (*busy, *held_up)):
                 continue
@@ -203,12 +203,12 @@ class Cluster:
             asleep, cut = process.away_s > 0.0 and not process.cut, process.cut
             if asleep or (budget.sleeps and not cut):
                 spent = () if asleep else ("sleeps",)
-                yield Move("sleeps", slot, partial(self.spend_and_pass, "periods", *spent, asleep=slot))
+                yield Move("sleeps", slot, partial(Cluster.pass_time, spent=("periods", *spent), asleep=slot))
             if cut or (budget.cuts and not asleep):
                 spent = () if cut else ("cuts",)
-                yield Move("is cut off", slot, partial(self.spend_and_pass, "periods", *spent, cut=slot))
+                yield Move("is cut off", slot, partial(Cluster.pass_time, spent=("periods", *spent), cut=slot))
             if budget.stalls and held_up and not busy:
-                yield Move("waits long", slot, partial(self.spend_and_pass, "periods", "stalls", stalled=slot))
+                yield Move("waits long", slot, partial(Cluster.pass_time, spent=("periods", "stalls"), stalled=slot))
 
     def deliver_background(self) -> None:
         """Unless the scope is fine: an awake process takes in at once what is new in the registry, and heartbeats."""
@@ -416,26 +416,27 @@ class Cluster:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def spend_and_pass(
-        self, *names: str, asleep: int | None = None, cut: int | None = None, stalled: int | None = None
-    ) -> None:
-        self._spend(*names)
-        self.pass_time(PERIOD_S, asleep=asleep, cut=cut, stalled=stalled)
-
     def pass_time(
-        self, period_s: float, *, asleep: int | None = None, cut: int | None = None, stalled: int | None = None
+        self,
+        *,
+        spent: tuple[str, ...],
+        asleep: int | None = None,
+        cut: int | None = None,
+        stalled: int | None = None,
     ) -> None:
         """Let time pass until a process wants to write, to call a hook, to answer, or to lead.
 
         Args:
+            spent: What this takes of the budget.
             asleep: Slot of a process that takes nothing in.
             cut: Slot of one that reaches nothing, and knows that time passes.
             stalled: Slot of one whose records do not land and whose hooks do not end.
         """
+        self._spend(*spent)
         self._go_live()
         self._cut, self._stalled = cut, stalled
         self.interrupted = False
-        end_s = self.time_s + period_s
+        end_s = self.time_s + PERIOD_S
         while self.time_s < end_s and not self.interrupted:
             self.time_s += STEP_S
             self._free_seat(asleep if asleep is not None else cut)

@@ -68,7 +68,7 @@ class Recovery(Cluster):
             moves = [move for slot in list(self.alive()) for move in self._deliveries(slot, self.processes[slot])]
             if not moves:
                 return
-            moves[0].act()
+            moves[0].act(self)
         raise Violation("stuck", "processes go on for ever without any time")
 
     def _look_up(self) -> None:

@@ -63,7 +63,7 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
         state = _take(waiting, rng if states_max is not None else None)
         search.states += 1
         cluster = Cluster(automaton, setting, state)
-        names = [f"{move.name}@{move.slot}" for move in (*cluster.moves(), *cluster.periods())]
+        moves = [*cluster.moves(), *cluster.periods()]
         if cluster.is_calm():
             rest = state._replace(budget=Budget())
             if rest not in recovered:
@@ -76,12 +76,11 @@ def explore(start: Start, *, states_max: int | None = None, keep: bool = False) 
                 except Violation as violation:
                     search.violation = _story(came_from, state, "then all faults are over", violation)
                     break
-        for index, name in enumerate(names):
-            cluster = Cluster(automaton, setting, state)
-            move = [*cluster.moves(), *cluster.periods()][index]
+        for move in moves:
+            cluster, name = Cluster(automaton, setting, state), f"{move.name}@{move.slot}"
             search.moves += 1
             try:
-                move.act()
+                move.act(cluster)
                 cluster.deliver_background()
             except Violation as violation:
                 search.violation = _story(came_from, state, name, violation)

@@ -104,5 +104,5 @@ def test_a_state_has_the_same_future_on_whatever_way_it_was_reached(flow: str) -
         for slot in list(cluster.alive()):
             cluster.live[slot] = start.automaton.take(cluster.processes[slot].state)
         while moves := [*cluster.moves(), *cluster.periods()]:
-            rng.choice(moves).act()
+            rng.choice(moves).act(cluster)
         assert cluster.freeze() in search.reached

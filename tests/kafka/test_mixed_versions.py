@@ -10,6 +10,7 @@ import orjson
 
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
+from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import Topic
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
@@ -50,7 +51,7 @@ class MixedCluster(BrokerCluster):
 
     def left_at_ms(self, name: str) -> int:
         """Log time of a broker's goodbye."""
-        registry = self._read(Topic.REGISTRY, f"{self.channel}-registry")
+        registry = self._read(Topic.REGISTRY, ChannelTopics(self.channel).names[Topic.REGISTRY])
         return max(when_ms for when_ms, value in registry if value.get("broker") == name and value.get("leaving"))
 
     def _read(self, topic: Topic, name: str) -> list[tuple[int, dict]]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from statechannel.kafka.errors import is_topic_missing
+from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import RecordRead, Topic
 from tests.unit.core.against_twin import difference
 
 RECORDS_MAX = 20_000
 """A partition with more is left out, and counted: the floods of the tests are for other checks."""
 READ_S = 60.0
-_SUFFIX = "-registry"
 
 Place = tuple[str, int]
 
@@ -30,39 +32,43 @@ def judge_logs(bootstrap_servers: str) -> Counter[str]:
         AssertionError: The two implementations differ.
     """
     counts = Counter[str]()
-    places, sizes = _places(bootstrap_servers), Counter[str]()
-    for place, records in _read(bootstrap_servers, places).items():
-        sizes[place[0]] += 1
+    topics = _channel_topics(bootstrap_servers)
+    ends = _ends(bootstrap_servers, topics)
+    logs = _read(bootstrap_servers, [place for place, end in ends.items() if 0 < end <= RECORDS_MAX])
+    for (topic, partition), records in logs.items():
         counts["partitions"] += 1
         counts["records"] += len(records)
-        differs = difference(records, place[1], sum(1 for topic, _ in places if topic == place[0]))
-        assert not differs, f"{place[0]} partition {place[1]}: {differs}"
-    counts["partitions left out"] = sum(end > RECORDS_MAX for end in places.values())
+        differs = difference(records, partition, topics[topic])
+        assert not differs, f"{topic} partition {partition}: {differs}"
+    counts["partitions left out"] = sum(end > RECORDS_MAX for end in ends.values())
     return counts
 
 
-def _places(bootstrap_servers: str) -> Mapping[Place, int]:
-    """Partitions of channel topics, with their ends."""
+def _channel_topics(bootstrap_servers: str) -> Mapping[str, int]:
+    """Their names, each with the number of its partitions."""
+    topics = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=READ_S).topics
+    return {
+        name: len(metadata.partitions)
+        for name, metadata in topics.items()
+        if ChannelTopics(name).names[Topic.REGISTRY] in topics
+    }
+
+
+def _ends(bootstrap_servers: str, topics: Mapping[str, int]) -> Mapping[Place, int]:
+    """High watermarks; a topic that its test has deleted just now has none."""
+    places = [TopicPartition(name, partition) for name, count in topics.items() for partition in range(count)]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topics = admin.list_topics(timeout=READ_S).topics
-    wanted = [
-        TopicPartition(name, partition)
-        for name, found in topics.items()
-        if f"{name}{_SUFFIX}" in topics
-        for partition in found.partitions
-    ]
     ends: dict[Place, int] = {}
-    for place, future in admin.list_offsets({place: OffsetSpec.latest() for place in wanted}).items():
-        try:
+    for place, future in admin.list_offsets({place: OffsetSpec.latest() for place in places}).items():
+        with suppress(KafkaException):
             ends[place.topic, place.partition] = future.result(READ_S).offset
-        except KafkaException:  # deleted by its test just now
-            continue
     return ends
 
 
-def _read(bootstrap_servers: str, ends: Mapping[Place, int]) -> Mapping[Place, Sequence[RecordRead]]:
-    found: dict[Place, list[RecordRead]] = {place: [] for place, end in ends.items() if 0 < end <= RECORDS_MAX}
-    missing = set(found)
+def _read(bootstrap_servers: str, places: Sequence[Place]) -> Mapping[Place, Sequence[RecordRead]]:
+    """All records of these partitions, but for those that are deleted meanwhile."""
+    logs: dict[Place, list[RecordRead]] = {place: [] for place in places}
+    unread = set(places)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -73,18 +79,29 @@ def _read(bootstrap_servers: str, ends: Mapping[Place, int]) -> Mapping[Place, S
         }
     )
     try:
-        consumer.assign([TopicPartition(*place, 0) for place in found])
+        consumer.assign([TopicPartition(*place, 0) for place in places])
         deadline_s = time.monotonic() + READ_S
-        while missing and time.monotonic() < deadline_s:
+        while unread:
+            assert time.monotonic() < deadline_s, f"not read within {READ_S:g} s: {sorted(unread)[:4]}"
             for message in consumer.consume(2_000, 0.5):
                 place = (message.topic(), message.partition())
-                if message.error() is not None:
-                    missing.discard(place)
-                    continue
-                record = RecordRead(
-                    Topic.CHANNEL, place[1], message.offset(), message.timestamp()[1], message.key(), message.value()
-                )
-                found[place].append(record)
+                error = message.error()
+                if error is None:
+                    logs[place].append(
+                        RecordRead(
+                            Topic.CHANNEL,
+                            place[1],
+                            message.offset(),
+                            message.timestamp()[1],
+                            message.key(),
+                            message.value(),
+                        )
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(place)
+                elif is_topic_missing(error):
+                    unread.discard(place)
+                    logs.pop(place, None)
     finally:
         consumer.close()
-    return {place: records for place, records in found.items() if place not in missing}
+    return logs

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import JavaGateway
 
 from loaddata.samples.partitions import ClusterLayout
 from statechannel.embedded.jars import KAFKA_VERSION, PinnedJars, prepare_jars
 from statechannel.embedded.java import find_java
+from tests.support.java_gateway import java_gateway
 
 COMMAND = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 TOOLS_JAR = PinnedJars(
@@ -129,22 +130,8 @@ class Generator:
 @contextmanager
 def generator() -> Iterator[Generator]:
     """A Java process with the tool in it, ended with the block."""
-    import pyspark  # noqa: PLC0415 - only for the jar of py4j beside it
-
-    bridge = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
-    port, token = launch_gateway(
-        classpath=os.pathsep.join(map(str, class_path())),
-        jarpath=str(bridge),
-        java_path=str(find_java().executable),
-        javaopts=["-Xmx512m", "-XX:+UseSerialGC"],
-        enable_auth=True,
-        die_on_exit=True,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
-    try:
+    with java_gateway(class_path(), ()) as gateway:
         yield Generator(gateway)
-    finally:
-        gateway.shutdown()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ The jar is pinned in model_checker.sha256 as the broker's are. `python -m tests.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import JavaGateway
 
 from statechannel.embedded.jars import PinnedJars
-from statechannel.embedded.java import find_java
+from tests.support.java_gateway import java_gateway
 
 ALLOY_VERSION = "6.2.0"
 JAR = PinnedJars(
@@ -31,7 +30,6 @@ JAR = PinnedJars(
     variable="MODEL_CHECKER_JARS",
     size_mib=21,
 )
-JAVA_OPTIONS = ["-Xmx512m", "-Xss16m", "-XX:+UseSerialGC"]
 SOLVERS = ("glucose", "sat4j")
 """The first is native code in the jar, and several times as fast; the second is Java and runs everywhere."""
 _ATOM = re.compile(r"[^{}, ]+")
@@ -128,25 +126,12 @@ def checker(file: Path) -> Iterator[Checker]:
     Raises:
         py4j.protocol.Py4JJavaError: The file is not Alloy; the message says where.
     """
-    import pyspark  # noqa: PLC0415 - only for the jar of py4j beside it
-
-    bridge = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
     # Alloy unpacks solvers and leaves them behind.
-    with tempfile.TemporaryDirectory() as scratch:
-        port, token = launch_gateway(
-            classpath=os.pathsep.join(map(str, JAR.prepare())),
-            jarpath=str(bridge),
-            java_path=str(find_java().executable),
-            javaopts=[*JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"],
-            enable_auth=True,
-            die_on_exit=True,
-        )
-        parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True, auto_field=True)
-        gateway = JavaGateway(gateway_parameters=parameters)
-        try:
-            yield Checker(gateway, file)
-        finally:
-            gateway.shutdown()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        java_gateway(JAR.prepare(), ["-Xss16m", f"-Djava.io.tmpdir={scratch}"], auto_field=True) as gateway,
+    ):
+        yield Checker(gateway, file)
 
 
 if __name__ == "__main__":
