@@ -36,6 +36,14 @@ CHANNEL = {
     "min.compaction.lag.ms": str(HOUR_MS),
 }
 
+UNCOMPILED_CONF = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Tables of some rows do not pay for the compilation of their queries; the jobs of the first walk (tests/docs) run with it."""
+UNCOMPILED = tuple(word for name, value in UNCOMPILED_CONF.items() for word in ("--conf", f"{name}={value}"))
+
 
 class LogInKafka:
     """One topic.

@@ -23,15 +23,15 @@ FILES_S: dict[str, float] = {
     "tests/docs/test_spark_walk.py": 87,
     "tests/faults/test_campaign.py": 45,
     "tests/kafka/test_adapter_election.py": 60,
-    "tests/kafka/test_balancer.py": 250,
+    "tests/kafka/test_balancer.py": 170,
     "tests/kafka/test_demo.py": 150,
-    "tests/kafka/test_drain.py": 160,
-    "tests/kafka/test_killed_in_debt.py": 54,
+    "tests/kafka/test_drain.py": 115,
+    "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_partitions_execution.py": 98,
     "tests/simulation/test_simulator.py": 75,
-    "tests/spark/test_load_views_kafka.py": 150,
-    "tests/spark/test_standalone.py": 100,
-    "tests/spark/test_table_view_faults.py": 300,
+    "tests/spark/test_load_views_kafka.py": 115,
+    "tests/spark/test_standalone.py": 75,
+    "tests/spark/test_table_view_faults.py": 220,
 }
 """What some files take on two idle cores. Nothing but the order of tests depends on it."""
 LIVE_TEST_S = 3.0
