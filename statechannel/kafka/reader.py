@@ -54,9 +54,10 @@ class _State(Enum):
 class SeenEnds:
     """Freshness of a position: the newest moment at which the log is known not to extend beyond it.
 
-    The client tells where the log ended in the broker's last answer, but not when that came: no sooner than the look before,
-    if the end is another one now. While more comes all the time the end is never reached, but a moment later the position is
-    where the end was.
+    The client tells where the log ended in the broker's last answer, but neither when that arrived nor when the broker wrote
+    it: a connection may delay an answer without limit. But the client sends the next request only after the answer. So a new
+    end is at least as new as the arrival of the end before it, and that arrived after the look before it was seen.
+    While more comes all the time the end is never reached, but a moment later the position is where the end was.
 
     Args:
         now_s: The time before the first look.
@@ -66,7 +67,7 @@ class SeenEnds:
     """
 
     def __init__(self, now_s: float) -> None:
-        self._looked_s = now_s
+        self._looked_s = self._asked_s = now_s
         self._end = -1
         self._awaited: tuple[int, float] | None = None
         self._newest: tuple[int, float] | None = None
@@ -75,7 +76,8 @@ class SeenEnds:
     def look(self, now_s: float, end: int) -> None:
         """The client says where the log ended."""
         if end > self._end:
-            self._end, self._newest = end, (end, self._looked_s)
+            self._end, self._newest = end, (end, self._asked_s)
+            self._asked_s = self._looked_s
             self._awaited = self._awaited or self._newest
         self._looked_s = now_s
 

@@ -26,14 +26,14 @@ class Field(NamedTuple):
     meaning: str
 
 
-_BY = "the writing process: decides who serves ([states and moves](protocol.md#2-states-and-moves)) and whose cold start counts"
-CODEC, RESOLVER, LEDGER, READERS = "form only", "verdict", "debts and joins", "not judged"
+_BY = "the writing process: serves what its records make it own ([states and moves](protocol.md#2-states-and-moves))"
+SERVICE, RESOLVER, LEDGER, READERS = "who serves; cold start", "verdict", "debts and joins", "not judged"
 FIELDS = (
-    Field("format", "int", CODEC, "1. A reader that does not know a higher number stops judging the partition"),
+    Field("format", "int", RESOLVER, "1. A reader that does not know a higher number stops judging the partition"),
     Field("kind", "`proposal`, `assert`, `heartbeat`", RESOLVER, "what the record wants"),
     Field("id", "1-64 of `A-Za-z0-9-`", RESOLVER, "unique; a ULID or UUIDv7. An assert has an id of its own"),
     Field("covers", "int from -1", LEDGER, "offset of this partition through which the writer had applied; -1: nothing"),
-    Field("by", '`{"broker", "incarnation"}`', CODEC, _BY),
+    Field("by", '`{"broker", "incarnation"}`', SERVICE, _BY),
     Field("version", "int from 0", RESOLVER, "proposal: the next ([terms](protocol.md#1-terms)); assert: accepted, 0 for Absent"),
     Field("base", "id, `id/<range>` or null", RESOLVER, "id of the accepted record below it; null: the key never existed"),
     Field("asserts", "id, `id/<range>` or null", RESOLVER, "id of the accepted record that an assert restates; null for Absent"),
@@ -41,7 +41,7 @@ FIELDS = (
     Field("from", "broker id or null", RESOLVER, "the broker that hands over or lets go, see below"),
     Field("to", "broker id or null", RESOLVER, "the broker that is to own the bundle, or owns it, see below"),
     Field("children", f"list of at most {bundle.MAX_CHILDREN:,} ranges", RESOLVER, "the bundles; the parts of a split"),
-    Field("forced", "bool, default false", RESOLVER, "a repair: legal from every state but Deleted"),
+    Field("forced", "bool, default false", RESOLVER, "a repair of a bundle: legal from every state but Deleted"),
     Field("clean_to", "int from -1", LEDGER, "all was applied, and no key in debt, through this offset; -1: there is debt"),
     Field("action", "any", READERS, "the word for the move (table of moves in [protocol.md](protocol.md))"),
     Field("flow", "any", READERS, "`assignment`, `transfer`, `unload`, `split`, `namespace` or `repair`"),

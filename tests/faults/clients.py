@@ -142,7 +142,8 @@ class Clients:
         late = {"late_s": rng.uniform(0, DELAYED_S)} if rng.random() < DELAYED_SHARE else {}
         answer: dict[str, Any] = {"ok": False, "down": True}  # unless another comes before the run is over
         try:
-            answer = await self.ask(url, "put", timeout_s, topic=topic, value=value, **late)
+            patience_s = timeout_s + sum(late.values())  # the time that this client itself asked for is no outage
+            answer = await self.ask(url, "put", patience_s, topic=topic, value=value, **late)
         finally:
             outcome = Outcome.OK if answer.get("stored") else Outcome.FENCED if answer.get("ok") else _refusal(answer)
             self._note(CallKind.WRITE, topic, value, outcome, sent_ns, answer)

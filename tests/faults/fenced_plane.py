@@ -86,38 +86,36 @@ class FencedPlane(DataPlane):
         if asked.get("do") not in ("put", "get"):
             return await super()._answer(line)
         try:
-            answer = await (self._put(asked) if asked["do"] == "put" else self._get(asked))
+            answer = await self._carry_out(asked)
         except LinkDownError as error:
             answer = {"ok": False, "why": str(error), "down": True}
         except ChannelStoppedError as error:
             answer = {"ok": False, "why": str(error)}
         return {"id": asked.get("id")} | answer
 
-    async def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
-        topic = asked["topic"]
-        found = await self._checked(topic)
-        if isinstance(found, dict):
-            return found
-        opened, checked = found
+    async def _carry_out(self, asked: dict[str, Any]) -> dict[str, Any]:
+        result = await self._checked(asked["topic"])
+        if isinstance(result, dict):
+            return result
+        opened, checked = result
+        answer = await (self._put(opened, asked) if asked["do"] == "put" else self._get(opened, asked))
+        return answer | checked if answer["ok"] else answer
+
+    async def _put(self, opened: OpenBundle, asked: dict[str, Any]) -> dict[str, Any]:
         # Some writes are late on their way to the storage, as behind a full queue: others may serve by then.
         await asyncio.sleep(asked.get("late_s", 0.0))
         try:
-            stored = await opened.put(topic, asked["value"])
+            stored = await opened.put(asked["topic"], asked["value"])
         except LinkDownError:
             self._opened.pop(opened.serving, None)  # its memory may be old now
             raise
-        return {"ok": True, "stored": stored, **checked}
+        return {"ok": True, "stored": stored}
 
-    async def _get(self, asked: dict[str, Any]) -> dict[str, Any]:
-        topic = asked["topic"]
-        found = await self._checked(topic)
-        if isinstance(found, dict):
-            return found
-        opened, checked = found
-        value = opened.values.get(topic)
-        if asked.get("confirm") and not await opened.confirm(topic):
+    async def _get(self, opened: OpenBundle, asked: dict[str, Any]) -> dict[str, Any]:
+        value = opened.values.get(asked["topic"])
+        if asked.get("confirm") and not await opened.confirm(asked["topic"]):
             return {"ok": False, "fenced": True}
-        return {"ok": True, "value": value, **checked}
+        return {"ok": True, "value": value}
 
     async def _checked(self, topic: str) -> tuple[OpenBundle, dict[str, Any]] | dict[str, Any]:
         """The open bundle of a topic, checked just now to be served; else the answer to the client."""

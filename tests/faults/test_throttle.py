@@ -50,10 +50,27 @@ def test_lifting_from_a_process_that_has_ended_is_nothing(busy):
 
 def test_without_groups_a_process_is_stopped(busy, monkeypatch, tmp_path: Path):
     monkeypatch.setattr(throttle, "ROOT", tmp_path)
-    for made in (throttle.starve(busy.pid, 0.05), throttle.slow_disk(busy.pid, tmp_path, 5)):
-        assert made.how == "stopping"
-        made.lift()
+    for held_back in (throttle.starve(busy.pid, 0.05), throttle.slow_disk(busy.pid, tmp_path, 5)):
+        assert held_back.how == "stopping"
+        held_back.lift()
     assert busy.status() != psutil.STATUS_STOPPED
+
+
+def test_groups_of_version_2_are_used_where_version_1_is_gone(busy, monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(throttle, "ROOT", tmp_path)
+    monkeypatch.setattr(throttle, "_disk_of", lambda _: "8:0")
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory\n")
+    group = tmp_path / f"statechannel-faults-{busy.pid}"
+    starved = throttle.starve(busy.pid, 0.05)
+    assert starved.how == "group"
+    assert (group / "cpu.max").read_text() == "5000 100000"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
+    throttle.slow_disk(busy.pid, tmp_path, 5)
+    assert (group / "io.max").read_text() == "8:0 wiops=5"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
+    assert (group / "cgroup.procs").read_text() == str(busy.pid)
+    starved.lift()
+    assert (tmp_path / throttle._group_of(busy.pid, "") / "cgroup.procs").read_text() == str(busy.pid)
 
 
 def test_a_slow_disk_is_slow_for_this_process_alone(tmp_path: Path):

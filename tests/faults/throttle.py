@@ -1,7 +1,8 @@
 """Little processor time for a process, or a slow disk: by the kernel's control groups, else by stopping it most of the time.
 
-Groups of version 1 need root. A group lets a process run for its share of each tenth of a second; stopping does the same to all
-its threads, but also keeps back what needs no disk, so where there is a choice the disk alone is slow.
+Groups need root, or a folder of theirs that was handed over. A group lets a process run for its share of each tenth of a second;
+stopping does the same to all its threads, but also keeps back what needs no disk, so where there is a choice the disk alone is
+slow.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ class Throttle:
 class _Group(Throttle):
     """A control group of one process.
 
+    Args:
+        parent: Folder of the hierarchy that has the controller.
+        belongs: Folder of the group that the process is in, and returns to.
+        limits: Files of the group, and what is written there.
+
     Raises:
-        OSError: There is none of this kind, or it may not be made.
+        OSError: The group may not be made, or has no such limit.
     """
 
-    def __init__(self, controller: str, pid: int, limits: dict[str, str]) -> None:
-        self._pid, self._limits = pid, limits
-        self._folder = ROOT / controller / f"statechannel-faults-{pid}"
-        if not (ROOT / controller / "cgroup.procs").exists():
-            raise FileNotFoundError(controller)
-        self._back = self._folder.parent / _group_of(pid, controller) / "cgroup.procs"
+    def __init__(self, parent: Path, belongs: Path, pid: int, limits: dict[str, str]) -> None:
+        self._pid = pid
+        self._folder = parent / f"statechannel-faults-{pid}"
+        self._back = belongs / "cgroup.procs"
         self._folder.mkdir(exist_ok=True)
         try:
             for name, value in limits.items():
@@ -55,7 +59,25 @@ class _Group(Throttle):
             self._folder.rmdir()
 
 
+def _group(pid: int, version_1: tuple[str, dict[str, str]], version_2: tuple[str, dict[str, str]]) -> _Group:
+    """A group with these limits, each a controller and its files, in the version that has the controller here.
+
+    Raises:
+        OSError: No version has it, or the group may not be made.
+    """
+    controller, limits = version_1
+    parent = ROOT / controller
+    if (parent / "cgroup.procs").exists():
+        return _Group(parent, parent / _group_of(pid, controller), pid, limits)
+    controller, limits = version_2
+    if controller not in (ROOT / "cgroup.controllers").read_text().split():
+        raise FileNotFoundError(controller)
+    (ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
+    return _Group(ROOT, ROOT / _group_of(pid, ""), pid, limits)
+
+
 def _group_of(pid: int, controller: str) -> str:
+    """Path of the process' group below the hierarchy of a controller; version 2 has one hierarchy, without a name."""
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -93,23 +115,26 @@ class _Stopping(Throttle):
 def starve(pid: int, share: float) -> Throttle:
     """Give a process no more than this share of one processor."""
     period_us = int(PERIOD_S * 1e6)
-    limits = {"cpu.cfs_period_us": str(period_us), "cpu.cfs_quota_us": str(max(1_000, int(period_us * share)))}
+    quota_us = max(1_000, int(period_us * share))
+    version_1 = {"cpu.cfs_period_us": str(period_us), "cpu.cfs_quota_us": str(quota_us)}
     with contextlib.suppress(OSError):
-        return _Group("cpu", pid, limits)
+        return _group(pid, ("cpu", version_1), ("cpu", {"cpu.max": f"{quota_us} {period_us}"}))
     return _Stopping(pid, share)
 
 
 def slow_disk(pid: int, folder: Path, writes_per_s: int) -> Throttle:
     """Let a process do so many writes a second on the disk of a folder; it waits only where it waits for the disk."""
     with contextlib.suppress(OSError):
-        return _Group("blkio", pid, {"blkio.throttle.write_iops_device": f"{_disk_of(folder)} {writes_per_s}"})
+        disk = _disk_of(folder)
+        version_1 = {"blkio.throttle.write_iops_device": f"{disk} {writes_per_s}"}
+        return _group(pid, ("blkio", version_1), ("io", {"io.max": f"{disk} wiops={writes_per_s}"}))
     return _Stopping(pid, SLOW_DISK_SHARE)
 
 
 def _disk_of(folder: Path) -> str:
     """Number of the whole disk: partitions cannot be limited."""
     device = folder.stat().st_dev
-    found = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve(strict=True)
-    if (found / "partition").exists():
-        found = found.parent
-    return (found / "dev").read_text().strip()
+    disk = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve(strict=True)
+    if (disk / "partition").exists():
+        disk = disk.parent
+    return (disk / "dev").read_text().strip()
