@@ -13,7 +13,7 @@ import orjson
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.view import View
 from tests.explorer import outages
-from tests.explorer.outages import Path, Point, Property, Session
+from tests.explorer.outages import LANDS, Path, Point, Property, Session
 from tests.explorer.readers import states_of
 from tests.explorer.search import begin, explore
 from tests.explorer.world import Letter
@@ -99,6 +99,10 @@ RULES = (
     Rule("mark-ignored", 5, "A caught-up member starts over at another process's mark that counts.", "abandoned", _ABANDONED),
     Rule("void-mark-counts", 5, "A mark is void if a heartbeat lies between N and it.", "abandoned", _ABANDONED),
     Rule(
+        "late-assert-settles-anything", 5, "An assert that a mark makes count settles its key only if it would where it stands.",
+        "abandoned", (Property.STATES,),
+    ),
+    Rule(
         "heartbeat-not-awaited", 5, "After a silence a member reads a heartbeat of its own back before it writes anything else.",
         "abandoned", _ABANDONED,
     ),
@@ -142,7 +146,8 @@ def _search_outages(rule: Rule, executor: Executor | None) -> Found | None:
     for tally in outages.explore(EVENTS_MAX, executor, properties=rule.outage, without=rule.plant, start=rule.begins):
         if tally.wrong is not None:
             path, session, what = tally.wrong
-            of_log = what in (Property.OVERTURNED, Property.HISTORIES)
+            # What processes write depends on the rule, too: no reader alone shows it.
+            of_log = what in (Property.OVERTURNED, Property.HISTORIES) or LANDS in path.events
             return Found(
                 [Letter(entry.key, entry.value) for entry in path.log],
                 None if of_log else session.opened.end,

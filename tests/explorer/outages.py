@@ -298,8 +298,7 @@ def follow(path: Path, tally: Tally) -> Iterator[Path]:
         return
     if path.pending:
         yield _land(path, view)
-    else:
-        yield from _unasked(path, view, low)
+    yield from _unasked(path, view, low)
     if path.alive:
         clean_to = -1 if view.ledger.open else offset - 1
         yield path.after("move", _move(path, view), answered=True)
