@@ -37,7 +37,7 @@ def _id(rule: Rule) -> str:
 
 @pytest.mark.parametrize(
     ("start", "records", "every", "triples"),
-    [("empty", 3, 1, 55_000), ("owned", 3, 5, 1_000_000), ("splitting", 2, 1, 20_000)],
+    [("empty", 3, 1, 55_000), ("owned", 3, 4, 1_000_000), ("splitting", 2, 1, 20_000)],
 )
 def test_all_readers_agree_on_every_log(start: str, records: int, every: int, triples: int) -> None:
     """More than a million triples together. The last record follows after every class of logs, or after one in so many."""
