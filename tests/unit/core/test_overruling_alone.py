@@ -12,7 +12,7 @@ from statechannel.protocol.bundle import range_name
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.keys import KeyState, Writer
-from statechannel.protocol.overruling import OverruledState, overrule
+from statechannel.protocol.overruling import LateAssert, OverruledState, overrule
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
@@ -24,7 +24,6 @@ LOW, HIGH = f"{ROOT}/{range_name(0, HALF)}", f"{ROOT}/{range_name(HALF, TOP)}"
 HALVES = [range_name(0, HALF), range_name(HALF, TOP)]
 QUARTERS = [range_name(0, QUARTER), range_name(QUARTER, HALF)]
 THERE = f"{OTHER}/{range_name(0, HALF)}"
-Assert = tuple[int, bytes, Record]
 
 
 def value(kind: str, **fields: Any) -> bytes:
@@ -59,7 +58,7 @@ class Story:
     def held(self, key: str) -> KeyState:
         return held_in(self.view, key)
 
-    def overruled(self, *asserts: Assert) -> tuple[View, list[OverruledState]]:
+    def overruled(self, *asserts: LateAssert) -> tuple[View, list[OverruledState]]:
         return overrule(self.view, asserts)
 
 
@@ -69,17 +68,17 @@ def held_in(view: View, key: str) -> KeyState:
     return held
 
 
-def restated(offset: int, key: str, *, version: int, state: str, **fields: Any) -> Assert:
+def restated(offset: int, key: str, *, version: int, state: str, settles: bool = True, **fields: Any) -> LateAssert:
     """An assert that was read at an offset."""
     made = {"version": version, "state": state, "asserts": "c1", "covers": offset - 1}
     if "/0x" in key:
         made |= {"from": None, "to": None}
     record = codec.decode(value("assert", **made | fields), namespace="/0x" not in key)
     assert isinstance(record, Record)
-    return offset, key.encode(), record
+    return LateAssert(offset, key.encode(), record, settles)
 
 
-def assigned(offset: int = 100, key: str = LOW, version: int = 9, **fields: Any) -> Assert:
+def assigned(offset: int = 100, key: str = LOW, version: int = 9, **fields: Any) -> LateAssert:
     return restated(offset, key, version=version, state="Assigned", **{"to": "b2"} | fields)
 
 
@@ -139,6 +138,29 @@ def test_it_pays_what_its_writer_has_seen(story, newest, owes):
     found, _ = story.overruled(assigned())
     assert held_in(found, LOW).settled == 100
     assert [(debt.since_offset, debt.newest_offset) for debt in found.ledger.open.values()] == [(50, newest)] * owes
+
+
+def test_an_assert_that_settles_nothing_leaves_the_debt(story):
+    key = story.held(LOW)
+    story.view.ledger.unclean(key, 50, 12)
+    story.view.ledger.unclean(key, 100, 9)
+    before = rows(story.view)[LOW]
+    found, _ = story.overruled(assigned(covers=49, settles=False))
+    after = rows(found)[LOW]
+    assert (after.version, after.to) == (9, "b2")
+    assert (after.settled, after.debt_since, after.debt_newest, after.debt_highest) == (before.settled, 50, 100, 12)
+
+
+@pytest.mark.parametrize(
+    ("covers", "version", "settles"), [(50, 9, True), (49, 9, False), (49, 13, True), (3, 13, True), (2, 13, False)]
+)
+def test_a_stale_assert_says_whether_it_would_have_settled_its_key(story, covers, version, settles):
+    key = story.held(LOW)
+    key.settled = 3
+    story.view.ledger.unclean(key, 50, 12)
+    fields = {"version": version, "state": "Assigned", "asserts": "c1", "covers": covers, "from": None, "to": "b2"}
+    judgement = story.view.read(100, LOW.encode(), value("assert", **fields))
+    assert (judgement.verdict, judgement.settles) == (Verdict.ASSERT_STALE, settles)
 
 
 @pytest.mark.parametrize("derived", [False, True])
@@ -202,7 +224,7 @@ def test_unknown_fields_of_what_is_asserted_are_held_as_a_lenient_reader_holds_t
     found, _ = story.overruled(asserts)
     joiner = Joiner(0, 1)
     namespace = restated(0, ROOT, version=1, state="Active", children=HALVES)
-    for offset, name, record in (namespace, asserts):
+    for offset, name, record, _ in (namespace, asserts):
         joiner.take(offset, name, record)
     assert held_in(found, LOW).more == held_in(joiner.view(), LOW).more == {"colour": "blue", "shade": 3}
 
@@ -218,7 +240,6 @@ def test_so_are_those_of_an_equal_assert_that_tells_more_than_was_read(story):
 
 def test_a_name_that_is_no_key_is_left_alone(story):
     before = rows(story.view)
-    offset, _, record = assigned()
-    found, differences = story.overruled((offset, b"junk", record))
+    found, differences = story.overruled(assigned()._replace(key=b"junk"))
     assert differences == []
     assert rows(found) == before
