@@ -1,30 +1,25 @@
-"""Gaps in service with their causes, and their sums by namespace, which add up over parts of a log.
+"""Gaps in service with their causes.
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them as well, one partition at
 a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
-took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.gaps`).
+took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.gap_trails`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from statechannel.protocol.bundle import bundle_key
+from statechannel.audit.gap_trails import SERVED, Trail, Trails, never_served, splits_of, was_served
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
-from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-_SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 _BEFORE_LOG = "began before the first record judged"
 _NOT_TOLD = "not served since before the first record judged; the log no longer shows whether a broker had served it"
 
@@ -126,7 +121,7 @@ class Gaps:
         splits = splits_of(view)
         created = {key.namespace: key.version for key in view.existing() if key.is_namespace}
         for key in view.live():
-            if key.state in _SERVED:
+            if key.state in SERVED:
                 self._served[key.name] = _Served(key.owner, trails.time_ms(key.offset))
             elif key.derived:
                 self._unserved.add(key.name)
@@ -150,8 +145,8 @@ class Gaps:
             # clean join is the accepted one, and so is one that lies right behind what its writer had read.
             held = record.offset == key.offset
             first = change.kind is Kind.PROPOSAL and (held or record.offset == change.covers + 1)
-            begins = change.state not in _SERVED and bundle not in self._open and bundle not in self._unserved
-            known = was is not None or change.state in _SERVED
+            begins = change.state not in SERVED and bundle not in self._open and bundle not in self._unserved
+            known = was is not None or change.state in SERVED
             alone = held and first and change.state is State.RELEASING
             if alone or (known and (first or not begins)):
                 self._step(record, change, bundle, was)
@@ -222,7 +217,7 @@ class Gaps:
             self._served[f"{key.namespace}/{child}"] = _Served(owner, record.timestamp_ms)
 
     def _moved(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
-        if change.state in _SERVED:
+        if change.state in SERVED:
             owner = change.to if change.state is State.ASSIGNED else change.from_
             held = self._open.get(bundle)
             back = held is not None and held.state is State.RELEASING
@@ -376,185 +371,3 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "why": gap.why,
         "certain": gap.certain,
     }
-
-
-STEPS_MAX = 64
-"""Maximum number of records of a trail; of a longer one only the last is kept, and the gap's start is unknown."""
-
-_LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD})
-_FIRST_ASSIGNED = 2
-"""Moves from a namespace's record to the first Assigned of its bundles: Assigning, Assigned."""
-
-
-class TrailStep(NamedTuple):
-    """One record of a trail."""
-
-    record: RecordRead
-    decoded: Record
-
-
-Trail = list[TrailStep]
-
-
-class Trails:
-    """Follows the records that a joining reader holds for each key."""
-
-    def __init__(self) -> None:
-        self._trails: dict[bytes, Trail] = {}
-        self._times_ms: dict[int, int] = {}
-
-    def take(self, record: RecordRead, decoded: Record) -> None:
-        key = record.key
-        if key is None:
-            return
-        self._times_ms[record.offset] = record.timestamp_ms
-        trail = self._trails.get(key)
-        step = TrailStep(record._replace(value=None), decoded)
-        if trail is None or decoded.state in _SERVED or not _follows(trail, decoded) or len(trail) >= STEPS_MAX:
-            self._forget(trail)
-            self._trails[key] = [step]
-        elif decoded.kind is Kind.PROPOSAL:  # an assert that restates the last step adds nothing
-            trail.append(step)
-
-    def _forget(self, trail: Trail | None) -> None:
-        for step in trail or ():
-            self._times_ms.pop(step.record.offset, None)
-
-    def of(self, key: bytes) -> Trail:
-        """The trail that ends with the record held; the first step may be an assert, the others are proposals."""
-        return self._trails.get(key, [])
-
-    def time_ms(self, offset: int) -> int:
-        """Log time of a held record; 0 if unknown."""
-        return self._times_ms.get(offset, 0)
-
-
-def was_served(first: Record, split: KeyState | None) -> bool:
-    """Whether the first record of a trail shows, by the moves or its reason, that the bundle had been served."""
-    if split is not None or first.state is State.RELEASING:
-        return True
-    moved = first.state is State.ASSIGNING and not first.forced and first.from_ is not None
-    return moved or first.text("flow") in _LET_GO
-
-
-def never_served(first: Record, split: KeyState | None, created: int) -> bool:
-    """Whether the bundle cannot have been served before the first record of its trail: its version leaves no room.
-
-    Args:
-        created: Version of the namespace's record.
-    """
-    return split is None and first.state is not State.RELEASING and first.version <= created + _FIRST_ASSIGNED
-
-
-def _follows(trail: Sequence[TrailStep], decoded: Record) -> bool:
-    last = trail[-1].decoded
-    if decoded.kind is Kind.PROPOSAL:
-        return last.kind is Kind.PROPOSAL and decoded.base == last.id and decoded.version == last.version + 1
-    restated = last.id if last.kind is Kind.PROPOSAL else last.base
-    same = (decoded.version, decoded.state, decoded.from_, decoded.to)
-    return decoded.base == restated and same == (last.version, last.state, last.from_, last.to)
-
-
-def splits_of(view: View) -> dict[bytes, KeyState]:
-    """The split parent of each bundle, by the key of the child; without those of a namespace's own ring."""
-    splits = {}
-    for parent in view.existing():
-        if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
-            continue
-        for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
-            splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
-    return splits
-
-
-@dataclass(slots=True)
-class GapSum:
-    """Of one namespace, or of all.
-
-    Attributes:
-        open: Gaps that have not ended; they have no length.
-        sum_ms: Of ended gaps, without the time Unassigned on request.
-        on_request_ms: That time.
-        worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
-        open_since_ms: When the oldest open one began; None without one.
-        uncertain: Gaps before which the bundle may never have been served, as the log is compacted; not counted elsewhere.
-    """
-
-    gaps: int = 0
-    open: int = 0
-    sum_ms: int = 0
-    on_request_ms: int = 0
-    worst_ms: int = 0
-    worst_bundle: str | None = None
-    worst_offset: int | None = None
-    open_since_ms: int | None = None
-    uncertain: int = 0
-
-    def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, given in the form of the JSON output."""
-        if not gap["certain"]:
-            self.uncertain += 1
-            return
-        self.gaps += 1
-        self.on_request_ms += gap["on_request_ms"]
-        length_ms = gap["length_ms"]
-        if length_ms is None:
-            self.open += 1
-            self._open_since(gap["start_ms"])
-            return
-        self.sum_ms += length_ms
-        self._worst(length_ms, gap["bundle"], gap["start_offset"])
-
-    def add(self, other: GapSum) -> None:
-        self.gaps += other.gaps
-        self.open += other.open
-        self.uncertain += other.uncertain
-        self.sum_ms += other.sum_ms
-        self.on_request_ms += other.on_request_ms
-        if other.worst_bundle is not None and other.worst_offset is not None:
-            self._worst(other.worst_ms, other.worst_bundle, other.worst_offset)
-        if other.open_since_ms is not None:
-            self._open_since(other.open_since_ms)
-
-    def _open_since(self, start_ms: int) -> None:
-        self.open_since_ms = start_ms if self.open_since_ms is None else min(self.open_since_ms, start_ms)
-
-    def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
-        """Update the longest; of equal ones the first by bundle and offset, independent of their order."""
-        held = (-self.worst_ms, self.worst_bundle or "", self.worst_offset or 0)
-        if self.worst_bundle is None or (-length_ms, bundle, offset) < held:
-            self.worst_ms, self.worst_bundle, self.worst_offset = length_ms, bundle, offset
-
-
-class GapSums:
-    """By namespace."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, GapSum] = {}
-
-    def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, given in the form of the JSON output."""
-        self.sums.setdefault(gap["bundle"].rpartition("/")[0], GapSum()).take(gap)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [{"namespace": name} | asdict(sums) for name, sums in sorted(self.sums.items())]
-
-
-def sum_gap_rows(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
-    """The sums of several parts of a log, from their rows."""
-    total = GapSums()
-    for part in parts:
-        for row in part:
-            total.sums.setdefault(row["namespace"], GapSum()).add(_sum_of(row))
-    return total
-
-
-def total_gap_sum(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum over all namespaces, for the JSON output."""
-    total = GapSum()
-    for row in rows:
-        total.add(_sum_of(row))
-    return asdict(total)
-
-
-def _sum_of(row: Mapping[str, Any]) -> GapSum:
-    return GapSum(**{name: value for name, value in row.items() if name != "namespace"})

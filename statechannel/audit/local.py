@@ -11,7 +11,6 @@ from typing import Any
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
-    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -22,6 +21,7 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Observers
 from statechannel.audit.origins import as_rows, put_together

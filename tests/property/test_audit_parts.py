@@ -15,7 +15,8 @@ import pytest
 
 from statechannel.audit import local
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.audit.moments import parse_as_of
 from statechannel.audit.rejections import NEWEST_MAX
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.log import RecordRead

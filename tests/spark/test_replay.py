@@ -14,8 +14,9 @@ import pytest
 
 from spark.replay.audit_engine import answer_with
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
 from statechannel.audit.errors import ExportFileError
+from statechannel.audit.moments import parse_as_of
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.protocol.bundle import parse_key

@@ -15,9 +15,9 @@ from statechannel.audit.engine import (
     ReadMode,
     Wants,
     load_engine,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import parse_as_of
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import (
     Archive,

@@ -17,7 +17,6 @@ from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
     ArchiveSource,
-    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -26,9 +25,9 @@ from statechannel.audit.engine import (
     Source,
     Wants,
     load_engine,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import AsOf, parse_as_of
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection

@@ -17,18 +17,17 @@ from statechannel.audit.difference import StateDifferences
 from statechannel.audit.engine import (
     LOCAL,
     ArchiveSource,
-    AsOf,
     AuditResult,
     ExportSource,
     Source,
     Wants,
     load_archive_export,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.gaps import GapSums, total_gap_sum
+from statechannel.audit.gap_list import GapSums, total_gap_sum
 from statechannel.audit.history import History, meant
 from statechannel.audit.local import open_export
+from statechannel.audit.moments import AsOf, parse_as_of
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile

@@ -11,8 +11,9 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.engine import AsOf, AuditResult, Cut, Rows
+from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
+from statechannel.audit.moments import AsOf, Cut
 from statechannel.cli.kit.output import columns, duration, moment, print_table, stdout
 from statechannel.protocol.verdict import MEANING, Verdict
 
