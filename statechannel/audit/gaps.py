@@ -2,7 +2,7 @@
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them as well, one partition at
 a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
-took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.gap_trails`).
+took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.ownership`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.gap_trails import SERVED, Trail, Trails, never_served, splits_of, was_served
+from statechannel.audit.ownership import (
+    SERVED,
+    LostOwner,
+    Trail,
+    Trails,
+    lost_of,
+    never_served,
+    repair_reason,
+    splits_of,
+    was_served,
+)
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
@@ -319,37 +329,11 @@ def _release_cause(source: str | None, to: str | None) -> tuple[GapCause, str]:
     return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
 
 
-class LostOwner(NamedTuple):
-    """The lost owner, as named by a repair, or by the resume of its next process."""
-
-    broker: str
-    incarnation: str | None
-    last_heard_ms: int
-
-
-def lost_of(record: Record) -> LostOwner | None:
-    """The field `lost`, if it is well-formed; verdicts do not depend on it."""
-    lost = record.raw.get("lost")
-    if not isinstance(lost, dict):
-        return None
-    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
-    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
-        return None
-    return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
-
-
 def _had_owner(record: Record) -> bool:
     """Whether the first record seen of a bundle shows an earlier owner that had released it."""
     if record.state is State.ASSIGNING:
         return record.from_ is not None
     return record.text("action") != Action.DECLINE
-
-
-def repair_reason(record: Record) -> str:
-    """Description of a forced record."""
-    lost = lost_of(record)
-    what = f"repaired by {record.broker}"
-    return what if lost is None else f"{lost.broker} was gone, {what}"
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.gaps import lost_of, repair_reason
 from statechannel.audit.id_series import FOREIGN, IdSeries
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
+from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
 from statechannel.audit.spool import Spool
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash

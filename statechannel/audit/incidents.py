@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.gaps import Gap, GapCause, Gaps, lost_of
+from statechannel.audit.gaps import Gap, GapCause, Gaps
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState

@@ -82,18 +82,22 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
         return AsOf(time_ms=int(milliseconds.group(1)))
     age_ms = None if now_ms is None else duration_ms(text)
     if now_ms is not None and age_ms is not None:
-        return AsOf(time_ms=max(0, now_ms - age_ms))
+        if age_ms > now_ms:
+            raise AuditQuestionError(
+                f"{name} {text} is an age that reaches back before 1970.", hint="Use 10m, 2h or 7d."
+            )
+        return AsOf(time_ms=now_ms - age_ms)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return AsOf(time_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
         raise AuditQuestionError(
             f"{name} {text!r} is neither an offset nor a time" + (", nor an age." if now_ms is not None else "."),
             hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z"
             + (", 10m (ago), 2h, 7d." if now_ms is not None else "."),
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return AsOf(time_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
 
 
 def duration_ms(text: str) -> int | None:
@@ -107,7 +111,7 @@ def duration_ms(text: str) -> int | None:
 class LogWindow:
     """The part of a log from one moment to another, both inclusive; an empty side is open.
 
-    Unlike `--as-of` it is no moment of the audit: the whole log is judged, and the window selects what is listed.
+    Unlike `--as-of` it does not change what is judged: the whole log is, and the window selects what is listed.
     """
 
     since: AsOf | None = None

@@ -17,7 +17,6 @@ from statechannel.audit.engine import (
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.moments import parse_as_of
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import (
     Archive,
@@ -27,7 +26,9 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    moment_of,
     options_of,
+    remark_moment,
     source_of,
 )
 from statechannel.cli.audit.origins import origins
@@ -89,7 +90,7 @@ def audit(
         _nothing_before(context)
         return
     source = source_of(file, archive, bootstrap_servers, connect)
-    moment = None if as_of is None else parse_as_of(as_of)
+    moment = None if as_of is None else moment_of(as_of, source)
     table = output is Output.TABLE
     if verify or replicas:
         _alone(context)
@@ -109,11 +110,12 @@ def audit(
             history=history,
             owned=owned,
             moves=moves,
-            cuts=table,
+            cuts=moment is not None,
         ),
         options=options_of(engine_options or ()),
     )
     result = load_engine(engine)(question, progress=progress)
+    remark_moment(moment, result)
     if history is not None and not result.named:
         raise not_named(history)
     past = moment is not None or any((gaps, races, history, owned, moves))

@@ -1,4 +1,4 @@
-"""Records that lead to the states which a joining reader holds, for gaps that were open before the first judged record. Pure."""
+"""What single records show of a bundle's owners: lost ones, and the way to a state that a joining reader holds. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,34 @@ from statechannel.protocol.view import View
 
 SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 """States in which a broker serves the bundle."""
+
+
+class LostOwner(NamedTuple):
+    """The lost owner, as named by a repair, or by the resume of its next process."""
+
+    broker: str
+    incarnation: str | None
+    last_heard_ms: int
+
+
+def lost_of(record: Record) -> LostOwner | None:
+    """The field `lost`, if it is well-formed; verdicts do not depend on it."""
+    lost = record.raw.get("lost")
+    if not isinstance(lost, dict):
+        return None
+    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
+    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
+        return None
+    return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
+
+
+def repair_reason(record: Record) -> str:
+    """Description of a forced record."""
+    lost = lost_of(record)
+    what = f"repaired by {record.broker}"
+    return what if lost is None else f"{lost.broker} was gone, {what}"
+
+
 STEPS_MAX = 64
 """Maximum number of records of a trail; of a longer one only the last is kept, and the gap's start is unknown."""
 
