@@ -63,7 +63,7 @@ class Observers:
         listening = [
             observer for observer in (self.gaps, self.owners, self.history, self.origins) if observer is not None
         ]
-        return _Both(listening) if listening else None
+        return Listeners(listening) if listening else None
 
     def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
         for observer in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
@@ -101,7 +101,7 @@ class Observers:
         return self.gap_rows
 
 
-class _Both:
+class Listeners:
     """Passes observations to several observers."""
 
     def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:
