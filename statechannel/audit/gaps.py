@@ -19,10 +19,12 @@ from statechannel.audit.ownership import (
     Trails,
     lost_of,
     never_served,
+    process_started_ms,
     repair_reason,
     splits_of,
     was_served,
 )
+from statechannel.engine.shutdown import SHUTDOWN
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
@@ -39,6 +41,10 @@ class GapCause(StrEnum):
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
+    DECLINED = (
+        "declined"  # the broker that should have taken it declined, or its owner could not serve it and gave it up
+    )
+    SHUTDOWN = "shutdown"  # its owner shut down, and no other broker could take it
     OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
@@ -60,8 +66,9 @@ class Gap:
     Attributes:
         start_ms: The accepted Releasing, or when the lost owner was last heard.
         end_ms: The next accepted Assigned; None while open.
-        on_request_ms: Part of it in which the bundle was Unassigned after an unload, waiting for a lookup
-            ; of an open gap only the ended part.
+        on_request_ms: Part of it in which the bundle was Unassigned after an unload, waiting for a lookup;
+            of an open gap only the ended part.
+        unassigned_ms: Part of it in which the bundle was Unassigned for any reason: no broker was asked to serve it.
         repaired: A forced record was needed.
         why: A sentence, with the names of the brokers.
         certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
@@ -80,6 +87,7 @@ class Gap:
     end_ms: int | None = None
     after: str | None = None
     on_request_ms: int = 0
+    unassigned_ms: int = 0
     repaired: bool = False
     certain: bool = True
 
@@ -98,9 +106,30 @@ class _Served(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
+    """A gap that has not ended.
+
+    Attributes:
+        on_request: It is Unassigned after an unload, and nothing but a lookup is missing.
+        declines: How often a broker declined it.
+        declined: By whom and why, the last time.
+        assigned: Who assigned it then; empty: no broker yet.
+    """
+
     gap: Gap
     state: State
     unassigned_since_ms: int | None = None
+    on_request: bool = False
+    declines: int = 0
+    declined: str = ""
+    assigned: str = ""
+
+    def so_far(self) -> Gap:
+        """The gap, with what happened in it in its sentence."""
+        gap = self.gap
+        if self.declines:
+            often = f", the last of {self.declines} times" if self.declines > 1 else ""
+            gap = replace(gap, why=f"{gap.why}; {self.declined}{often}")
+        return replace(gap, why=f"{gap.why}; {self.assigned}") if self.assigned else gap
 
 
 class Gaps:
@@ -179,7 +208,7 @@ class Gaps:
         what, before = _BEFORE_LOG, None
         if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
             before = change.from_
-            what = f"{_release_cause(change.from_, change.to)[1]}, {_BEFORE_LOG}"
+            what = f"{_release_cause(change)[1]}, {_BEFORE_LOG}"
         elif not certain:
             what = _NOT_TOLD
         gap = Gap(
@@ -187,9 +216,10 @@ class Gaps:
             change.text("operation"), repaired=change.forced, certain=certain,
         )  # fmt: skip
         self._open[bundle] = _Open(gap, change.state)
-        unloaded = change.state is State.UNASSIGNED and not change.forced and change.text("action") == Action.UNLOAD
-        if unloaded and change.kind is Kind.PROPOSAL:
+        if change.state is State.UNASSIGNED and change.kind is Kind.PROPOSAL:
+            unloaded = not change.forced and change.text("action") == Action.UNLOAD
             self._open[bundle].unassigned_since_ms = record.timestamp_ms
+            self._open[bundle].on_request = unloaded and not _is_shutdown(change)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
@@ -207,7 +237,7 @@ class Gaps:
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
     def open(self) -> list[Gap]:
-        return [held.gap for held in self._open.values()]
+        return [held.so_far() for held in self._open.values()]
 
     def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
         prefix = f"{key.namespace}/"
@@ -238,13 +268,33 @@ class Gaps:
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
-            self._begin(record, change, bundle, *_release_cause(change.from_, change.to), change.from_)
+            self._begin(record, change, bundle, *_release_cause(change), change.from_)
         elif bundle not in self._open and bundle not in self._unserved:
             if _had_owner(change):
                 self._begin(record, change, bundle, GapCause.BEFORE_LOG, _BEFORE_LOG, None)
             else:
                 self._unserved.add(bundle)
+        held = self._open.get(bundle)
+        if held is not None:
+            self._go_on(held, change, was)
         self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
+
+    @staticmethod
+    def _go_on(held: _Open, change: Record, was: State | None) -> None:
+        """A step within a gap: a broker declined the bundle, or it is assigned after it had waited Unassigned."""
+        if change.state is State.UNASSIGNED and was is State.ASSIGNING:
+            if held.gap.cause in (GapCause.TRANSFER, GapCause.UNLOAD):
+                held.gap = replace(held.gap, cause=GapCause.DECLINED)
+            reason = change.text("reason")
+            held.declines += 1
+            held.declined = f"{change.broker} declined it" + (f" ({reason})" if reason else "")
+            held.assigned = ""
+        elif change.state is State.ASSIGNING and held.unassigned_since_ms is not None and not held.on_request:
+            started_ms = process_started_ms(change.incarnation)
+            later = started_ms is not None and started_ms > held.unassigned_since_ms
+            held.assigned = (
+                f"{change.broker}, which started after that, assigned it" if later else f"{change.broker} assigned it"
+            )
 
     def _resumed(self, record: RecordRead, change: Record, bundle: str, served: _Served) -> None:
         """A new process of the owner resumes; the previous one was gone for a while without a repair."""
@@ -281,7 +331,7 @@ class Gaps:
         self._served.pop(bundle, None)
         if bundle in self._open:
             return
-        reason = change.text("reason")
+        reason = change.text("reason") if cause is not GapCause.SHUTDOWN else None
         self._open[bundle] = _Open(
             Gap(
                 bundle=bundle,
@@ -297,22 +347,27 @@ class Gaps:
         )
 
     def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
-        """Time Unassigned is on request after an unload, not after a broker declined or was lost."""
+        """Time Unassigned is on request after an unload, not after a broker declined, shut down or was lost."""
         held = self._open.get(bundle)
         if held is None:
             return
         self._end_waiting(held, record)
         held.state = state
-        if state is State.UNASSIGNED and on_request:
+        if state is State.UNASSIGNED:
             held.unassigned_since_ms = record.timestamp_ms
+            held.on_request = on_request and held.gap.cause not in (GapCause.DECLINED, GapCause.SHUTDOWN)
 
     @staticmethod
     def _end_waiting(held: _Open, record: RecordRead) -> None:
         if held.unassigned_since_ms is None:
             return
         waited_ms = max(0, record.timestamp_ms - held.unassigned_since_ms)
-        held.gap = replace(held.gap, on_request_ms=held.gap.on_request_ms + waited_ms)
-        held.unassigned_since_ms = None
+        held.gap = replace(
+            held.gap,
+            unassigned_ms=held.gap.unassigned_ms + waited_ms,
+            on_request_ms=held.gap.on_request_ms + (waited_ms if held.on_request else 0),
+        )
+        held.unassigned_since_ms, held.on_request = None, False
 
     def _close(self, bundle: str, record: RecordRead, end: GapEnd, owner: str | None) -> None:
         held = self._open.pop(bundle, None)
@@ -320,13 +375,24 @@ class Gaps:
             return
         self._end_waiting(held, record)
         end_ms = max(record.timestamp_ms, held.gap.start_ms)
-        self._ended(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+        self._ended(replace(held.so_far(), end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
 
 
-def _release_cause(source: str | None, to: str | None) -> tuple[GapCause, str]:
+def _release_cause(change: Record) -> tuple[GapCause, str]:
     """Cause of the gap that an accepted Releasing begins, with its description."""
-    cause = GapCause.UNLOAD if to is None else GapCause.TRANSFER
-    return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
+    source, to = change.from_, change.to
+    if to is not None:
+        return GapCause.TRANSFER, f"transfer from {source} to {to}"
+    if change.text("action") == Action.DECLINE:
+        return GapCause.DECLINED, f"{source} gave it up"
+    if _is_shutdown(change):
+        return GapCause.SHUTDOWN, f"{source} shut down, and no other broker could take it"
+    return GapCause.UNLOAD, f"unload from {source}"
+
+
+def _is_shutdown(change: Record) -> bool:
+    """Whether an owner that shuts down lets a bundle go that no other broker can take."""
+    return change.to is None and change.from_ == change.broker and change.text("reason") == SHUTDOWN
 
 
 def _had_owner(record: Record) -> bool:
@@ -348,6 +414,7 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "end_ms": gap.end_ms,
         "length_ms": gap.length_ms,
         "on_request_ms": gap.on_request_ms,
+        "unassigned_ms": gap.unassigned_ms,
         "from": gap.before,
         "to": gap.after,
         "operation": gap.operation,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ulid import ULID
+
 from statechannel.protocol.bundle import bundle_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -40,6 +42,14 @@ def repair_reason(record: Record) -> str:
     lost = lost_of(record)
     what = f"repaired by {record.broker}"
     return what if lost is None else f"{lost.broker} was gone, {what}"
+
+
+def process_started_ms(incarnation: str) -> int | None:
+    """When a process began, by its own clock, as its incarnation says; None if that is no ULID."""
+    try:
+        return int(ULID.from_str(incarnation).milliseconds)
+    except ValueError:
+        return None
 
 
 STEPS_MAX = 64

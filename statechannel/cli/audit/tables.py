@@ -195,21 +195,37 @@ def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
         title += f"longest {duration(closed[-1])}"
     if certain < len(gaps):
         title += f"; {len(gaps) - certain} more uncertain, marked ?"
+    shown = deque(gaps, maxlen=_GAPS_SHOWN)
+    # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
+    waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in shown)
+    headers = (
+        "from",
+        "bundle",
+        "cause",
+        "length",
+        "unassigned",
+        "on request",
+        "end",
+        "owner before",
+        "owner after",
+        "why",
+    )
     print_table(
-        ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
+        headers if waited else tuple(name for name in headers if name != "unassigned"),
         [
             (
                 moment(gap["start_ms"]),
                 gap["bundle"],
                 gap["cause"] + ("" if gap["certain"] else " ?"),
                 duration(gap["length_ms"]),
+                *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
                 duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
                 gap["end"],
                 gap["from"],
                 gap["to"],
                 gap["why"],
             )
-            for gap in deque(gaps, maxlen=_GAPS_SHOWN)
+            for gap in shown
         ],
         title=title,
         empty=NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log",
