@@ -34,6 +34,7 @@ from statechannel.cli.audit.options import (
 from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
+from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
 
@@ -174,6 +175,7 @@ app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)
 app.command("report")(report)
+app.command("verify-export")(verify_export)
 
 
 @export_app.command()
