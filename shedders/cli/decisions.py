@@ -27,6 +27,7 @@ from shedders.decisions.explanation import why_not as explain_not
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject
 from shedders.decisions.topic import DecisionReader
+from shedders.model.plan import Reason
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
@@ -190,7 +191,7 @@ def _list(records: list[DecisionRecord], since_ms: int) -> None:
                 record.term,
                 record.cycle,
                 record.label,
-                record.skipped or record.reason,
+                _reason(record),
                 done_count(record),
                 sum(record.left_counts.values()),
                 record.why,
@@ -199,6 +200,11 @@ def _list(records: list[DecisionRecord], since_ms: int) -> None:
         ],
         empty=f"no decision since {moment(since_ms)}: no balancer ran, or it has made no decision yet",
     )
+
+
+def _reason(record: DecisionRecord) -> str | None:
+    """The record's own word; upstream's `Unknown` says nothing, as of a success."""
+    return record.skipped or (None if record.reason == Reason.UNKNOWN else record.reason)
 
 
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
@@ -226,7 +232,10 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
     placement = f", placement {record.placement}" if record.placement else ""
     yield "strategy", f"{record.strategy}{placement} (profile {record.profile}, manager {record.manager})"
     yield "settings", record.fingerprint
-    yield "label, reason", f"{record.label}, {record.reason}"
+    yield (
+        "label, reason",
+        ", ".join(filter(None, (record.label, _reason(record) if not record.skipped else record.reason))),
+    )
     if record.skipped is not None:
         yield "skipped", record.skipped
     yield "why", record.why
@@ -286,8 +295,8 @@ def _lines(record: AnyRecord, shown: DecisionFilter) -> Iterator[str]:
     if isinstance(record, OutcomeRecord):
         yield f"{moment(record.at_ms)}  {record.decision}  {record.bundle}: {record.result} ({record.why})"
         return
-    reason = record.skipped or record.reason
-    yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {record.label}, {reason}: {record.why}"
+    outcome = ", ".join(filter(None, (record.label, _reason(record))))
+    yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {outcome}: {record.why}"
     book = DecisionBook(1)
     book.add(record)
     for row in shown.of(book, record) if shown.lines else deeds(book, record):

@@ -64,7 +64,7 @@ def audit(
         ),
     ] = None,
     gaps: Annotated[
-        bool, typer.Option("--gaps", help="List the gaps in service; the table only counts them otherwise.")
+        bool, typer.Option("--gaps", help="List the gaps in service (without this option only their number is shown).")
     ] = False,
     races: Annotated[
         bool, typer.Option("--races", help="Also list lost races: who was rejected in favour of whom.")
