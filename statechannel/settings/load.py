@@ -118,8 +118,8 @@ def _problem(
         message = f"not {detail['ctx']['expected']}"
     allowed = allowed_values(group, name)
     secret = group == "kafka" and name == "properties"
-    given = detail["input"]
-    value = "" if secret else f"={quote(str(given))}" if isinstance(given, str | int | float) else f"={given!r}"
+    text = detail["input"]
+    value = "" if secret else f"={quote(str(text))}" if isinstance(text, str | int | float) else f"={text!r}"
     setting = ".".join(str(part) for part in detail["loc"][:2])
     place = "--set " if where == "--set" else f"{where}: "
     return f"{place}{setting}{value}: {message}{f' (allowed: {allowed})' if allowed else ''}."

@@ -81,11 +81,11 @@ def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compact
 
 
 _NOT_PROVEN = (
-    "Equal digests show that replicas follow this log. They do not show who wrote its records: whoever may write to the topic "
-    "is trusted (design/security.md). `statechannel audit origins` lists what nothing asked for."
+    "Equal digests show that replicas follow this log. They do not show who wrote its records: processes that may write to the "
+    "topic are trusted (design/security.md). `statechannel audit origins` lists what nothing asked for."
 )
 _EXPORT_NOT_PROVEN = (
-    "A matching chain shows that no line was edited, removed, inserted or moved. It is no signature: a file that was rewritten "
+    "A matching chain shows that no line was edited, removed, inserted or moved. This is not a signature: a file that was rewritten "
     "as a whole has a matching chain too, so compare the digest with one that was kept elsewhere (--digest). It does not show "
     "who wrote the records."
 )
