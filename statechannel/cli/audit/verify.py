@@ -85,9 +85,9 @@ _NOT_PROVEN = (
     "topic are trusted (design/security.md). `statechannel audit origins` lists what nothing asked for."
 )
 _EXPORT_NOT_PROVEN = (
-    "A matching chain shows that no line was edited, removed, inserted or moved. This is not a signature: a file that was rewritten "
-    "as a whole has a matching chain too, so compare the digest with one that was kept elsewhere (--digest). It does not show "
-    "who wrote the records."
+    "A matching chain shows that no line was edited, removed, inserted or moved. This is not a signature: a file that was "
+    "rewritten as a whole has a matching chain too, so compare the digest with one that was kept elsewhere (--digest). It does "
+    "not show who wrote the records."
 )
 
 
