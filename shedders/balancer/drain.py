@@ -238,7 +238,7 @@ class Drains:
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
-        why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} {are(step.remaining)} left"
+        why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} remained before this batch"
         plan_of_step = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [CheckedMove(move, None) for move in step.moves]
         decision = Decision(cluster, (), plan_of_step, checked, step.placed, {}, {})

@@ -138,10 +138,14 @@ class DecisionFilter(NamedTuple):
     """Which rows of decisions to show; neither: whole decisions.
 
     Placements within a decision of another kind only name the destinations of its moves, so they have no rows of their own.
+
+    Attributes:
+        by: Only decisions of this broker; None: of any.
     """
 
     moves: bool
     placements: bool
+    by: str | None = None
 
     @property
     def lines(self) -> bool:
@@ -157,6 +161,8 @@ class DecisionFilter(NamedTuple):
 
     def any(self, record: DecisionRecord) -> bool:
         """Whether a decision has a row to show."""
+        if self.by is not None and record.leader != self.by:
+            return False
         if not self.lines:
             return True
         shows_whole = bool(record.placed) and record.subject == Subject.PLACE.value

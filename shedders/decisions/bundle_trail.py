@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from statechannel.audit.gaps import lost_of
 from statechannel.audit.id_series import IdSeries
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict

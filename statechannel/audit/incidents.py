@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.gaps import Gap, GapCause, Gaps, lost_of
+from statechannel.audit.gaps import Gap, GapCause, Gaps
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -38,6 +39,7 @@ class IncidentKind(StrEnum):
     MODE = "mode"
     REPAIR_PAUSED = "repair-paused"
     SILENCE = "silence"
+    FORGED = "forged"
 
 
 class Incident(NamedTuple):
@@ -164,6 +166,40 @@ _TOLD_WITHOUT_LEADER_MS = 1_000
 _QUIET_MODES = ("starting", "settling")
 
 
+_TOPIC_SHOWN = 20
+
+
+class ForgedRecords(NamedTuple):
+    """What a broker's heartbeat says of records in its name that it did not write: their number, and the newest."""
+
+    records: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None = None
+
+    def sentence(self, broker: str) -> str:
+        records = "1 record" if self.records == 1 else f"{self.records} records"
+        return (
+            f"{broker} has read {records} in its own name that it did not write, "
+            f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
+        )
+
+
+def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
+    """The field on forged records of a heartbeat, if it is well-formed."""
+    fields = info.get("forged")
+    if not isinstance(fields, dict):
+        return None
+    records, topic, partition, offset = (fields.get(name) for name in ForgedRecords._fields[:4])
+    if not isinstance(topic, str) or not all(
+        type(number) is int and number >= 0 for number in (records, partition, offset)
+    ):
+        return None
+    at_ms = fields.get("timestamp_ms")
+    return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
+
+
 @dataclass(slots=True)
 class RegisteredProcess:
     """One process, from its heartbeats.
@@ -175,6 +211,7 @@ class RegisteredProcess:
         lost: Silent for longer than its expiry, and not heard since.
         leads_since_ms: Log time since which it claims leadership; None while it does not.
         claim: Offset of its leadership claim, its term; None if that was not seen.
+        forgeries: The incident of the forged records that it has read; it is counted up, and does not push others out.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -187,6 +224,7 @@ class RegisteredProcess:
     lost: bool = False
     leads_since_ms: int | None = None
     claim: int | None = None
+    forgeries: Incident | None = None
     mode_since_ms: int = 0
     skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
 
@@ -260,7 +298,20 @@ class RegistryStory:
             self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
         if info.get("leading") is True:
             self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
+        self._forged(process, None, info, at_ms)
         return process
+
+    def _forged(
+        self, process: RegisteredProcess, before: ForgedRecords | None, info: Mapping[str, Any], at_ms: int
+    ) -> None:
+        forged = forged_of(info)
+        if forged is None or not forged.records or (before is not None and forged.records <= before.records):
+            return
+        if process.forgeries is not None and process.forgeries in self.incidents:
+            self.incidents.remove(process.forgeries)
+        when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
+        process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
+        self.incidents.append(process.forgeries)
 
     def _changes(
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
@@ -273,6 +324,8 @@ class RegistryStory:
         elif process.leads_since_ms is not None:
             process.leads_since_ms = None
         self._mode(process, before, info, at_ms)
+        if before is not info:
+            self._forged(process, forged_of(before), info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
         if pause and not paused:
             self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")

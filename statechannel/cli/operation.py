@@ -9,6 +9,8 @@ import typer
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
+from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
 from statechannel.cli.kit.requests import requests_seen
@@ -24,13 +26,26 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations 
 def list_(
     connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="BROKER|PERSON", help="Only what this broker began or executed, or this person asked for."
+        ),
+    ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List operations, the oldest first: those of commands, and those started by brokers."""
+    window = time_window(since, until, now_ms())
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
-    rows = _merged(seen, requests_seen(connection))[-limit:]
+    rows = [
+        row
+        for row in _merged(seen, requests_seen(connection))
+        if window.meets((0, row["began_ms"]), (0, row["changed_ms"])) and by in (None, row["by"], row["executed_by"])
+    ][-limit:]
     if output is Output.JSON:
         print_json({"operations": rows, "tentative": views.tentative})
         return
@@ -49,7 +64,7 @@ def list_(
             )
             for row in rows
         ],
-        empty="no operations",
+        empty="no operations" if window.is_whole and by is None else "no operation of this kind",
     )
 
 

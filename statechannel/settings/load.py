@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -60,10 +61,10 @@ def load(
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "a flag")]
+    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "--set")]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, options, origin=str(path))
+    settings = _validated(file, options, origin=str(path), named=overrides or {})
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -75,7 +76,9 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) -> Settings:
+def _validated(
+    file: dict[str, Any], options: dict[str, Any], *, origin: str, named: Mapping[str, Mapping[str, Any]]
+) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -91,24 +94,73 @@ def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) ->
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, file, options, origin, named) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str) -> str:
+def _problem(
+    detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str, named: Mapping[str, Mapping[str, Any]]
+) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    if name in options.get(group, {}):
-        where = "a flag"
+    if named.get(group, {}).get(name) is not None:
+        where = "an option"
+    elif name in options.get(group, {}):
+        where = "--set"
     elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
         where = "the environment"
     else:
         where = origin if name in file.get(group, {}) else "the environment"
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    shown = "" if group == "kafka" and name == "properties" else f" (found {detail['input']!r})"
-    return f"{where}: {'.'.join(detail['loc'][:2])}: {message}{shown}."
+    message = _WRONG.get(detail["type"]) or detail["msg"][:1].lower() + detail["msg"][1:]
+    if "expected" in detail.get("ctx", {}):
+        message = f"not {detail['ctx']['expected']}"
+    allowed = allowed_values(group, name)
+    secret = group == "kafka" and name == "properties"
+    text = detail["input"]
+    value = "" if secret else f"={quote(str(text))}" if isinstance(text, str | int | float) else f"={text!r}"
+    setting = ".".join(str(part) for part in detail["loc"][:2])
+    place = "--set " if where == "--set" else f"{where}: "
+    return f"{place}{setting}{value}: {message}{f' (allowed: {allowed})' if allowed else ''}."
+
+
+_WRONG = {
+    "float_parsing": "not a number",
+    "float_type": "not a number",
+    "int_parsing": "not a whole number",
+    "int_type": "not a whole number",
+    "int_from_float": "not a whole number",
+    "bool_parsing": "neither true nor false",
+    "bool_type": "neither true nor false",
+    "finite_number": "not a finite number",
+    "greater_than_equal": "too small",
+    "greater_than": "too small",
+    "less_than_equal": "too large",
+    "less_than": "too large",
+    "tuple_type": "not a list in JSON",
+    "string_pattern_mismatch": "not of the required form",
+}
+"""Plain words for the library's types of errors; others keep its message."""
+_UNITS = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "mib": "MiB", "percent": "percent"}
+
+
+def allowed_values(group: str, name: str) -> str:
+    """What a setting may be, for people: `0.5 to 600 seconds`, `at least 1`, or the pattern of a text; empty: no bounds."""
+    field = groups()[group].model_fields.get(name) if group in groups() else None
+    bounds: dict[str, Any] = {}
+    for item in () if field is None else field.metadata:
+        for kind in ("ge", "gt", "le", "lt", "pattern"):
+            if getattr(item, kind, None) is not None:
+                bounds[kind] = getattr(item, kind)
+    if "pattern" in bounds:
+        return str(bounds["pattern"]).removeprefix("^").removesuffix("$")
+    unit = _UNITS.get(name.rpartition("_")[2], "")
+    low, high = bounds.get("ge"), bounds.get("le")
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g} {unit}".strip()
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    return ", ".join(f"{words[kind]} {bound:g} {unit}".strip() for kind, bound in bounds.items())
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

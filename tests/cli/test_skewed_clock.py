@@ -128,7 +128,8 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka())
-    assert requests._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no heartbeat"
+    message = f"no broker is running on channel {CONNECTION.settings.channel.name}: its registry has no heartbeat"
+    assert requests._absence(CONNECTION, listen=True) == message
     assert kafka.followed_s == 0
 
 

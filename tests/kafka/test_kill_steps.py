@@ -176,7 +176,12 @@ async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim])
         key for key in audit.view.existing() if key.state in (State.ASSIGNING, State.RELEASING, State.SPLITTING)
     ] == []
     assert [gap for gap in gaps.all() if gap.end is GapEnd.OPEN] == []
-    assert {gap.cause for gap in gaps.all()} <= {GapCause.TRANSFER, GapCause.UNLOAD, GapCause.OWNER_LOST}
+    assert {gap.cause for gap in gaps.all()} <= {
+        GapCause.TRANSFER,
+        GapCause.UNLOAD,
+        GapCause.DECLINED,
+        GapCause.OWNER_LOST,
+    }
     wanted = digest([audit.view])
     await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), WAIT_S)
 

@@ -15,8 +15,10 @@ import pytest
 
 from statechannel.audit import local
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.audit.moments import AsOf, LogWindow, parse_as_of
 from statechannel.audit.rejections import NEWEST_MAX
+from statechannel.audit.transfer.export_file import read_export
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -91,6 +93,76 @@ def as_told(state: judge.State | None) -> tuple[Any, ...] | None:
     owner = {"Assigned": state.to, "Releasing": state.source, "Splitting": state.source}.get(state.state)
     generation = {"Assigned": state.version, "Releasing": state.version - 1, "Splitting": state.version - 1}
     return state.state, owner, generation.get(state.state), state.to, state.version
+
+
+def states_at(log: loggen.Log, partition: int, offset: int) -> dict[str, judge.State]:
+    """The twin's states of a partition after the record at an offset."""
+    reader = judge.Judge(partition, len(log.end_offsets))
+    for line in by_partition(log)[partition]:
+        if line.offset <= offset:
+            reader.read(line)
+    return dict(reader.states())
+
+
+def _changed(row: dict[str, Any], name: str) -> bool:
+    return row["key"] == name or any(child["key"] == name for child in (row["children"] or {}).get("of_this", ()))
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_the_owner_then_is_the_twins_and_that_of_the_history(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 270, KNOBS[knobs])
+    path = tmp_path / "log.jsonl"
+    path.write_text(log.export())
+    export, rng, owned = read_export(path), Random(seed), 0
+    for _ in range(25):
+        partition = rng.choice(sorted(log.end_offsets))
+        offset = rng.randrange(max(1, log.end_offsets[partition]))
+        live = judge.live_bundles(states_at(log, partition, offset))
+        if not live:
+            continue
+        name, state = rng.choice(sorted(live.items(), key=lambda pair: pair[0]))
+        then = local.owner_then(export, name, AsOf(offset=offset))
+        key = then.key
+        told = (key.state, key.owner, key.generation, key.to, key.version)
+        assert told == as_told(state)
+        rows = ask(tmp_path, log, Wants(history=name), str(offset)).history or ()
+        changes = [row for row in rows if row["verdict"] == "accepted" and _changed(row, name)]
+        assert then.changed == changes[-1]
+        last = changes[-1]["after"]
+        if changes[-1]["key"] != name:  # its state is that with which it was created, or split off
+            last = next(child for child in changes[-1]["children"]["of_this"] if child["key"] == name)
+        assert told == (last["state"], last["owner"], last["generation"], last["to"], last["version"])
+        if key.owner is not None:
+            owned += 1
+            assert then.since is not None
+            since = states_at(log, partition, then.since["since_offset"])[name]
+            assert (since.state, since.version) == ("Assigned", key.generation)
+    assert owned
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_what_a_broker_wrote_is_all_that_names_it_in_every_namespace(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 470, replace(KNOBS[knobs], partitions=2))
+    every = list(ask(tmp_path, log, Wants(all_records=True)).history or ())
+    heartbeats = sum(line.key == b"!heartbeat" for line in log.lines)
+    assert len(every) == len(log.lines) - heartbeats
+    assert [row["timestamp_ms"] for row in every] == sorted(row["timestamp_ms"] for row in every)
+    verdicts = {
+        (one["partition"], one["offset"]): one["verdict"] for one in twin.audit(log.export(), lag_ms=LAG_MS).verdicts
+    }
+    writers = {row["by"] for row in every} - {None}
+    assert len(writers) > 1
+    for broker in writers:
+        rows = list(ask(tmp_path, log, Wants(all_records=True, by=broker)).history or ())
+        assert rows == [row for row in every if row["by"] == broker]
+        assert all(verdicts[row["partition"], row["offset"]] == row["verdict"] for row in rows)
+    first, last = LogWindow(AsOf(offset=10)), LogWindow(None, AsOf(offset=30))
+    for window, kept in ((first, lambda offset: offset >= 10), (last, lambda offset: offset <= 30)):
+        rows = list(ask(tmp_path, log, Wants(all_records=True, window=window)).history or ())
+        assert rows == [row for row in every if kept(row["offset"])]
+        rejected = ask(tmp_path, log, Wants(rejected=True, window=window)).rejected
+        assert rejected is not None
+        assert rejected["records"] == sum(Verdict(row["verdict"]) in REJECTIONS for row in rows)
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -157,7 +158,9 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
 
 def _left(found: Cluster, one: Bundle, names: list[str], booked: dict[str, list[str]]) -> tuple[float, list[str]]:
     placed = strategy().place(found, one, names, booked, {})
-    return float(placed.why.partition("with it: ")[2].split()[0]), list(placed.best)
+    share = re.search(r"([0-9.]+) % of its most used resource", placed.why)
+    assert share is not None
+    return float(share[1]) / 100, list(placed.best)
 
 
 @given(st.integers(0, 10**6))

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from statechannel.audit.gaps import Gap, GapCause, Gaps, GapSums, gap_fields
+from statechannel.audit.gap_list import GapSums
+from statechannel.audit.gaps import Gap, GapCause, Gaps, gap_fields
 from statechannel.audit.rejections import Rejections, rejected_document
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ProgressBar, ReadMode
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import meant, overlap
 from statechannel.audit.local import audit_export
+from statechannel.audit.moments import AsOf
 from statechannel.audit.report.charts import Area, GapsFound, RejectedFound, area_fields
 from statechannel.audit.report.timelines import KeyTimelines, TreeSeen, choose, lane_fields
 from statechannel.audit.transfer.export_file import ExportFile

@@ -15,7 +15,6 @@ from statechannel.audit.engine import (
     ReadMode,
     Wants,
     load_engine,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.cli.audit import tables
@@ -27,12 +26,15 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    moment_of,
     options_of,
+    remark_moment,
     source_of,
 )
 from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
+from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
 
@@ -62,7 +64,7 @@ def audit(
         ),
     ] = None,
     gaps: Annotated[
-        bool, typer.Option("--gaps", help="List the gaps in service; the table only counts them otherwise.")
+        bool, typer.Option("--gaps", help="List the gaps in service (without this option only their number is shown).")
     ] = False,
     races: Annotated[
         bool, typer.Option("--races", help="Also list lost races: who was rejected in favour of whom.")
@@ -89,7 +91,7 @@ def audit(
         _nothing_before(context)
         return
     source = source_of(file, archive, bootstrap_servers, connect)
-    moment = None if as_of is None else parse_as_of(as_of)
+    moment = None if as_of is None else moment_of(as_of, source)
     table = output is Output.TABLE
     if verify or replicas:
         _alone(context)
@@ -109,11 +111,12 @@ def audit(
             history=history,
             owned=owned,
             moves=moves,
-            cuts=table,
+            cuts=moment is not None,
         ),
         options=options_of(engine_options or ()),
     )
     result = load_engine(engine)(question, progress=progress)
+    remark_moment(moment, result)
     if history is not None and not result.named:
         raise not_named(history)
     past = moment is not None or any((gaps, races, history, owned, moves))
@@ -172,6 +175,7 @@ app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)
 app.command("report")(report)
+app.command("verify-export")(verify_export)
 
 
 @export_app.command()

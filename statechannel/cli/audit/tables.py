@@ -11,8 +11,9 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.engine import AsOf, AuditResult, Cut, Rows
+from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
+from statechannel.audit.moments import AsOf, Cut, duration_ms
 from statechannel.cli.kit.output import columns, duration, moment, print_table, stdout
 from statechannel.protocol.verdict import MEANING, Verdict
 
@@ -175,11 +176,12 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, answer_lost: bool) -> None:
+def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
     """Print the newest gaps in service.
 
     Args:
         answer_lost: The records that held the answer were compacted.
+        selected: Text for no gap, where only some are listed.
     """
     lengths, certain = array("q"), 0
     for gap in gaps:
@@ -193,24 +195,40 @@ def gaps(gaps: Rows, *, answer_lost: bool) -> None:
         title += f"longest {duration(closed[-1])}"
     if certain < len(gaps):
         title += f"; {len(gaps) - certain} more uncertain, marked ?"
+    shown = deque(gaps, maxlen=_GAPS_SHOWN)
+    # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
+    waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in shown)
+    headers = (
+        "from",
+        "bundle",
+        "cause",
+        "length",
+        "unassigned",
+        "on request",
+        "end",
+        "owner before",
+        "owner after",
+        "why",
+    )
     print_table(
-        ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
+        headers if waited else tuple(name for name in headers if name != "unassigned"),
         [
             (
                 moment(gap["start_ms"]),
                 gap["bundle"],
                 gap["cause"] + ("" if gap["certain"] else " ?"),
                 duration(gap["length_ms"]),
+                *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
                 duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
                 gap["end"],
                 gap["from"],
                 gap["to"],
                 gap["why"],
             )
-            for gap in deque(gaps, maxlen=_GAPS_SHOWN)
+            for gap in shown
         ],
         title=title,
-        empty=NOT_KNOWN if answer_lost else "no gap in the complete part of the log",
+        empty=NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log",
     )
     if len(gaps) > _GAPS_SHOWN:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
@@ -273,8 +291,12 @@ _CHILDREN_SHOWN = 2
 _NEWEST_SHOWN = 20
 
 
-def history(title: str, rows: Rows) -> None:
-    """Print the newest records of a history."""
+def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
+    """Print the newest records of a history.
+
+    Args:
+        whole_keys: Print keys with their namespaces, as they are of several.
+    """
     skipped = max(0, len(rows) - _HISTORY_SHOWN)
     print_table(
         ("offset", "time", "key", "verdict", "by", "what", "before", "after", "why"),
@@ -282,7 +304,7 @@ def history(title: str, rows: Rows) -> None:
             (
                 row["offset"],
                 moment(row["timestamp_ms"]),
-                short_range(row["key"]),
+                row["key"] if whole_keys else short_range(row["key"]),
                 row["verdict"],
                 row["by"],
                 _what(row),
@@ -409,12 +431,17 @@ def _when(row: Mapping[str, Any]) -> tuple[str, str]:
     return moment(row["first_ms"]), moment(row["last_ms"])
 
 
-def side(text: str, result: AuditResult) -> dict[str, Any]:
-    """One side of a difference, for the JSON output."""
+def side(text: str, as_of: AsOf | None, result: AuditResult) -> dict[str, Any]:
+    """One side of a difference, for the JSON output.
+
+    Args:
+        text: The moment as it was given.
+    """
     last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
     ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
     return {
         "as_of": text,
+        "timestamp_ms": None if as_of is None else as_of.time_ms,
         "digest": None if result.complete.get("incomplete") else result.answer["digest"],
         "last_offsets": {str(number): offset for number, offset in sorted((last or ends).items())},
         "read": result.answer["read"],
@@ -430,7 +457,8 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     for name in ("from", "to"):
         side = head[name]
         lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
-        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
+        age = "" if duration_ms(side["as_of"]) is None else f" ago ({moment(side['timestamp_ms'])})"
+        stdout().print(Text(f"{name} {side['as_of']}{age}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
     completeness(head)
     stdout().print()
     same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")

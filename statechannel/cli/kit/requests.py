@@ -167,7 +167,7 @@ def _absence(connection: Connection, *, listen: bool) -> str:
         return ""
     last = registry.last_lost
     if last is None:
-        return "no broker is alive, and the registry has no heartbeat"
+        return f"no broker is running on channel {connection.settings.channel.name}: its registry has no heartbeat"
     ago = duration(max(0, registry.read_at_ms - last.last_heard_ms))
     left = (last.broker, last.incarnation) in registry.members.gone
     return f"no broker is alive: {last.broker} {'left' if left else 'was last heard'} {ago} ago"

@@ -10,7 +10,8 @@ import pytest
 
 from statechannel.audit import rejections
 from statechannel.audit.engine import Wants
-from statechannel.audit.gaps import Gap, GapCause, GapSums, gap_fields, sum_gap_rows, total_gap_sum
+from statechannel.audit.gap_list import GapSums, sum_gap_rows, total_gap_sum
+from statechannel.audit.gaps import Gap, GapCause, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import Rejections, as_rows, rejected_document

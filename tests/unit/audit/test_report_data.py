@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.engine import AsOf, AuditQuestion, ExportSource, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.local import answer
+from statechannel.audit.moments import AsOf
 from statechannel.audit.report.charts import OTHERS, shown
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, complete_from, report_data
 from statechannel.audit.transfer.export_file import read_export

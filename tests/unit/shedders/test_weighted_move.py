@@ -339,7 +339,7 @@ def test_nothing_to_do():
     idle = by_bytes({"a": 0.0, "b": 0.0}, {"a": [1], "b": []})
     assert (shed(idle).label, shed(idle).why) == (Label.SKIP, "no broker has any load")
     even = by_bytes({"a": 0.5, "b": 0.5}, {"a": [1.0] * 5, "b": [1.0] * 5})
-    assert shed(even).why == "no broker deviates from the mean"
+    assert shed(even).why == "balanced: no broker is far enough from the average"
 
 
 def place(found: Cluster, one, booked=None):
@@ -358,7 +358,7 @@ def test_placement_goes_by_what_is_left_afterwards():
     placed = place(found, new)
     assert placed.broker == "b"
     assert placed.scores == {"a": pytest.approx(0.1), "b": pytest.approx(0.2)}
-    assert "0.500 of" in placed.why
+    assert "(50.0 % of its most used resource" in placed.why
 
 
 def test_placement_counts_what_is_on_its_way():

@@ -150,7 +150,8 @@ def test_words_of_moves_are_true():
         use[move.source] -= load / 50
         use[move.destination or ""] += load / 50
         if not move.swap and load < 25:
-            assert f"become {use[move.source]:.3f} and {use[move.destination or '']:.3f} of" in move.why
+            assert f"to {use[move.source] * 100:.0f} % of the average" in move.why
+            assert f"to {use[move.destination or ''] * 100:.0f} %; gain per load moved" in move.why
     assert use == {"a": 1.2, "b": 0.9, "c": 0.9} or max(use.values()) < 1.2 + 1e-9
 
 
