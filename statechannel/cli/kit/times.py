@@ -68,18 +68,21 @@ def parse_until_ms(text: str, now_ms: int) -> int:
     return until_ms
 
 
-def parse_since(text: str, now_ms: int) -> int:
+def parse_since(text: str, now_ms: int, option: str = "--since") -> int:
     """Parse a past time, as milliseconds since 1970: a duration before now, or a time as `parse_until_ms` reads it.
+
+    Args:
+        option: Name of the option, for people.
 
     Raises:
         CommandError: The text is none of them.
     """
     since_ms = _time_ms(text)
     if since_ms is None and _LIKE_A_DURATION.fullmatch(text):
-        since_ms = now_ms - parse_length_ms(text, "--since", beyond=_KEPT)
+        since_ms = now_ms - parse_length_ms(text, option, beyond=_KEPT)
     if since_ms is None:
         raise CommandError(
-            f"--since {text} is neither a time nor a duration",
+            f"{option} {text} is neither a time nor a duration",
             hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
             code=ExitCode.USAGE,
         )
