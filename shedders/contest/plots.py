@@ -260,7 +260,7 @@ def scenario_picture(
 
 def _most_even(outcomes: Sequence[RunOutcome]) -> str:
     """The result of a scenario, as a sentence."""
-    figures = sorted((one.measures.max_over_mean, one.contender) for one in outcomes)
+    figures = sorted((outcome.measures.max_over_mean, outcome.contender) for outcome in outcomes)
     if not figures:
         return ""
     (least, best), others = figures[0], [ratio(figure) for figure, _ in figures[1:]]
@@ -365,11 +365,11 @@ def _looks(contenders: Sequence[_Churn], against: str) -> dict[str, _Look]:
 
 def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
     """The result, as a sentence."""
-    ours = next((one for one in contenders if one.name == against), None)
-    others = [one for one in contenders if one.name != against]
+    ours = next((contender for contender in contenders if contender.name == against), None)
+    others = [contender for contender in contenders if contender.name != against]
     if ours is None or not others:
         return "Balance against churn"
-    best = min(others, key=lambda one: (one.middle[1], one.middle[0]))
+    best = min(others, key=lambda other: (other.middle[1], other.middle[0]))
     return (
         f"{against}: max/mean {ratio(ours.middle[1])}, {share(ours.middle[0])} moved an hour; the most even other, "
         f"{best.name}: {ratio(best.middle[1])}, {share(best.middle[0])}"

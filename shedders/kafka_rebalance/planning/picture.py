@@ -80,14 +80,14 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
 
 def _result(plan: ReassignmentPlan) -> str:
     """What the plan does, as a sentence."""
-    named = [str(one) for one in plan.request.get("subjects", ())]
+    named = [str(subject) for subject in plan.request.get("subjects", ())]
     listed = ", ".join(named if len(named) <= _NAMED_MAX else [*named[:_NAMED_MAX], "..."])
     who = f"{'broker' if len(named) == 1 else 'brokers'} {listed}"
     what = _DONE.get(str(plan.request.get("mode")), "{} changed").format(who if named else "")
     disks = [(broker.before.disk_bytes, broker.after.disk_bytes) for broker in plan.brokers]
     fullest = ""
     if all(before is not None and after is not None for before, after in disks) and disks:
-        before, after = (max(float(one or 0) for one in side) for side in zip(*disks, strict=True))
+        before, after = (max(float(used or 0) for used in side) for side in zip(*disks, strict=True))
         fullest = f"; the fullest disk: {size(before)} before, {size(after)} after"
     sentence = f"{what.strip()}: {size(plan.copied_bytes)} copied{fullest}"
     return sentence[0].upper() + sentence[1:]

@@ -1,4 +1,4 @@
-"""Heat map of a report: who owned each bundle, and how long nobody served it, by column of time. Pure.
+"""Heat map of a report: who owned each bundle, and how long it was not served, by column of time. Pure.
 
 Memory is bounded by the number of rows and columns.
 """
@@ -35,14 +35,14 @@ def heat_names(
         wanted: Only bundles that overlap one of these; empty: all.
         most: Maximum number of rows.
     """
-    found = []
+    bundles = []
     for key in records:
         parts = parse_key(key)
         if parts is None or parts.is_namespace or (wanted and not any(overlap(parts, name) for name in wanted)):
             continue
-        found.append((key.decode(), parts))
-    found.sort(key=lambda one: (-gaps.get(one[0], (0, 0))[1], -records[one[0].encode()], one[0]))
-    kept = sorted(found[:most], key=lambda one: (one[1].namespace, one[1].lower, -one[1].upper))
+        bundles.append((key.decode(), parts))
+    bundles.sort(key=lambda bundle: (-gaps.get(bundle[0], (0, 0))[1], -records[bundle[0].encode()], bundle[0]))
+    kept = sorted(bundles[:most], key=lambda bundle: (bundle[1].namespace, bundle[1].lower, -bundle[1].upper))
     return [name for name, _ in kept]
 
 
@@ -162,7 +162,10 @@ class HeatMap:
             at_ms = until_ms
 
     def fields(self) -> dict[str, Any]:
-        """Fields of the report; to be called once, at the end of the log."""
+        """Fields of the report; to be called once, at the end of the log.
+
+        Bundles without an owner in all of the time have no row.
+        """
         for gap in self._gaps.open():
             self._add_gap(gap)
         rows = []
@@ -171,10 +174,13 @@ class HeatMap:
             row.close()
             runs = [list(run) for run in row.runs]
             gaps = [list(cell) for cell in sorted(row.gaps_ms.items())]
+            if not gaps and all(owner == NOBODY_OWNS for _, owner in runs):
+                continue
             rows.append({"name": name, "runs": runs, "gaps": gaps})
         return {
             "first_ms": self._first * self.width_ms,
             "width_ms": self.width_ms,
+            "chosen": len(self.rows),
             "columns": self._last_ms // self.width_ms - self._first + 1,
             "rows": rows,
         }

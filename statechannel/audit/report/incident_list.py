@@ -26,9 +26,6 @@ SILENT_MS: Final = 5_000
 _SAME_MS: Final = 10_000
 """Changes within this time are the same one, seen in several partitions."""
 _PROCESSES_MAX: Final = 2_000
-_FROM_REGISTRY: Final = frozenset(
-    {IncidentKind.LEADER, IncidentKind.STARTED, IncidentKind.SILENCE, IncidentKind.OWNER_LOST}
-)
 
 
 class _Silence(NamedTuple):
@@ -82,7 +79,7 @@ class LogIncidents:
 
     def _leads(self, broker: str, before: str, at_ms: int) -> None:
         message = f"{broker} leads, after {before}: it writes the log's heartbeats"
-        if not any(one.message == message and abs(one.at_ms - at_ms) < _SAME_MS for one in self._leaders):
+        if not any(other.message == message and abs(other.at_ms - at_ms) < _SAME_MS for other in self._leaders):
             self._leaders.append(Incident(at_ms, IncidentKind.LEADER, message))
             del self._leaders[:-KEPT_MAX]
 
@@ -128,14 +125,17 @@ class LogIncidents:
             registry: Incidents of the registry. What both tell is taken from it.
         """
         from_log = [*self._leaders, *self._restarts(), *self._silences()]
-        lost = [one for one in self.channel.all() if one.kind is not IncidentKind.GAP]
-        since_ms = min((one.at_ms for one in registry), default=None)
-        told = [one for one in from_log if since_ms is None or one.at_ms < since_ms]
-        found = [*told, *lost, *_long_gaps(gaps), *registry]
-        kept = sorted((one for one in found if window.holds(one.at_ms)), key=lambda one: (one.at_ms, one.kind.value))
+        lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
+        since_ms = min((incident.at_ms for incident in registry), default=None)
+        earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
+        incidents = [*earlier, *lost, *_long_gaps(gaps), *registry]
+        kept = sorted(
+            (incident for incident in incidents if window.holds(incident.at_ms)),
+            key=lambda incident: (incident.at_ms, incident.kind.value),
+        )
         return [
-            {"at_ms": one.at_ms, "kind": one.kind.value, "message": shown(one.message, 400)}
-            for one in kept[-2 * KEPT_MAX :]
+            {"at_ms": incident.at_ms, "kind": incident.kind.value, "message": shown(incident.message, 400)}
+            for incident in kept[-2 * KEPT_MAX :]
         ]
 
 
@@ -168,6 +168,8 @@ _UNITS: Final = ((2 * 86_400_000, 86_400_000, "days"), (2 * 3_600_000, 3_600_000
 
 
 def _span(length_ms: int) -> str:
+    if length_ms < 1_000:  # noqa: PLR2004 - of units
+        return f"{length_ms} ms"
     for least_ms, unit_ms, name in _UNITS:
         if length_ms >= least_ms:
             return f"{length_ms / unit_ms:.1f} {name}"

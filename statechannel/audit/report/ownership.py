@@ -1,4 +1,4 @@
-"""Ownership chart of a report: bundles by owner over time, and how many of them nobody served, in bounded memory. Pure."""
+"""Ownership chart of a report: bundles by owner over time, and how many of them were not served, in bounded memory. Pure."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             complete_ms=complete_ms,
             signs={kind.value: SIGNS[kind] for kind in IncidentKind},
             gap_rows=sorted(rows, key=_longest_first),
-            heat_left=len(report["heat"]["rows"]) == report["limits"]["heat_rows"],
+            heat_left=report["heat"]["chosen"] == report["limits"]["heat_rows"],
             longest_ms=max((row["length_ms"] for row in rows if row["length_ms"] is not None), default=None),
             with_lane={lane["name"] for lane in report["lanes"]},
             lanes_left=len(report["lanes"]) < report["keys_all"],

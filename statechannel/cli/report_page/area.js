@@ -1,10 +1,10 @@
 // Bundles owned by each broker over time, with incidents, gaps and rejections above, on one axis.
-const GAPS_HEIGHT = 42;
+const GAPS_HEIGHT = 54;
 let showAt = () => {};
 
 function drawArea() {
   const host = document.getElementById("area"), { area, gaps, rejected, incidents, complete_ms: complete } = report;
-  const TOP = 116, HEIGHT = 240, BOTTOM = TOP + HEIGHT;
+  const TOP = 128, HEIGHT = 240, BOTTOM = TOP + HEIGHT;
   const root = canvas(host, BOTTOM + 26);
   if (!area.rows.length) {
     root.append(svg("text", { class: "empty", x: 8, y: TOP + 40 }, "No broker owned a bundle in the time shown."));
@@ -78,7 +78,7 @@ function incidentStrip(root, incidents, clamp, bottom) {
 // The longest gap that began in each bucket, on a logarithmic scale of powers of ten.
 function gapStrip(root, times, clamp) {
   const base = 34 + GAPS_HEIGHT, lengths = times.rows.map((row) => row[2]).filter((one) => one > 0);
-  label(root, "gaps", base - 16);
+  label(root, "gaps", base - 22);
   if (!lengths.length) return;
   const low = Math.floor(Math.log10(Math.min(...lengths))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...lengths))));
   const height = (ms) => 3 + ((Math.log10(Math.max(ms, 10 ** low)) - low) / (high - low)) * (GAPS_HEIGHT - 5);
@@ -94,11 +94,11 @@ function gapStrip(root, times, clamp) {
 }
 
 function rejectedStrip(root, times, clamp) {
-  label(root, "rejected", 98);
+  label(root, "rejected", 110);
   const most = Math.max(1, ...times.rows.map((row) => row[1]));
   for (const row of times.rows) {
     const left = clamp(row[0]), width = Math.max(2.5, clamp(row[0] + times.width_ms) - left), height = 4 + 14 * Math.sqrt(row[1] / most);
-    root.append(svg("rect", { class: "reject", x: left, width, y: 104 - height, height, "data-count": row[1] }));
+    root.append(svg("rect", { class: "reject", x: left, width, y: 116 - height, height, "data-count": row[1] }));
   }
 }
 
@@ -115,7 +115,7 @@ function follow(host, root, rows, idle, clamp, top, bottom) {
     const named = figures.slice(0, 15).map(([count, name]) => `${name}: ${Math.round(count * 100) / 100}`);
     if (figures.length > 15) named.push(`and ${figures.length - 15} more`);
     const without = idle.get(row[0]);
-    if (without) named.push(`served by nobody: ${Math.round(sum(without) * 100) / 100}`);
+    if (without) named.push(`not served: ${Math.round(sum(without) * 100) / 100}`);
     const within = (times) => times.rows.filter((one) => one[0] < row[0] + report.area.width_ms && one[0] + times.width_ms > row[0]);
     const gaps = within(report.gaps.times), rejected = within(report.rejected.times);
     if (gaps.length) named.push(`gaps here: ${gaps.reduce((n, one) => n + one[1], 0)}, longest ${duration(Math.max(...gaps.map((one) => one[2])))}`);
@@ -155,7 +155,7 @@ function drawAreaLegend() {
     legend.append(legendItem(root, text));
   };
   if (report.area.unserved.length) {
-    hatch("owned", "owned, served by nobody");
+    hatch("owned", "owned, not served");
     hatch("between", "between two owners");
   }
   for (const [kind, [, , text]] of Object.entries(report.signs)) {

@@ -61,12 +61,14 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30
 // Vertical lines with their times; every line of one axis has the same precision.
 function timeAxis(root, from, to, top, bottom, { left = LEFT, right = RIGHT, above = false } = {}) {
   const wide = WIDTH - left - right, x = (ms) => left + (to > from ? (ms - from) / (to - from) : 0.5) * wide;
-  const lines = Math.max(2, Math.floor(wide / 85)), step = STEPS.find((one) => (to - from) / one <= lines) ?? (to - from) / lines;
-  const days = to - from > 86400e3;
+  const days = to - from > 86400e3, room = days ? 84 : to - from < 8000 ? 92 : 66;
+  const lines = Math.max(2, Math.floor(wide / (room + 16))), step = STEPS.find((one) => (to - from) / one <= lines) ?? (to - from) / lines;
+  let last = -Infinity;
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
     root.append(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: top, y2: bottom }));
     const text = moment(at), shown = days ? text.slice(5, 16) : text.slice(11, step < 1000 ? 23 : 19);
-    root.append(svg("text", { x: x(at), y: above ? top - 8 : bottom + 15, "text-anchor": x(at) > WIDTH - 40 ? "end" : x(at) < 36 ? "start" : "middle" }, shown));
+    const middle = Math.min(Math.max(x(at), room / 2), WIDTH - room / 2);
+    if (middle - last >= room) root.append(svg("text", { x: (last = middle), y: above ? top - 8 : bottom + 15, "text-anchor": "middle" }, shown));
     if (step <= 0) break;
   }
   return x;
@@ -85,7 +87,7 @@ function patterns() {
 
 function canvas(host, height) {
   WIDTH = Math.max(280, host.clientWidth || 1200);
-  LEFT = 78;
+  LEFT = 86;
   const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, "aria-hidden": "true" });
   root.append(patterns());
   host.replaceChildren(root);

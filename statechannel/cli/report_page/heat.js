@@ -1,4 +1,4 @@
-// All bundles over time: a row each, cells coloured by owner or by the time that nobody served.
+// All bundles over time: a row each, cells coloured by owner or by the time without service.
 const heat = {
   rows: [], height: 3, gutter: 0, row: 0, column: 0,
   host: document.getElementById("heat-scroll"), map: document.getElementById("heat-map"), cell: document.getElementById("heat-cell"),
@@ -81,7 +81,7 @@ function heatLegend(byOwner) {
     legend.append(...brokerKeys());
     const root = svg("svg", { viewBox: "0 0 26 14" });
     root.append(svg("rect", { class: "gap", x: 9, y: 1, width: 8, height: 12 }));
-    legend.append(legendItem(root, "served by nobody for a quarter of the cell or more"));
+    legend.append(legendItem(root, "not served for a quarter of the cell or more"));
   } else {
     for (const [, text, strength] of GAP_STEPS) {
       const root = svg("svg", { viewBox: "0 0 26 14" });
@@ -104,7 +104,7 @@ function heatShow(row, column, x, y) {
   heat.cell.hidden = false;
   const owner = ownerName(heatOwner(one, heat.column));
   const lines = [one.name, `${moment(at)}, ${duration(report.heat.width_ms)}`, owner === null ? "no owner" : `owner ${owner}`];
-  if (gap) lines.push(`served by nobody for ${duration(gap[1])}`);
+  if (gap) lines.push(`not served for ${duration(gap[1])}`);
   lines.push(byName.has(one.name) ? "Enter or a click shows its timeline" : "it has no timeline in this page (--bundle)");
   const box = heat.map.getBoundingClientRect();
   showTip(lines, x ?? box.left + left, y ?? box.top + top + heat.height);

@@ -231,7 +231,7 @@ def test_a_log_without_trouble_says_so(tmp_path):
     report = of(log.export(tmp_path / "log.jsonl"))
     assert report["incidents"] == []
     assert report["summary"] == [
-        "In 0.0 s there was no gap in service.",
+        "In 10 ms there was no gap in service.",
         "No broker was lost, and there was no outage.",
         "No record was rejected.",
     ]
