@@ -128,7 +128,14 @@ class LogIncidents:
         lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
         since_ms = min((incident.at_ms for incident in registry), default=None)
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
-        incidents = [*earlier, *lost, *_long_gaps(gaps), *registry]
+        # The log also tells the repair of a lost broker, with the same time: when it was last heard.
+        repaired_ms = {incident.at_ms for incident in lost if incident.kind is IncidentKind.OWNER_LOST}
+        others = [
+            incident
+            for incident in registry
+            if incident.kind is not IncidentKind.LOST or incident.at_ms not in repaired_ms
+        ]
+        incidents = [*earlier, *lost, *_long_gaps(gaps), *others]
         kept = sorted(
             (incident for incident in incidents if window.holds(incident.at_ms)),
             key=lambda incident: (incident.at_ms, incident.kind.value),

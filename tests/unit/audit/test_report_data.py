@@ -8,6 +8,7 @@ import pytest
 
 from statechannel.audit.engine import AsOf, AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.incidents import Incident, IncidentKind
 from statechannel.audit.local import answer
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, complete_from, report_data
@@ -223,6 +224,16 @@ def test_incidents_are_found_in_the_log_alone(trouble):
         ("leader", "b3 leads, after b1: it writes the log's heartbeats"),
     ]
     assert report["summary"][1] == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start."
+
+
+def test_the_registry_replaces_what_the_log_only_suggests(trouble):
+    lost, silence = of(trouble)["incidents"][:2]
+    registry = [
+        Incident(lost["at_ms"], IncidentKind.LOST, "b2 was lost without a goodbye"),
+        Incident(silence["at_ms"] + 1, IncidentKind.MODE, "b1 is in safe mode"),
+    ]
+    found = of(trouble, registry=registry)["incidents"]
+    assert [one["kind"] for one in found] == ["owner-lost", "mode", "gap"]
 
 
 def test_a_log_without_trouble_says_so(tmp_path):
