@@ -75,11 +75,12 @@ class ChannelIncidents:
 
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
+        with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
     """
 
-    def __init__(self, gap_over_ms: float) -> None:
+    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
         self._gap_over_ms = gap_over_ms
-        self._gaps = Gaps()
+        self._gaps = Gaps() if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
@@ -89,7 +90,8 @@ class ChannelIncidents:
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
-        self._gaps.observe(record, judgement)
+        if self._gaps is not None:
+            self._gaps.observe(record, judgement)
         change = judgement.record
         if judgement.verdict is not Verdict.ACCEPTED or change is None or judgement.key is None:
             return
@@ -104,13 +106,15 @@ class ChannelIncidents:
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
-        self._note_gaps()
+        if self._gaps is not None:
+            for gap in self._gaps.closed:
+                self.add_gap(gap)
+            self._gaps.closed.clear()  # a display that stays open must not grow
 
-    def _note_gaps(self) -> None:
-        for gap in self._gaps.closed:
-            if (gap.length_ms or 0) > self._gap_over_ms:
-                remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
-        self._gaps.closed.clear()  # a display that stays open must not grow
+    def add_gap(self, gap: Gap) -> None:
+        """Note a gap that has ended; short ones are ignored."""
+        if (gap.length_ms or 0) > self._gap_over_ms:
+            remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
 
     def _control(self, record: RecordRead) -> None:
         control = self._marks.setdefault(record.partition, Marks()).control_read(record)

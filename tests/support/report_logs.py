@@ -102,6 +102,15 @@ class LogMaker:
         self.move(key, "Assigning", leader, to=broker, forced=True, lost=heard, action="repair", flow="repair")
         self.move(key, "Assigned", broker, to=broker, action="return", flow="repair")
 
+    def beat(self, broker: str, process: int = 1, after_ms: int = 1_000) -> None:
+        """A heartbeat of the broker that leads."""
+        self.now_ms += after_ms
+        by = {"broker": broker, "incarnation": f"{broker}-{process}"}
+        offset = len(self.records)
+        beat = {"format": 1, "kind": "heartbeat", "id": f"h{offset}", "covers": offset - 1, "clean_to": offset - 1}
+        if self.put("!heartbeat", beat | {"by": by}) != "control":
+            raise AssertionError("a heartbeat was to be a control record")
+
     def live(self) -> list[str]:
         return sorted(key.name for key in self.view.live())
 
@@ -147,6 +156,24 @@ def eventful(seed: int = 7, moves: int = 150) -> LogMaker:
     log.unload(owned[0], reason="its last one")
     log.now_ms += 20_000
     log.put("!heartbeat", b"{}")
+    return log
+
+
+def troubled() -> LogMaker:
+    """Four bundles: b1 leads, b2 is lost and repaired, Kafka is away for 30 s, b1 comes back as a new process, b3 leads."""
+    log = LogMaker()
+    bundles = log.namespace("acme/orders", 4)
+    for bundle, broker in zip(bundles, ("b1", "b2", "b2", "b3"), strict=True):
+        log.assign(bundle, broker)
+    for _ in range(10):
+        log.beat("b1")
+    for bundle in bundles[1:3]:
+        log.lose(bundle, "b3", heard_ago_ms=6_000)
+    log.beat("b1")
+    log.beat("b1", 2, after_ms=30_000)
+    log.transfer(bundles[0], "b3", gap_ms=2_500, reason="shutdown")
+    for _ in range(5):
+        log.beat("b3")
     return log
 
 

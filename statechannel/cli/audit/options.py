@@ -31,6 +31,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
+from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, progress, say
 
@@ -76,8 +77,21 @@ class AuditOptions:
         Raises:
             AuditQuestionError: The options are invalid.
         """
-        ends_ms = None if self.as_of is None else self.as_of.time_ms
-        return parse_window(since, until, now_ms=read_at_ms(self.source) if ends_ms is None else ends_ms)
+        return parse_window(since, until, now_ms=self._ends_ms)
+
+    def time_window(self, since: str | None, until: str | None) -> LogWindow:
+        """The same where sides are times.
+
+        Raises:
+            AuditQuestionError: The options are invalid.
+            CommandError: A side is an offset.
+        """
+        return time_window(since, until, self._ends_ms)
+
+    @property
+    def _ends_ms(self) -> int:
+        as_of_ms = None if self.as_of is None else self.as_of.time_ms
+        return read_at_ms(self.source) if as_of_ms is None else as_of_ms
 
     def answer(self, wants: Wants, as_of: AsOf | None = None) -> AuditResult:
         """Result of the audit.

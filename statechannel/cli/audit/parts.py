@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from statechannel.audit.engine import (
     ArchiveSource,
     AuditResult,
     ExportSource,
+    LiveSource,
     Source,
     Wants,
     load_archive_export,
@@ -27,19 +29,21 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
 from statechannel.audit.gaps import GapCause
 from statechannel.audit.history import History, meant
+from statechannel.audit.incidents import Incident, RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
+from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import By, Since, Until
+from statechannel.cli.kit.listing import By, Since, SinceTime, Until, UntilTime
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
 from statechannel.cli.kit.times import parse_length_ms
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
@@ -301,8 +305,10 @@ def report(
     rows_max: Annotated[
         int, typer.Option("--rows-max", min=1, max=100_000, help="Maximum number of rows in a table.")
     ] = _DEFAULT.rows,
+    since: SinceTime = None,
+    until: UntilTime = None,
 ) -> None:
-    """Write the audit as one HTML page: owners over time, timelines of bundles, gaps, rejections; works offline."""
+    """Write the audit as one HTML page: incidents, gaps, owners over time, timelines, rejections; works offline."""
     wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
     _check_page_path(out)
     question = ReportQuestion(
@@ -311,9 +317,11 @@ def report(
         compaction_lag_ms=asked.compaction_lag_ms,
         wanted=wanted,
         limits=ReportLimits(points=points_max, bundles=bundles_max, rows=rows_max),
+        window=_report_window(asked, since, until),
     )
     try:
         with _opened(asked) as export:
+            question = replace(question, registry=_registry_incidents(asked))
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -329,8 +337,9 @@ def report(
     if asked.table:
         gaps, rejected = data["gaps"], data["rejected"]
         say(
-            f"{out}: {len(data['lanes'])} timelines, {gaps['all']:,} gaps ({gaps['open']:,} open), "
-            f"{rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; open it in a browser"
+            f"{out}: {len(data['incidents'])} incidents, {gaps['all']:,} gaps ({gaps['open']:,} open), "
+            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; "
+            "open it in a browser"
         )
     else:
         print_json({"file": str(out), "size_bytes": len(content), **data})
@@ -356,6 +365,29 @@ def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
         load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
         with open_export(ExportSource(path, made_here=True), progress) as export:
             yield export
+
+
+def _report_window(asked: AuditOptions, since: str | None, until: str | None) -> ReportWindow:
+    window = asked.time_window(since, until)
+    sides = (None if side is None else side.time_ms for side in (window.since, window.until))
+    return ReportWindow(*sides)
+
+
+def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
+    """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
+    if not isinstance(asked.source, LiveSource):
+        return ()
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.registry import read_registry
+
+    connection = asked.connect()
+    story = RegistryStory(connection.settings.membership.expiry_s)
+    try:
+        read_registry(connection, listen=False, observe=story.observe)
+    except StateChannelError as error:
+        say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
+        return ()
+    return tuple(story.incidents)
 
 
 def _moment_of(as_of: AsOf | None) -> str | None:

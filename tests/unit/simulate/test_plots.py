@@ -14,7 +14,7 @@ import pytest
 from shedders.contest.comparison import compared
 from shedders.contest.outcome import ContestRun
 from shedders.contest.plots import TICKS_MAX, churn_picture, drawn, run_picture, scenario_picture, ticks_of
-from tests.support.contest_runs import contender, field_of, outcome, source
+from tests.support.contest_runs import contender, field_of, outcome, ran, source
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,12 +65,43 @@ def test_all_contenders_of_a_scenario_are_side_by_side():
     names = [f"contender-{number}" for number in range(7)]
     text = scenario_picture([one(name) for name in names], title="calm").svg()
     assert all(f">{name}</tspan>" in text or f">{name}</text>" in text for name in names)
+    words = set(re.findall(r">([^<>]+)</text>", text))
+    assert {"mean", "overloaded from here on", "moves of bundles"} <= words
+    assert {"a line for each broker", "middle half of the brokers"} & words
+    assert any(word.startswith("calm: contender-0 is the most even, max/mean ") for word in words)
 
 
 def test_balance_against_churn_names_everybody():
     runs = [ran for name in "abc" for ran in field_of(of=source(name))]
     text = churn_picture(compared(runs)).svg()
     assert all(name in text for name in ("ours", "transfer@upstream", "threshold@upstream", "transfer"))
+    words = re.findall(r">([^<>]+)</text>", text) + re.findall(r">([^<>]+)</tspan>", text)
+    assert any(word.startswith("ours: max/mean ") for word in words)
+    assert any("linear up to 1 %, logarithmic beyond" in word for word in words)
+
+
+def test_contenders_look_different_and_no_mark_covers_another():
+    names = [f"strategy-{number}@{variant}" for number in range(8) for variant in ("upstream", "recommended")]
+    runs = [ContestRun(source(), 1, contender(name)) for name in ("ours", *names)]
+    same = [ran(run.contender.name) for run in runs]
+    figure = churn_picture(compared(same)).figure
+    axes = figure.axes[0]
+    marks = [line for line in axes.lines if line.get_marker() in {"o", "s", "D", "p"}]
+    assert len(marks) == 17
+    assert len({(line.get_color(), line.get_marker()) for line in marks}) == 17
+    per_point = figure.dpi / 72
+    places = [line.get_transform().transform((line.get_xdata()[0], line.get_ydata()[0])) / per_point for line in marks]
+    for number, one in enumerate(places):
+        for other in places[:number]:
+            assert max(abs(one - other)) >= marks[0].get_markersize()
+
+
+def test_a_plot_has_a_dark_variant_in_the_same_file():
+    text = run_picture(one()).svg()
+    [rules] = re.findall(r"@media \(prefers-color-scheme: dark\) \{(.*?)\}</style>", text)
+    light = set(re.findall(r'\[style\*="(?:fill|stroke): (#[0-9a-f]{6})"\]', rules))
+    used = set(re.findall(r'style="[^"]*?(?:fill|stroke): (#[0-9a-f]{6})', text.replace(rules, "")))
+    assert {"#ffffff", "#1d2430", "#5c6675", "#d9dde3", "#c22f35"} <= light & used
 
 
 def test_pictures_are_the_files_that_they_say_and_differ_with_the_figures():
