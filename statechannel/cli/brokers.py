@@ -9,12 +9,27 @@ import typer
 from statechannel.audit.views import LogViews
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, print_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, broker_request
 from statechannel.engine.membership import Member
+
+_HEADERS = (
+    "broker",
+    "state",
+    "mode",
+    Column("phase", 2),
+    Column("accepting", 1),
+    "leader",
+    "bundles",
+    Column("lag", 1),
+    "heard",
+    Column("software", 4),
+    Column("URLs", 5, text=False),
+)
 
 brokers_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -32,26 +47,13 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         print_json({"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative})
         return
     marked = any(row["remarks"] for row in rows)
-    headers = (
-        "broker",
-        "state",
-        "mode",
-        "phase",
-        "accepting",
-        "leader",
-        "bundles",
-        "lag",
-        "heard",
-        "software",
-        "URLs",
-    )
     print_table(
-        (*headers, "remarks") if marked else headers,
+        (*_HEADERS, Column("remarks", text=True)) if marked else _HEADERS,
         [
             (
                 row["broker"],
-                row["state"],
-                row["mode"],
+                toned(row["state"]),
+                toned(row["mode"]),
                 row["phase"],
                 row["accepting"],
                 row["leading"],

@@ -12,8 +12,9 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, columns, print_json, print_table, stdout
+from statechannel.cli.kit.output import Output, columns, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
@@ -70,7 +71,7 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         print_json({"namespaces": rows, "tentative": views.tentative})
         return
     print_table(
-        ("namespace", "bundles", "served", "in flight", "version"),
+        ("namespace", "bundles", "served", Column("in flight", 1), Column("version", 2)),
         columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
         empty="no namespaces",
     )
@@ -90,10 +91,8 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     if output is Output.JSON:
         print_json(fields)
         return
-    print_table(
-        ("namespace", name),
-        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
-    )
+    titles = ("version", "bundles", "served", "in_flight", "splits", "created_by")
+    print_facts([("namespace", name), *((title.replace("_", " "), fields[title]) for title in titles)])
     stdout().print()
     print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
@@ -134,6 +133,8 @@ def _require_namespace(name: str) -> None:
         )
 
 
+_SHOWN = ("owner", "next", "generation", "version", "operation")
+
 bundles_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -165,8 +166,16 @@ def bundles(
         print_json({"bundles": rows, "tentative": views.tentative})
         return
     print_table(
-        ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
-        columns(rows, "bundle", "state", "owner", "next", "generation", "version", "operation"),
+        (
+            "bundle",
+            "state",
+            "served by",
+            Column("destination", 1),
+            Column("generation", 2),
+            Column("version", 2),
+            Column("operation", 4),
+        ),
+        [(row["bundle"], toned(row["state"]), *(row[name] for name in _SHOWN)) for row in rows],
         empty="no bundles",
     )
 
@@ -223,9 +232,9 @@ def lookup(
             ("generation", str(outcome.generation)),
         ]
         rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
-        print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
+        print_facts(rows + ([("view", stale)] if stale else []))
     elif isinstance(outcome, BoundTo):
-        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
+        print_facts([("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
 
 
 def _from_log(connection: Connection, name: str) -> Outcome:

@@ -81,7 +81,9 @@ class LazyCommands(TyperGroup):
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether the arguments ask for JSON, even if others are invalid."""
     words = list(arguments)
-    return "--output=json" in words or ("--output", "json") in pairwise(words)
+    return not {"--output=json", "-ojson"}.isdisjoint(words) or any(
+        flag in ("--output", "-o") and value == "json" for flag, value in pairwise(words)
+    )
 
 
 def _registered() -> dict[str, metadata.EntryPoint]:

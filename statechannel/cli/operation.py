@@ -9,8 +9,9 @@ import typer
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
+from statechannel.cli.kit.output import Output, duration, moment, print_facts, print_json, print_table, stdout, when
 from statechannel.cli.kit.requests import requests_seen
 from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
@@ -35,14 +36,23 @@ def list_(
         print_json({"operations": rows, "tentative": views.tentative})
         return
     print_table(
-        ("operation", "began", "flow", "what", "status", "result", "took", "by"),
+        (
+            Column("operation", 4),
+            "began",
+            Column("flow", 2),
+            "what",
+            Column("status", 1),
+            "result",
+            Column("took", 2),
+            Column("by", 1),
+        ),
         [
             (
                 row["operation"],
-                moment(row["began_ms"]),
+                when(row["began_ms"]),
                 row["flow"],
                 row["name"],
-                row["status"],
+                toned(row["status"]),
                 row["result"],
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
@@ -80,18 +90,29 @@ def show(
         print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
     shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
-    print_table(("what", "value"), [*shown, ("began", moment(rows[0]["began_ms"]))])
+    print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
-        ("offset", "time", "key", "verdict", "version", "state", "from", "to", "by", "note"),
+        (
+            "offset",
+            "time",
+            Column("key", 2),
+            Column("verdict", 1),
+            Column("version", 2),
+            "state",
+            "from",
+            "to",
+            "by",
+            Column("note", text=True),
+        ),
         [
             (
                 line.offset,
-                moment(line.timestamp_ms),
+                when(line.timestamp_ms),
                 line.key,
                 line.verdict.value,
                 line.version,
-                line.state,
+                toned(line.state),
                 line.from_,
                 line.to,
                 line.by,

@@ -90,7 +90,7 @@ def audit(
         return
     source = source_of(file, archive, bootstrap_servers, connect)
     moment = None if as_of is None else parse_as_of(as_of)
-    table = output is Output.TABLE
+    table = output is not Output.JSON
     if verify or replicas:
         _alone(context)
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)

@@ -23,10 +23,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
-from statechannel.printable import printable
+from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, FittedTable, Tone, cell, fact
 
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
@@ -36,10 +35,39 @@ _printed = False
 
 
 class Output(StrEnum):
-    """Format of a result."""
+    """Format of a result.
+
+    Attributes:
+        TABLE: Tables that fit the width of the terminal.
+        WIDE: Tables with all columns, each row in one line.
+    """
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+
+
+_chosen = Output.TABLE
+"""The format that this run was asked for."""
+_coloured = True
+
+
+def choose(output: Output) -> Output:
+    """Set the format of this run."""
+    global _chosen  # noqa: PLW0603 - one run, one standard output
+    _chosen = output
+    return output
+
+
+def switch_colours_off() -> None:
+    """Print without colours from now on, as with NO_COLOR."""
+    global _coloured  # noqa: PLW0603 - one run, one standard output
+    _coloured = False
+
+
+def is_wide() -> bool:
+    """Whether tables are printed with all columns: if asked for, and in a pipe or a file."""
+    return _chosen is Output.WIDE or not (sys.stdout.isatty() or "COLUMNS" in os.environ)
 
 
 def stdout() -> Console:
@@ -55,7 +83,15 @@ def stderr() -> Console:
 def _console(stream: Any) -> Console:
     terminal = stream.isatty()
     width = None if terminal or "COLUMNS" in os.environ else _WIDTH_OF_NO_TERMINAL
-    return _Console(file=stream, width=width, highlight=False, soft_wrap=not terminal, emoji=False)
+    return _Console(
+        file=stream,
+        width=width,
+        highlight=False,
+        soft_wrap=not terminal,
+        emoji=False,
+        theme=THEME,
+        no_color=None if _coloured else True,
+    )
 
 
 class _Console(Console):
@@ -123,7 +159,10 @@ def _note_printed(*, printed: bool = True) -> None:
 
 def begin_output() -> None:
     """Note that a run of the command begins: nothing is printed yet."""
+    global _coloured  # noqa: PLW0603 - one run, one standard output
     _note_printed(printed=False)
+    choose(Output.TABLE)
+    _coloured = True
 
 
 def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retryable: bool) -> None:
@@ -133,42 +172,40 @@ def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retry
         print_json_line(failure)
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
-    """Print an aligned table; `empty` replaces a table without rows."""
+def print_table(
+    headers: Sequence[str | Column], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = ""
+) -> None:
+    """Print a table that fits the terminal; `empty` replaces a table without rows."""
     console = stdout()
     if title:
-        console.print(Text(title, style="bold"))
-    console.print(make_table(headers, rows, empty=empty))
+        console.print(Text(title, style=Tone.HEAD))
+    table = make_table(headers, rows, empty=empty)
+    console.print(table, soft_wrap=not isinstance(table, Text) or None)
 
 
-def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> Table | Text:
+def make_table(
+    headers: Sequence[str | Column], rows: Iterable[Sequence[object]], *, empty: str = "", footer: bool = True
+) -> FittedTable | Text:
     """Build the same table without printing it."""
     filled = list(rows)
-    if not filled:
-        return Text(empty or "nothing")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for number, header in enumerate(headers):
-        numeric = all(isinstance(row[number], int | float) for row in filled)
-        table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
-    for row in filled:
-        table.add_row(*(Text(cell(value)) for value in row))
-    return table
+    return FittedTable(headers, filled, is_wide(), footer) if filled else Text(empty or "nothing")
+
+
+def print_facts(facts: Iterable[tuple[str, object]], *, title: str = "") -> None:
+    """Print titles and values in two columns; values wrap at blanks."""
+    console = stdout()
+    if title:
+        console.print(Text(title, style=Tone.HEAD))
+    console.print(make_facts(facts), soft_wrap=True)
+
+
+def make_facts(facts: Iterable[tuple[str, object]]) -> FactList:
+    return FactList([fact(title, value) for title, value in facts], is_wide())
 
 
 def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:
     """The named fields of each row, for a table."""
     return [tuple(row[name] for name in names) for row in rows]
-
-
-def cell(value: object) -> str:
-    """A value in a table; None is a dash."""
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return printable(str(value))
 
 
 def say(text: str) -> None:
@@ -198,6 +235,20 @@ def moment(timestamp_ms: int | None) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{timestamp_ms}ms"
     return f"{at:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}Z"
+
+
+def when(timestamp_ms: int | None) -> Cell | None:
+    """A time of the log in a table; on a narrow terminal without the year, and without the date if it is today."""
+    if timestamp_ms is None:
+        return None
+    complete = moment(timestamp_ms)
+    date, _, clock = complete.partition(" ")
+    if not clock:
+        return Cell(complete)
+    now = datetime.now(UTC)
+    if date == f"{now:%Y-%m-%d}":
+        return Cell(complete, clock)
+    return Cell(complete, f"{date[5:]} {clock[:8]}Z" if date[:4] == f"{now:%Y}" else f"{date} {clock[:5]}Z")
 
 
 def duration(length_ms: float | None) -> str:

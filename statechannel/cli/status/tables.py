@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
-from statechannel.cli.kit.output import cell, duration, make_table, moment
+from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.output import duration, make_table, moment
 
 _SHOWN = 50
 _LAG_SHOWN_MS = 1_000
