@@ -293,7 +293,8 @@ class Restart:
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
-            self._bar.show(name, f"waiting for {name} ({_how(member, before)}), {left_s:.0f} s at most", 0, 1)
+            what = f"waiting for {name} ({_how(member, before)})"
+            self._bar.show(name, what, 0, 1, left=f", {left_s:.0f} s at most")
             time.sleep(LOOK_S)
 
     def _uncordon(self, name: str) -> None:

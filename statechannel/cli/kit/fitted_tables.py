@@ -180,9 +180,7 @@ class FittedTable:
             _share(shown, width)
             yield from _grid(shown, below, console, head, width)
         else:
-            yield from _blocks(
-                [column for column in filled if column in shown or column in below], console, head, width
-            )
+            yield from _blocks([column for column in filled if column in shown or column in below], console, width)
         dropped = [column.title for column in filled if column not in shown and column not in below]
         if dropped and self.footer:
             note = f"(`-o wide` also shows: {', '.join(dropped)})"
@@ -304,22 +302,28 @@ def _wrapped(text: str, width: int, console: Console) -> list[str]:
     return [line.plain.rstrip() for line in Text(text).wrap(console, max(1, width))]
 
 
-def _blocks(columns: Sequence[_Filled], console: Console, head: Style, width: int) -> Iterator[Segment]:
+def _blocks(columns: Sequence[_Filled], console: Console, width: int) -> Iterator[Segment]:
     """Each row as lines of `title: value`, with a blank line between two rows."""
     for number in range(len(columns[0].cells)):
         if number:
             yield Segment.line()
         facts = [Fact(column.title, column.cells[number], column.tones[number]) for column in columns]
         facts = [fact for fact in facts if fact.value != cell(None)]
-        yield from _facts(facts, console, head, width)
+        yield from _facts(facts, console, width)
 
 
 class Fact(NamedTuple):
-    """A line of a list of facts: its title and its value."""
+    """A line of a list of facts: its title and its value.
+
+    Attributes:
+        tone: Of the value.
+        head: Of the title.
+    """
 
     title: str
     value: str
     tone: Tone | None = None
+    head: Tone = Tone.HEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +338,8 @@ class FactList:
     wide: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        head = console.get_style(Tone.HEAD)
         width = max((_width_of(self.facts), options.max_width)) if self.wide else options.max_width
-        yield from _facts(self.facts, console, head, width)
+        yield from _facts(self.facts, console, width)
 
 
 def fact(title: str, value: Any) -> Fact:
@@ -349,23 +352,25 @@ def _width_of(facts: Sequence[Fact]) -> int:
     return max((cell_len(fact.title) for fact in facts), default=0) + _GAP + longest
 
 
-def _facts(facts: Sequence[Fact], console: Console, head: Style, width: int) -> Iterator[Segment]:
+def _facts(facts: Sequence[Fact], console: Console, width: int) -> Iterator[Segment]:
     titles = max((cell_len(fact.title) for fact in facts), default=0) + _GAP
     if width - titles < min(_VALUE_LEAST, max((cell_len(fact.value) for fact in facts), default=0)):
-        yield from _stacked(facts, console, head, width)
+        yield from _stacked(facts, console, width)
         return
     for fact in facts:
         style = None if fact.tone is None else console.get_style(fact.tone)
+        head = console.get_style(fact.head)
         title = fact.title.ljust(titles)
         for line in _wrapped(fact.value, width - titles, console):
             yield from _line([(title, head), (line, style)])
             title = " " * titles
 
 
-def _stacked(facts: Sequence[Fact], console: Console, head: Style, width: int) -> Iterator[Segment]:
+def _stacked(facts: Sequence[Fact], console: Console, width: int) -> Iterator[Segment]:
     """Where two columns do not fit: each title in a line of its own, unless its value fits beside it."""
     for fact in facts:
         style = None if fact.tone is None else console.get_style(fact.tone)
+        head = console.get_style(fact.head)
         if cell_len(fact.title) + 2 + cell_len(fact.value) <= width:
             yield from _line([(f"{fact.title}: ", head), (fact.value, style)])
             continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,10 @@ from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, Fi
 
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
+_LINE_EVERY_S = 10.0
+"""An unchanged line of progress is printed again."""
+_SIGNALLED = 128
+"""Exit code of a process that a signal has ended, minus the signal's number."""
 
 _printed = False
 """Whether this run of the command has printed a document."""
@@ -264,6 +270,23 @@ def duration(length_ms: float | None) -> str:
 
 
 @contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """End by an exception at SIGTERM meanwhile, so that the terminal is restored first; the exit code is that of the signal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(_SIGNALLED + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
     console = stderr()
@@ -308,32 +331,51 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
 
 
 class ProgressBars:
-    """Lines of progress, one per name.
+    """Lines of progress, one per name: bars on a terminal; else, if wanted, printed when they change.
 
     Attributes:
-        seen: Whether standard error is a terminal; if not, callers need not compute the progress.
+        seen: Whether anything is shown; if not, callers need not compute the progress.
     """
 
-    def __init__(self, shown: Progress, *, seen: bool) -> None:
+    def __init__(self, shown: Progress, *, terminal: bool, lines: bool) -> None:
         self._progress = shown
+        self._terminal = terminal
         self._tasks: dict[str, TaskID] = {}
-        self.seen = seen
+        self._printed: dict[str, tuple[str, float]] = {}
+        self.seen = terminal or lines
 
-    def show(self, name: str, text: str, done: int, total: int) -> None:
+    def show(self, name: str, text: str, done: int, total: int, *, left: str = "") -> None:
+        """Show a line.
+
+        Args:
+            left: Its end, which changes often.
+        """
+        if not self._terminal:
+            self._print(name, text, f": {done} of {total}" if total > 1 else left)
+            return
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = self._progress.add_task("", total=total)
-        self._progress.update(task, description=cell(text), completed=done, total=total)
+        self._progress.update(task, description=cell(text + left), completed=done, total=total)
+
+    def _print(self, name: str, text: str, end: str) -> None:
+        if not self.seen:
+            return
+        before, printed_s = self._printed.get(name, ("", 0.0))
+        if text != before or time.monotonic() - printed_s > _LINE_EVERY_S:
+            self._printed[name] = (text, time.monotonic())
+            say(cell(text + end))
 
     def drop(self, name: str) -> None:
+        self._printed.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
             self._progress.remove_task(task)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hide the lines while other output is written to the terminal."""
-        if not self.seen:
+        """Hide the bars while other output is written to the terminal."""
+        if not self._terminal:
             yield
             return
         self._progress.stop()
@@ -344,9 +386,14 @@ class ProgressBars:
 
 
 @contextmanager
-def bar() -> Iterator[ProgressBars]:
+def bar(*, lines: bool = False) -> Iterator[ProgressBars]:
+    """Bars of progress on standard error.
+
+    Args:
+        lines: Print lines of progress if standard error is not a terminal.
+    """
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    seen = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not seen) as shown:
-        yield ProgressBars(shown, seen=seen)
+    terminal = console.is_terminal
+    with ends_on_sigterm(), Progress(*columns, console=console, transient=True, disable=not terminal) as shown:
+        yield ProgressBars(shown, terminal=terminal, lines=lines)
