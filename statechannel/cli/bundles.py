@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from statechannel.audit.views import NAMESPACES
 from statechannel.broker.request_record import RequestCommand
@@ -14,7 +16,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, columns, print_facts, print_json, print_table, stdout
+from statechannel.cli.kit.output import Output, columns, make_table, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
@@ -24,6 +26,7 @@ from statechannel.cli.kit.requests import (
     require_name,
     require_success,
 )
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_namespace, split_topic
@@ -147,25 +150,35 @@ def bundles(
         str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the live bundles."""
-    views = read_channel(connect())
-    if namespace is not None:
-        key = views.key(namespace)
-        if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
-    rows = [
-        bundle_fields(key)
-        for key in views.live()
-        if (namespace is None or key.namespace == namespace)
-        and (broker is None or key.owner == broker)
-        and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
-    ]
-    if output is Output.JSON:
-        print_json({"bundles": rows, "tentative": views.tentative})
-        return
-    print_table(
+    """List the live bundles; with --watch continuously."""
+    connection = connect()
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        views = read_channel(connection)
+        if namespace is not None:
+            key = views.key(namespace)
+            if key is None or key.state is not State.ACTIVE:
+                raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
+        rows = [
+            bundle_fields(key)
+            for key in views.live()
+            if (namespace is None or key.namespace == namespace)
+            and (broker is None or key.owner == broker)
+            and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+        ]
+        block = Block("bundles", len(rows), lambda most: _table(rows[:most]))
+        return [block], {"bundles": rows, "tentative": views.tentative}
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    return make_table(
         (
             "bundle",
             "state",

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_facts, print_json, print_table, stdout, when
+from statechannel.cli.kit.output import (
+    Output,
+    duration,
+    make_table,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    stdout,
+    when,
+)
 from statechannel.cli.kit.requests import requests_seen
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
@@ -25,17 +38,26 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations 
 def list_(
     connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List operations, the oldest first: those of commands, and those started by brokers."""
+    """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously."""
     connection = connect()
-    seen = OperationsSeen(connection.settings.limits.operations_max)
-    views = read_channel(connection, [seen.observe])
-    rows = _merged(seen, requests_seen(connection))[-limit:]
-    if output is Output.JSON:
-        print_json({"operations": rows, "tentative": views.tentative})
-        return
-    print_table(
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        seen = OperationsSeen(connection.settings.limits.operations_max)
+        views = read_channel(connection, [seen.observe])
+        rows = _merged(seen, requests_seen(connection))[-limit:]
+        block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else []))
+        return [block], {"operations": rows, "tentative": views.tentative}
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    return make_table(
         (
             Column("operation", 4),
             "began",

@@ -31,8 +31,8 @@ from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, Fi
 
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
-_LINE_EVERY_S = 10.0
-"""An unchanged line of progress is printed again."""
+_COUNT_EVERY_S = 1.0
+_LEFT_EVERY_S = 10.0
 _SIGNALLED = 128
 """Exit code of a process that a signal has ended, minus the signal's number."""
 
@@ -56,6 +56,7 @@ class Output(StrEnum):
 _chosen = Output.TABLE
 """The format that this run was asked for."""
 _coloured = True
+_hidden = False
 
 
 def choose(output: Output) -> Output:
@@ -217,7 +218,9 @@ def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[obj
 def say(text: str) -> None:
     """Print a remark on standard error; a closed stream is ignored."""
     try:
-        stderr().print(Text(text))
+        console = stderr()
+        if not (_hidden and console.is_terminal):
+            console.print(Text(text))
     except OSError:
         silence_stderr()
 
@@ -287,6 +290,17 @@ def ends_on_sigterm() -> Iterator[None]:
 
 
 @contextmanager
+def remarks_hidden() -> Iterator[None]:
+    """Print no remarks and no progress on a terminal meanwhile: it belongs to a display."""
+    global _hidden  # noqa: PLW0603 - one run, one terminal
+    _hidden = True
+    try:
+        yield
+    finally:
+        _hidden = False
+
+
+@contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
     console = stderr()
@@ -297,7 +311,7 @@ def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
         TextColumn(unit),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=_hidden or not console.is_terminal) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda done: bar.update(task, completed=done)
 
@@ -314,7 +328,7 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
 
     def tick(remark: str = "") -> None:
         elapsed_s = time.monotonic() - begun_s
-        if not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
+        if _hidden or not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
             return
         line = Text(f"{doing}: {elapsed_s:.0f} s of at most {at_most_s:.0f} s{remark}")
         if shown:
@@ -341,7 +355,7 @@ class ProgressBars:
         self._progress = shown
         self._terminal = terminal
         self._tasks: dict[str, TaskID] = {}
-        self._printed: dict[str, tuple[str, float]] = {}
+        self._printed: dict[str, tuple[str, str, float]] = {}
         self.seen = terminal or lines
 
     def show(self, name: str, text: str, done: int, total: int, *, left: str = "") -> None:
@@ -351,19 +365,24 @@ class ProgressBars:
             left: Its end, which changes often.
         """
         if not self._terminal:
-            self._print(name, text, f": {done} of {total}" if total > 1 else left)
+            self._print(
+                name,
+                text,
+                f": {done} of {total}" if total > 1 else left,
+                _COUNT_EVERY_S if total > 1 else _LEFT_EVERY_S,
+            )
             return
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = self._progress.add_task("", total=total)
         self._progress.update(task, description=cell(text + left), completed=done, total=total)
 
-    def _print(self, name: str, text: str, end: str) -> None:
-        if not self.seen:
-            return
-        before, printed_s = self._printed.get(name, ("", 0.0))
-        if text != before or time.monotonic() - printed_s > _LINE_EVERY_S:
-            self._printed[name] = (text, time.monotonic())
+    def _print(self, name: str, text: str, end: str, every_s: float) -> None:
+        """Print a line if its text has changed, and if its end has, every now and then."""
+        now_s = time.monotonic()
+        before, end_before, printed_s = self._printed.get(name, ("", "", 0.0))
+        if self.seen and (text != before or (end != end_before and now_s - printed_s >= every_s)):
+            self._printed[name] = (text, end, now_s)
             say(cell(text + end))
 
     def drop(self, name: str) -> None:

@@ -14,9 +14,19 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from statechannel.cli.kit.fitted_tables import Tone
+from statechannel.cli.kit.fitted_tables import Tone, cell
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.output import Output, ends_on_sigterm, moment, print_json, print_json_line, stdout
+from statechannel.cli.kit.output import (
+    Output,
+    ends_on_sigterm,
+    moment,
+    print_json,
+    print_json_line,
+    remarks_hidden,
+    stdout,
+    when,
+)
+from statechannel.kafka.errors import KafkaUnavailableError
 
 _REST = 4.0
 """Pause after a reading, in times of how long it took."""
@@ -121,12 +131,18 @@ def screen(output: Output) -> Iterator[Callable[[Sequence[Block], dict[str, Any]
     else:
         with (
             ends_on_sigterm(),
+            remarks_hidden(),
             Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
         ):
             yield lambda blocks, _, __: live.update(FittedScreen(blocks), refresh=True)
 
 
-def show(
+def _silence(read_ms: int) -> Block:
+    since = cell(when(read_ms))
+    return plain_block("Kafka", Text(f"UNKNOWN: Kafka does not answer; all below is of {since}", style=Tone.BAD))
+
+
+def show_result(
     read: Callable[[], tuple[Sequence[Block], dict[str, Any]]],
     output: Output,
     *,
@@ -147,14 +163,20 @@ def show(
         else:
             stdout().print(stacked(blocks), crop=False)
         return
-    ends_s = None if max_s is None else time.monotonic() + max_s
+    ends_s = float("inf") if max_s is None else time.monotonic() + max_s
     try:
+        began_s, read_ms = time.monotonic(), now_ms()
+        shown = read()
         with screen(output) as draw:
-            while ends_s is None or time.monotonic() < ends_s:
-                began_s = time.monotonic()
-                draw(*read(), now_ms())
+            draw(*shown, read_ms)
+            while (left_s := ends_s - time.monotonic()) > 0:
                 took_s = time.monotonic() - began_s
-                rest_s = max(every_s - took_s, _REST * took_s)
-                time.sleep(rest_s if ends_s is None else max(0.0, min(rest_s, ends_s - time.monotonic())))
+                time.sleep(min(left_s, max(every_s - took_s, _REST * took_s)))
+                began_s, began_ms = time.monotonic(), now_ms()
+                try:
+                    shown, read_ms = read(), began_ms
+                    draw(*shown, read_ms)
+                except KafkaUnavailableError:
+                    draw([_silence(read_ms), *shown[0]], shown[1], began_ms)
     except KeyboardInterrupt:
         return  # the way to end it
