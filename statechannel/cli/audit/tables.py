@@ -485,7 +485,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     stdout().print()
     same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
     print_table(
-        ("what", "number"),
+        ("difference", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
         empty=NOT_KNOWN if answer_lost else same,
     )

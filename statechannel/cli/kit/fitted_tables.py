@@ -118,6 +118,10 @@ def cell(value: object) -> str:
     return printable(str(value))
 
 
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
 @dataclass(slots=True, eq=False)
 class _Filled:
     """A column with the texts of all rows.
@@ -142,8 +146,8 @@ class _Filled:
         longest = max(map(cell_len, self.cells), default=0)
         self.natural = max(cell_len(self.title), longest)
         if self.text:
-            words = (min(_WORD_MAX, cell_len(word)) for text in self.cells for word in text.split())
-            longest = min(longest, max(_TEXT_LEAST, max(words, default=0)))
+            words = max(map(_longest_word, self.cells), default=0)
+            longest = min(longest, max(_TEXT_LEAST, min(_WORD_MAX, words)))
         self.least = max(longest, *(cell_len(word) for word in self.title.split() or [""]))
 
 
@@ -164,24 +168,26 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = console.get_style(Tone.HEAD)
-        filled = self._filled(short=False)
+        complete, filled = self._filled(short=False), self._filled(short=True)
         width = options.max_width
-        if self.wide or _fits(filled, width):
-            _widen(filled)
-            yield from _grid(filled, [], console, head, width)
-            return
-        filled = self._filled(short=True)
-        if _fits(filled, width):
-            _widen(filled)
-            yield from _grid(filled, [], console, head, width)
-            return
+        for columns in (complete, filled):
+            if (self.wide and columns is complete) or _width(columns, least=False) <= width:
+                for column in columns:
+                    column.width = column.natural
+                yield from _grid(columns, [], console, head, width)
+                return
         shown, below, fits = _reduced(filled, width)
+        dropped = [column.title for column in filled if column not in shown and column not in below]
         if fits:
+            longer = [whole for whole, column in zip(complete, filled, strict=True) if column in shown]
+            wanted = sum(column.natural if column.text else column.least for column in longer) + _GAP * (
+                len(longer) - 1
+            )
+            shown = longer if wanted <= width else shown
             _share(shown, width)
             yield from _grid(shown, below, console, head, width)
         else:
             yield from _blocks([column for column in filled if column in shown or column in below], console, width)
-        dropped = [column.title for column in filled if column not in shown and column not in below]
         if dropped and self.footer:
             note = f"(`-o wide` also shows: {', '.join(dropped)})"
             quiet = console.get_style(Tone.QUIET)
@@ -208,21 +214,16 @@ def _short(value: object) -> str:
     return cell(value.short) if isinstance(value, Cell) and value.short is not None else cell(value)
 
 
-def _fits(columns: Sequence[_Filled], width: int) -> bool:
-    return sum(column.natural for column in columns) + _GAP * (len(columns) - 1) <= width
-
-
-def _widen(columns: Iterable[_Filled]) -> None:
-    for column in columns:
-        column.width = column.natural
+def _width(columns: Sequence[_Filled], *, least: bool) -> int:
+    return sum(column.least if least else column.natural for column in columns) + _GAP * (len(columns) - 1)
 
 
 def _reduced(columns: Sequence[_Filled], width: int) -> tuple[list[_Filled], list[_Filled], bool]:
     """The columns to show side by side, those to show below each row, and whether they fit."""
     shown, below = list(columns), list[_Filled]()
-    while sum(column.least for column in shown) + _GAP * (len(shown) - 1) > width:
+    while _width(shown, least=True) > width:
         given_up = max(reversed(shown), key=lambda column: column.rank)  # of equal ranks the last one
-        if not given_up.rank:
+        if not given_up.rank or len(shown) == 1:
             return shown, below, False
         shown.remove(given_up)
         if given_up.text:
@@ -232,7 +233,7 @@ def _reduced(columns: Sequence[_Filled], width: int) -> tuple[list[_Filled], lis
 
 def _share(columns: Sequence[_Filled], width: int) -> None:
     """Give each column its least width, and what is left to the columns that need it, text last."""
-    left = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
+    left = width - _width(columns, least=True)
     for column in sorted(columns, key=lambda column: column.text):
         more = min(left, column.natural - column.least)
         column.width = column.least + more
@@ -289,9 +290,12 @@ def _cells_line(cells: Sequence[tuple[_Filled, str, Style | None]]) -> Iterator[
 
 
 def _line(parts: Iterable[tuple[str, Style | None]]) -> Iterator[Segment]:
-    for text, style in parts:
+    kept = list(parts)
+    while kept and not kept[-1][0].strip():
+        kept.pop()
+    for number, (text, style) in enumerate(kept, 1):
         if text:
-            yield Segment(text, style)
+            yield Segment(text if number < len(kept) else text.rstrip(), style)
     yield Segment.line()
 
 
@@ -358,6 +362,9 @@ def _facts(facts: Sequence[Fact], console: Console, width: int) -> Iterator[Segm
         yield from _stacked(facts, console, width)
         return
     for fact in facts:
+        if width - titles < _longest_word(fact.value) <= width - _INDENT:
+            yield from _stacked([fact], console, width)
+            continue
         style = None if fact.tone is None else console.get_style(fact.tone)
         head = console.get_style(fact.head)
         title = fact.title.ljust(titles)

@@ -112,7 +112,7 @@ def _unasked(views: LogViews, inputs: StatusInputs) -> int:
         inputs.times.of(part.view.partition, key.offset) or 0
         for part in views.parts
         for key in part.view.live()
-        if key.state is State.UNASSIGNED and not key.derived and key.version > 1
+        if key.state is State.UNASSIGNED and key.from_ is not None
     )
     return sum(since_ms <= restarted_ms for since_ms in waiting)
 
