@@ -153,7 +153,7 @@ def show_result(
     """Show what a command has read; with `watch` again and again, reading at most a fifth of the time.
 
     Args:
-        read: Reads anew; returns the blocks, and the document in JSON.
+        read: Reads all; returns the blocks, and the document in JSON.
         max_s: With `watch`, end after this time.
     """
     if not watch:
