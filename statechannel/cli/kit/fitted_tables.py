@@ -374,7 +374,7 @@ def _facts(facts: Sequence[Fact], console: Console, width: int) -> Iterator[Segm
 
 
 def _stacked(facts: Sequence[Fact], console: Console, width: int) -> Iterator[Segment]:
-    """Where two columns do not fit: each title in a line of its own, unless its value fits beside it."""
+    """Where two columns do not fit: each title in a line of its own, unless its value fits the same line."""
     for fact in facts:
         style = None if fact.tone is None else console.get_style(fact.tone)
         head = console.get_style(fact.head)

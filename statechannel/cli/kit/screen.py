@@ -47,7 +47,7 @@ class Block(NamedTuple):
     Attributes:
         name: What is named if it does not fit.
         rows: Number of rows of its table; 0 if it cannot be shortened.
-        draw: Makes it, with at most so many rows.
+        draw: Makes it, with at most this number of rows.
     """
 
     name: str
@@ -83,8 +83,9 @@ class FittedScreen:
             yield from line
             yield Segment.line()
         if omitted:
-            text = Text(f"no room for: {', '.join(omitted)}", style=Tone.QUIET, no_wrap=True, overflow="ellipsis")
-            yield from console.render(text, options.update(height=None))
+            text = Text(f"no room for: {', '.join(omitted)}")
+            text.truncate(options.max_width, overflow="ellipsis")
+            yield Segment(text.plain, console.get_style(Tone.QUIET))
 
 
 def _laid(

@@ -59,7 +59,7 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
     if fields["unasked"]:
         many = fields["unasked"]
         verb = "bundle had" if many == 1 else "bundles had"
-        note = f"{many} {verb} an owner before the last stop and nobody has asked for {'it' if many == 1 else 'them'} since"
+        note = f"{many} {verb} an owner before the last stop and no client has looked {'it' if many == 1 else 'them'} up since"
         facts.append(Fact("", note))
     return FactList(facts, is_wide())
 
