@@ -33,19 +33,21 @@ from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column, cell
 from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import (
     Output,
-    cell,
     duration,
     moment,
+    print_facts,
     print_json,
     print_json_line,
     print_table,
     say,
     stdout,
+    when,
 )
 from statechannel.cli.kit.requests import requests_seen
 from statechannel.errors import ExitCode
@@ -126,9 +128,9 @@ def decisions(
             }
         )
     elif shown.lines:
-        rows = [((moment(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
+        rows = [((when(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
-        print_deeds(("time", "decision"), rows, f"no bundle was {what} since {moment(since_ms)}")
+        print_deeds(("time", Column("decision", 4)), rows, f"no bundle was {what} since {moment(since_ms)}")
     else:
         _list(records, since_ms)
 
@@ -181,10 +183,22 @@ def _nothing_given(ctx: typer.Context) -> None:
 
 def _list(records: list[DecisionRecord], since_ms: int) -> None:
     print_table(
-        ("time", "decision", "of", "leader", "term", "cycle", "label", "reason", "done", "left", "why"),
+        (
+            "time",
+            Column("decision", 1),
+            Column("of", 1),
+            Column("leader", 4),
+            Column("term", 5),
+            Column("cycle", 5),
+            Column("label", 4),
+            Column("reason", 1),
+            "done",
+            Column("left", 2),
+            Column("why", text=True),
+        ),
         [
             (
-                moment(record.at_ms),
+                when(record.at_ms),
                 record.id,
                 record.subject,
                 record.leader,
@@ -208,7 +222,7 @@ def _reason(record: DecisionRecord) -> str | None:
 
 
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
-    print_table(("what", "value"), list(_facts(record)))
+    print_facts(_facts(record))
     stdout().print()
     print_deeds((), [((), row) for row in deeds(book, record)], "no action")
     if record.scores:
@@ -244,7 +258,7 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
     for name in ("broker_load", "top_bundles", "policies"):
         yield f"{name.replace('_', ' ')} read to", getattr(record.inputs, name)
     for name, value in record.stats.items():
-        yield name, _figure(value)
+        yield name.replace("_", " "), _figure(value)
     budget = record.budget
     if budget is not None:
         yield (

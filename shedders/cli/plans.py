@@ -53,8 +53,9 @@ from shedders.snapshots.selection import (
 )
 from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout
+from statechannel.cli.kit.output import Output, moment, print_json, print_table, say, stdout
 from statechannel.errors import ExitCode
 
 PLAN = "plan"
@@ -104,7 +105,7 @@ def plan_shedding(
     placing, pipeline = pipeline_of(source, name=placement, profile=profile, flags=flags)
     cluster = cluster_of(source)
     odd = [*remarks(source, cluster), *own_way(chosen, placing)]
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         print_remarks([*odd, *_around(source)])
     parts: list[CyclePart] = []
     last: Decision | None = None
@@ -123,7 +124,7 @@ def plan_shedding(
     ):
         part = cycle_part(number, decision)
         last = decision
-        if output is Output.TABLE:
+        if output is not Output.JSON:
             _print_moves(part, chosen.name, every_left=left)
         else:
             parts.append(part)

@@ -250,6 +250,7 @@ class RegistryStory:
         newest_ms: Log time of the newest heartbeat of any process; 0 without one.
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
+        restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -261,6 +262,7 @@ class RegistryStory:
         self.leader: str | None = None
         self._replaced: dict[tuple[str, str], None] = {}
         self.heard_from_ms = 0
+        self.restarted_ms: int | None = None
         self._looked_ms = 0
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
@@ -300,6 +302,9 @@ class RegistryStory:
         if isinstance(info.get("seq"), int) and info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
             self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+            others = (other for other in self.processes.values() if other is not process)
+            if not any(self._is_alive(other, at_ms) for other in others):
+                self.restarted_ms = at_ms
         if info.get("leading") is True:
             self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
         self._forged(process, None, info, at_ms)
@@ -385,12 +390,17 @@ class RegistryStory:
         for process in self.processes.values():
             if process.left or process.lost:
                 continue
-            expiry_s = process.info.get("expiry_s")
-            patience_ms = expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
-            if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
+            if at_ms - max(process.last_ms, self.heard_from_ms) > self._patience_ms(process):
                 process.lost = True
                 process.leads_since_ms = None
                 self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
+
+    def _is_alive(self, process: RegisteredProcess, at_ms: int) -> bool:
+        return not (process.left or process.lost) and at_ms - process.last_ms <= self._patience_ms(process)
+
+    def _patience_ms(self, process: RegisteredProcess) -> float:
+        expiry_s = process.info.get("expiry_s")
+        return expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
 
     def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
         self.incidents.append(Incident(at_ms, kind, message))

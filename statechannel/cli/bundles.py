@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from statechannel.audit.views import NAMESPACES, NotInLogError
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, columns, moment, print_json, print_table, progress, stdout
+from statechannel.cli.kit.output import (
+    Output,
+    columns,
+    make_table,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    progress,
+    stdout,
+)
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
@@ -24,6 +37,7 @@ from statechannel.cli.kit.requests import (
     require_name,
     require_success,
 )
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_namespace, split_topic
@@ -71,7 +85,7 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         print_json({"namespaces": rows, "tentative": views.tentative})
         return
     print_table(
-        ("namespace", "bundles", "served", "in flight", "version"),
+        ("namespace", "bundles", "served", Column("in flight", 1), Column("version", 2)),
         columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
         empty="no namespaces",
     )
@@ -91,10 +105,8 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     if output is Output.JSON:
         print_json(fields)
         return
-    print_table(
-        ("namespace", name),
-        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
-    )
+    titles = ("version", "bundles", "served", "in_flight", "splits", "created_by")
+    print_facts([("namespace", name), *((title.replace("_", " "), fields[title]) for title in titles)])
     stdout().print()
     print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
@@ -135,6 +147,8 @@ def _require_namespace(name: str) -> None:
         )
 
 
+_SHOWN = ("owner", "next", "generation", "version", "operation")
+
 bundles_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -147,27 +161,45 @@ def bundles(
         str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the live bundles."""
-    views = read_channel(connect())
-    if namespace is not None:
-        key = views.key(namespace)
-        if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
-    rows = [
-        bundle_fields(key)
-        for key in views.live()
-        if (namespace is None or key.namespace == namespace)
-        and (broker is None or key.owner == broker)
-        and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
-    ]
-    if output is Output.JSON:
-        print_json({"bundles": rows, "tentative": views.tentative})
-        return
-    print_table(
-        ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
-        columns(rows, "bundle", "state", "owner", "next", "generation", "version", "operation"),
+    """List the live bundles; with --watch continuously."""
+    connection = connect()
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        views = read_channel(connection)
+        if namespace is not None:
+            key = views.key(namespace)
+            if key is None or key.state is not State.ACTIVE:
+                raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
+        rows = [
+            bundle_fields(key)
+            for key in views.live()
+            if (namespace is None or key.namespace == namespace)
+            and (broker is None or key.owner == broker)
+            and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+        ]
+        block = Block("bundles", len(rows), lambda most: _table(rows[:most]))
+        return [block], {"bundles": rows, "tentative": views.tentative}
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    return make_table(
+        (
+            "bundle",
+            "state",
+            "served by",
+            Column("destination", 1),
+            Column("generation", 2),
+            Column("version", 2),
+            Column("operation", 4),
+        ),
+        [(row["bundle"], toned(row["state"]), *(row[name] for name in _SHOWN)) for row in rows],
         empty="no bundles",
     )
 
@@ -242,9 +274,9 @@ def lookup(
             ("generation", str(outcome.generation)),
         ]
         rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
-        print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
+        print_facts(rows + ([("view", stale)] if stale else []))
     elif isinstance(outcome, BoundTo):
-        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
+        print_facts([("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
 
 
 def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, table: bool) -> None:
@@ -288,7 +320,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
         ("operation", key.operation),
         ("decision", changed.get("decision")),
     ]
-    print_table(("what", "value"), [row for row in rows if row[1] is not None])
+    print_facts([row for row in rows if row[1] is not None])
 
 
 def _place(at_ms: int | None, offset: int | None) -> str:

@@ -13,10 +13,14 @@ import typer
 from typer.core import TyperGroup
 
 from statechannel.cli.kit.failures import CommandError, guarded
+from statechannel.cli.kit.output import switch_colours_off
 from statechannel.errors import ExitCode, StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"
 """Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one or more commands."""
+
+
+_NO_COLOR = "--no-color"
 
 
 class CommandLoadError(StateChannelError):
@@ -64,8 +68,13 @@ class LazyCommands(TyperGroup):
     ) -> Any:
         """Run the command line, and end the process unless `standalone_mode` is off."""
         words = list(sys.argv[1:] if args is None else args)
+        ours = words.index("--") if "--" in words else len(words)
+        coloured = _NO_COLOR not in words[:ours]
+        words = [word for number, word in enumerate(words) if word != _NO_COLOR or number > ours]
 
         def run() -> Any:
+            if not coloured:
+                switch_colours_off()
             for word in words:
                 if not word.isascii() and word.encode(errors="replace") != word.encode(errors="surrogatepass"):
                     raise CommandError(f"the argument {word!a} is not valid UTF-8", code=ExitCode.USAGE)
@@ -81,7 +90,9 @@ class LazyCommands(TyperGroup):
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether the arguments ask for JSON, even if others are invalid."""
     words = list(arguments)
-    return "--output=json" in words or ("--output", "json") in pairwise(words)
+    return not {"--output=json", "-ojson"}.isdisjoint(words) or any(
+        flag in ("--output", "-o") and value == "json" for flag, value in pairwise(words)
+    )
 
 
 def _registered() -> dict[str, metadata.EntryPoint]:
@@ -110,6 +121,9 @@ def _version(*, wanted: bool) -> None:
 @app.callback()
 def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    no_color: Annotated[  # noqa: ARG001 - taken out of the words beforehand: it may stand anywhere
+        bool, typer.Option(_NO_COLOR, help="Print without colours, as with NO_COLOR=1; may stand anywhere.")
+    ] = False,
     _version_wanted: Annotated[
         bool,
         typer.Option(

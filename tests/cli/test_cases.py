@@ -18,13 +18,16 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case_file(path: Path, run: Callable[..., object]) -> None:
+def test_case_file(path: Path, run: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in FILES.items():
         Path(name).write_text(text)
     cases = read_cases(path)
     found = []
     for case in cases:
-        result = run(*case.args)
+        with monkeypatch.context() as context:
+            for name, value in case.environment.items():
+                context.setenv(name, value)
+            result = run(*case.args)
         here = str(Path.cwd())
         output = [line.replace(here, "HERE") for line in shown(result.stdout, result.stderr)]  # type: ignore[attr-defined]
         found.append((output, result.exit_code))  # type: ignore[attr-defined]

@@ -70,7 +70,7 @@ def drain_(
     check(connection, broker, force=force)
     drain_id = _id_of(connection, broker, operation)
     request = DrainRequest(broker, drain_id, rate_per_s, force, why or "", by, timeout)
-    with bar() as shown:
+    with bar(lines=True) as shown:
         drained = drain(connection, request, shown)
     _report(drained, output)
     require_empty(drained)
@@ -234,7 +234,7 @@ def rolling_restart(
         leader_s=leader_within,
     )
     say(f"rolling restart {request.restart}")
-    with bar() as shown:
+    with bar(lines=True) as shown:
         done = Restart(connection, request, shown).run(broker or ())
     if output is Output.JSON:
         print_json({"operation": request.restart, "restarted": done})

@@ -190,7 +190,8 @@ class Restart:
         while True:
             registry = self._with_leader([name for name in brokers if name not in done], known.before)
             turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
-            self._bar.show("restart", f"rolling restart {self._request.restart}", len(done), len(brokers))
+            if len(brokers) > 1:
+                self._bar.show("restart", "brokers restarted", len(done), len(brokers))
             if turn is None:
                 return results
             others = len(brokers) - len(done) - 1
@@ -293,7 +294,8 @@ class Restart:
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
-            self._bar.show(name, f"waiting for {name} ({_how(member, before)}), {left_s:.0f} s at most", 0, 1)
+            what = f"waiting for {name} ({_how(member, before)})"
+            self._bar.show(name, what, 0, 1, left=f", {left_s:.0f} s at most")
             time.sleep(LOOK_S)
 
     def _uncordon(self, name: str) -> None:

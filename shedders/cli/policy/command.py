@@ -28,9 +28,10 @@ from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_
 from shedders.policies.record import made_key
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
+from statechannel.cli.kit.output import Output, print_json, print_table, say, when
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 
@@ -241,17 +242,26 @@ def _contradictions(effective: EffectivePolicies, connection: Connection, *, che
 
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
     print_table(
-        ("kind", "name", "value", "state", "until", "by", "why", "since"),
+        (
+            "kind",
+            "name",
+            Column("value", text=True),
+            "state",
+            Column("until", 2),
+            Column("by", 2),
+            Column("why", text=True),
+            Column("since", 4),
+        ),
         [
             (
                 str(entry.key.kind),
                 entry.key.name,
                 shown(entry.value) if entry.value else entry.trouble,
                 f"{entry.force}{' (override)' if entry.key.override else ''}",
-                None if entry.until_ms is None else moment(entry.until_ms),
+                when(entry.until_ms),
                 entry.author.text,
                 entry.why,
-                moment(entry.logged_at_ms),
+                when(entry.logged_at_ms),
             )
             for entry in entries
         ],

@@ -28,8 +28,9 @@ from shedders.policies.topic import (
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow, now_ms
-from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, say, stdout
+from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import user_at_host
 from statechannel.engine.cluster_view import BrokerSeen
@@ -341,7 +342,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
     if written.superseded:
         say(f"note: {written.reason}")
     _warn_of_skew(done)
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         record = done.record
         end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
         act = "deleted" if record is None else f"set to {shown(record.value)}" if record.value else "set"

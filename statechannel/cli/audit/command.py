@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +95,7 @@ def audit(
         return
     source = source_of(file, archive, bootstrap_servers, connect)
     moment = None if as_of is None else moment_of(as_of, source)
-    table = output is Output.TABLE
+    table = output is not Output.JSON
     if verify or replicas:
         _alone(context)
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
@@ -178,20 +181,33 @@ app.command("report")(report)
 app.command("verify-export")(verify_export)
 
 
+_STDOUT = "-"
+
+
 @export_app.command()
 @with_connection
 def export(
     connect: Connect,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists. -: standard output.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file (same as FILE).")] = None,
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
     from statechannel.cli.kit.live_log import export_live
 
-    header = export_live(connect(), path)
+    if str(path) == _STDOUT:
+        with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
+            scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
+            header = export_live(connect(), scratch)
+            with scratch.open("rb") as whole:
+                shutil.copyfileobj(whole, sys.stdout.buffer)
+    else:
+        header = export_live(connect(), path)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
-    say(f"{header.topic} written to {path} (end offsets {ends}; digest {header.digest})")
+    where = "standard output" if str(path) == _STDOUT else path
+    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
 
 
 def _one_of(file: Path | None, out: Path | None) -> Path:

@@ -144,7 +144,7 @@ def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             log["compaction_lag_ms"],
             log["engine"],
             options_of(log["engine_options"] or ()),
-            log["output"] is Output.TABLE,
+            log["output"] is not Output.JSON,
             connect,
         )
         return command(asked, **arguments)

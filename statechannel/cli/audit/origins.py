@@ -25,9 +25,10 @@ from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import By, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
+from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
@@ -79,11 +80,23 @@ def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Non
         say(f"note: {document['left_out']:,} older operations are left out")
     stdout().print()
     print_table(
-        ("offset", "time", "name", "begins", "from", "to", "by", "origin", "operation", "reason", "doubt"),
+        (
+            Column("offset", 1),
+            "time",
+            "name",
+            Column("begins", 2),
+            Column("from", 2),
+            Column("to", 2),
+            Column("by", 1),
+            Column("origin", text=True),
+            Column("operation", 4),
+            Column("reason", text=True),
+            Column("doubt", text=True),
+        ),
         [
             (
                 row["offset"],
-                moment(row["began_ms"]),
+                when(row["began_ms"]),
                 row["name"],
                 row["state"],
                 row["from"],

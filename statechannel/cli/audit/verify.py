@@ -31,8 +31,9 @@ from statechannel.audit.verify import (
     worst,
 )
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, progress, stdout
+from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, progress, stdout
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -208,7 +209,15 @@ def _print(asked: Sequence[_Asked], *, table: bool) -> None:
         print_json({"replicas": [_fields(replica) for replica in asked]})
         return
     print_table(
-        ("broker", "partition", "applied", "status", "digest", "by the log", "why"),
+        (
+            "broker",
+            "partition",
+            "applied",
+            "status",
+            Column("digest", 4),
+            Column("by the log", 4),
+            Column("why", text=True),
+        ),
         [row for replica in asked for row in _rows(replica)],
     )
     stdout().print(f"\n{_NOT_PROVEN}", markup=False)
@@ -217,8 +226,7 @@ def _print(asked: Sequence[_Asked], *, table: bool) -> None:
             first = checked.first
             if first is None:
                 continue
-            print_table(
-                ("what", "value"),
+            print_facts(
                 [
                     ("first difference", f"offset {first['offset']}, key {first['key']}: {first['how']}"),
                     ("by the log", first["log"] or "absent"),
@@ -238,7 +246,7 @@ def _rows(replica: _Asked) -> Iterator[tuple[object, ...]]:
             replica.word.broker,
             checked.partition,
             checked.applied,
-            checked.status.value,
+            toned(checked.status.value),
             _short(checked.digest),
             _short(checked.recomputed),
             checked.why or MEANING[checked.status],

@@ -9,10 +9,10 @@ from typing import Any
 from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
+from statechannel.cli.status.health import LAG_WARNING_MS
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
-LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 _SHOWN = 5

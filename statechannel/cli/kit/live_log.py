@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from statechannel.audit.engine import LiveSource
@@ -151,7 +151,9 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
         header = ExportHeader(info.name, {number: span.end for number, span in enumerate(spans)}, now_ms())
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
-        return write_export(path, header, _all(tails, spans, advance), now_ms=now_ms)
+        # Closed before the tails are, also if the file cannot be written.
+        records = stack.enter_context(closing(_all(tails, spans, advance)))
+        return write_export(path, header, records, now_ms=now_ms)
 
 
 def live_source(connection: Connection) -> LiveSource:
@@ -164,7 +166,9 @@ def live_source(connection: Connection) -> LiveSource:
     )
 
 
-def _all(tails: list[PartitionTail], spans: list[Span], advance: Callable[[int], None]) -> Iterator[RecordRead]:
+def _all(
+    tails: list[PartitionTail], spans: list[Span], advance: Callable[[int], None]
+) -> Generator[RecordRead, None, None]:
     before = 0
     for tail, span in zip(tails, spans, strict=True):
         for number, record in enumerate(tail.records(span)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statechannel.cli.kit.output import Output
+from statechannel.cli.kit.output import Output, choose
 
 if TYPE_CHECKING:
     from statechannel.cli.kit.connection import Connection
@@ -40,7 +40,10 @@ SettingFlags = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting of design/settings.md; may be repeated."),
 ]
-OutputAs = Annotated[Output, typer.Option("--output", help="Output format: a table, or JSON for programs.")]
+_FORMATS = "Output format: tables that fit the terminal, tables with all columns, or JSON for programs."
+OutputAs = Annotated[Output, typer.Option("--output", "-o", callback=choose, help=_FORMATS)]
+OutputBesideFile = Annotated[Output, typer.Option("--output", callback=choose, help=_FORMATS)]
+"""The same for a command whose `-o` names a file."""
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the reply.")
 ]
@@ -120,8 +123,19 @@ def set_options(function: Callable[..., Any], options: list[inspect.Parameter]) 
     last = ["channel", "output", "config", "properties_file", "properties", "flags"]
     options = sorted(options, key=lambda option: last.index(option.name) if option.name in last else -1)
     options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    if any(_has_short(option) for option in options if option.annotation is not OutputAs):
+        options = [
+            option.replace(annotation=OutputBesideFile) if option.annotation is OutputAs else option
+            for option in options
+        ]
     function.__annotations__ = {option.name: option.annotation for option in options}
     function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+
+
+def _has_short(option: inspect.Parameter) -> bool:
+    """Whether a command's own option is called `-o`."""
+    details = getattr(option.annotation, "__metadata__", ())
+    return any("-o" in (getattr(detail, "param_decls", None) or ()) for detail in details)
 
 
 def _place(
