@@ -15,12 +15,15 @@ from pydantic_settings import SettingsError as SourceError
 
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.relations import violations
+from statechannel.settings.sentences import sentence_of, value_text
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, Settings, groups
 from statechannel.suggestions import nearest
 
 CONFIG_VARIABLE = "STATECHANNEL_CONFIG"
 OTHER_VARIABLES = (
     "STATECHANNEL_CONFIG",
+    "STATECHANNEL_CONTEXT",
+    "STATECHANNEL_CONTEXTS",
     "STATECHANNEL_KAFKA_JARS",
     "STATECHANNEL_CACHE_DIR",
     "STATECHANNEL_SPARK_JARS",
@@ -37,7 +40,11 @@ EXTENSIONS = "extensions"
 
 
 def load(
-    *, config: Path | None = None, flags: Iterable[str] = (), overrides: Mapping[str, Mapping[str, Any]] | None = None
+    *,
+    config: Path | None = None,
+    flags: Iterable[str] = (),
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -46,24 +53,35 @@ def load(
         flags: `group.name=value`, with the highest precedence.
         overrides: Values of named options, by group and name; same precedence as flags. None
             means that the option was not given.
+        defaults: Values by group and name that only this function's own defaults give way to: file, environment and
+            flags override them.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
-    options = _parse_flags(flags)
-    for group, values in (overrides or {}).items():
-        options.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+    typed = _parse_flags(flags)
+    named = {
+        group: {name: value for name, value in values.items() if value is not None}
+        for group, values in (overrides or {}).items()
+    }
+    options = {group: {**typed.get(group, {}), **named.get(group, {})} for group in typed.keys() | named.keys()}
     broken = [
         f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "a flag")]
+    unknown = [
+        *unknown_in(file, str(path)),
+        *unknown_variables(os.environ),
+        *unknown_in(typed, "--set"),
+        *unknown_in(named, "an option"),
+    ]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, options, origin=str(path))
+    below = {group: {**values, **file.get(group, {})} for group, values in (defaults or {}).items()}
+    settings = _validated({**file, **below}, options, typed, origin=str(path) if path is not None else "the context")
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -75,7 +93,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], *, origin: str) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -91,24 +109,46 @@ def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) ->
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, file, options, typed, origin) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str) -> str:
+def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], origin: str) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
+    variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
+    setting = ".".join((group, *rest[:1]))
+    secret = group == "kafka" and name == "properties"
+    value = "" if secret else f"={value_text(detail['input'])}"
     if name in options.get(group, {}):
-        where = "a flag"
-    elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
-        where = "the environment"
+        where = f"--set {setting}{value}" if name in typed.get(group, {}) else f"{setting}{value}"
+    elif name in file.get(group, {}) and variable not in {known.upper() for known in os.environ}:
+        where = f"{origin}: {setting}{value}"
     else:
-        where = origin if name in file.get(group, {}) else "the environment"
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    shown = "" if group == "kafka" and name == "properties" else f" (found {detail['input']!r})"
-    return f"{where}: {'.'.join(detail['loc'][:2])}: {message}{shown}."
+        where = f"the environment: {variable}{value}"
+    return f"{where}: {sentence_of(detail, unit=unit_of(name), bounds=bounds_of(group, name))}."
+
+
+def bounds_of(group: str, name: str) -> dict[str, Any]:
+    """Bounds of a setting (`ge`, `gt`, `le`, `lt`), and `form`, the form of a text; empty where it is unknown."""
+    field = groups()[group].model_fields.get(name) if group in groups() else None
+    if field is None:
+        return {}
+    signs = ("ge", "gt", "le", "lt")
+    bounds = {
+        sign: bound for item in field.metadata for sign in signs if (bound := getattr(item, sign, None)) is not None
+    }
+    extra = field.json_schema_extra
+    form = extra.get("form") if isinstance(extra, dict) else None
+    return bounds | ({"form": form} if form else {})
+
+
+def unit_of(name: str) -> str:
+    """What a setting counts, from the end of its name."""
+    last = name.rpartition("_")[2]
+    return {"s": "seconds", "ms": "milliseconds", "mib": "MiB", "kib": "KiB", "bytes": "bytes"}.get(last, "")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
     cluster.start("b1", "b2", "b3")
     bundles = cluster.create(NAMESPACE, 12, "b1")
 
-    drained = cluster("drain", "b1", "--rate", "20/s", "--why", "new disks")
+    drained = cluster("drain", "b1", "--rate", "20/s", "--reason", "new disks")
     assert (drained["result"], drained["left_count"], drained["began_with"]) == ("drained", 0, 12)
     assert drained["moved"] == 12
     remarks = {one["broker"]: one["remarks"] for one in cluster("brokers")["brokers"]}
@@ -76,7 +76,7 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
 
     assert "not by a drain" not in cluster.error("uncordon", "b1", code=0)
     assert "b1 is not cordoned" in cluster.error("uncordon", "b1", code=5)
-    cluster("policy", "set", "cordon", "b1", "--why", "mine")
+    cluster("policy", "set", "cordon", "b1", "--reason", "mine")
     assert "not by a drain: mine" in cluster.error("uncordon", "b1", code=3)
     cluster("uncordon", "b1", "--force")
 
