@@ -52,7 +52,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
         ("", "context", "bootstrap servers", "channel", "config", "Kafka config"),
         [
             (
-                "*" if row["current"] else "",
+                "*" if row["current"] else " ",
                 row["name"],
                 row["bootstrap_servers"],
                 row["channel"],

@@ -32,6 +32,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a
 
 MIB: Final = 2**20
 _LOG_MIB: Final = 2
+_SECRET_MIN: Final = 4
 _ERRORS_MAX: Final = 2_000
 _RUN: Final = "from statechannel.cli.start import main; main()"
 _REDACTED: Final = "[redacted]"
@@ -207,7 +208,8 @@ def _secrets(connect: Connect) -> list[str]:
     secrets: set[str] = set()
     with contextlib.suppress(StateChannelError):
         secrets |= set(connect().client.secrets())
-    return sorted(filter(None, secrets), key=len, reverse=True)
+    # One that is shorter is in every second word.
+    return sorted((secret for secret in secrets if len(secret) >= _SECRET_MIN), key=len, reverse=True)
 
 
 @contextlib.contextmanager

@@ -73,8 +73,7 @@ CONNECT_S: Final = 1.0
 _PAUSE_S = 0.1
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """The request that every Kafka answers, before any authentication, and without TLS no other server."""
-_TLS_RECORDS = (0x15, 0x16)  # alert, handshake
-_TLS_MAJOR = 0x03
+_TLS_ANSWERS = (b"\x15\x03", b"\x16\x03")  # alert, handshake; of version 3
 
 
 class _Failure(NamedTuple):
@@ -85,11 +84,23 @@ class _Failure(NamedTuple):
     lasting: bool
 
 
+_PLAIN_TO_TLS: Final = _Failure(
+    "expects TLS, which this client does not use",
+    "Set security.protocol to SSL or SASL_SSL: -X security.protocol=SSL, or in the file of --kafka-config.",
+    lasting=True,
+)
+_TLS_TO_PLAIN: Final = _Failure(
+    "does not use TLS, which this client expects",
+    "Set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or give the address of a listener with TLS.",
+    lasting=True,
+)
+
+
 class FirstLook:
     """Looks for a Kafka at any of the addresses, for at most `within_s`.
 
     Only failures that are certain end it with an error: all addresses refuse the connection, have names that do not
-    resolve, or expect TLS of a client without it. Silence is left to the client, which waits for it.
+    resolve, or use TLS where the client does not, or the reverse. Silence is left to the client, which waits for it.
 
     Args:
         text: Addresses, separated by commas.
@@ -100,7 +111,7 @@ class FirstLook:
     def __init__(self, text: str, protocol: str, within_s: float) -> None:
         self._text = text
         self._addresses = addresses_of(text)
-        self._plain = protocol.lower() == "plaintext"
+        self._tls = protocol.lower() in ("ssl", "sasl_ssl")
         self._within_s = within_s
         self._failures: list[_Failure] = []
 
@@ -108,7 +119,7 @@ class FirstLook:
         """Return once a listener is found, or if it cannot be known.
 
         Raises:
-            KafkaUnavailableError: There is certainly no Kafka for this client.
+            KafkaUnavailableError: This client certainly reaches no Kafka there.
         """
         # A resolver may take many seconds for a name, and cannot be interrupted.
         thread = threading.Thread(target=self._look, name="first-look-for-kafka", daemon=True)
@@ -137,16 +148,19 @@ class FirstLook:
                 return
             time.sleep(_PAUSE_S)
 
+    def _mismatch_at(self, address: KafkaAddress) -> _Failure | None:
+        answer = _answer(address, _client_hello() if self._tls else _API_VERSIONS)
+        if answer and (answer[:2] in _TLS_ANSWERS) is self._tls:
+            return None
+        # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
+        answer = _answer(address, _API_VERSIONS if self._tls else _client_hello())
+        if not answer or (answer[:2] in _TLS_ANSWERS) is self._tls:
+            return None
+        return _TLS_TO_PLAIN if self._tls else _PLAIN_TO_TLS
+
     def _failure_at(self, address: KafkaAddress) -> _Failure | None:
         try:
-            with socket.create_connection(address, timeout=CONNECT_S) as connection:
-                if self._plain and _speaks_tls(connection):
-                    return _Failure(
-                        "expects TLS, which this client does not use",
-                        "Set security.protocol to SSL or SASL_SSL: -X security.protocol=SSL, or in the file of --kafka-config.",
-                        lasting=True,
-                    )
-                return None
+            return self._mismatch_at(address)
         except socket.gaierror as error:
             return _Failure(
                 f"cannot be found: the host name does not resolve ({error.strerror or error})",
@@ -166,11 +180,26 @@ class FirstLook:
             return None  # a time-out, or no route at the moment: not certain
 
 
-def _speaks_tls(connection: socket.socket) -> bool:
-    """Whether the listener answers Kafka's first request as TLS servers answer what is not TLS."""
-    with suppress(OSError):
+def _answer(address: KafkaAddress, request: bytes) -> bytes:
+    """The first bytes of the answer; empty if the listener closes the connection, or is silent.
+
+    Raises:
+        OSError: The connection cannot be made.
+    """
+    with socket.create_connection(address, timeout=CONNECT_S) as connection, suppress(OSError):
         connection.settimeout(CONNECT_S)
-        connection.sendall(_API_VERSIONS)
-        first = connection.recv(2)
-        return len(first) > 1 and first[0] in _TLS_RECORDS and first[1] == _TLS_MAJOR
-    return False
+        connection.sendall(request)
+        return connection.recv(8)
+    return b""
+
+
+def _client_hello() -> bytes:
+    """The first message of TLS."""
+    import ssl  # noqa: PLC0415 - most commands need none
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent but this message
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()

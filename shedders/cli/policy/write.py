@@ -85,6 +85,12 @@ def judged(
     )
     if blocking and not force:
         more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        if not deleted and all(contradiction.kind == UNMET for contradiction in blocking):
+            raise CommandError(
+                f"the policy cannot be met: {blocking[0].why}{more}",
+                hint="Use a smaller min_available, or start more brokers that it matches; --force writes it anyway.",
+                code=ExitCode.REJECTED,
+            )
         raise CommandError(
             f"the remaining policies contradict each other: {sentence(blocking[0])}{more}"
             if deleted

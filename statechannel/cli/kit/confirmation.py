@@ -66,7 +66,7 @@ def confirm(
         return True
     for sentence in (*effect().sentences, place()):
         say(sentence)
-    if not typer.confirm("Go on?", default=False, err=True):
+    if not _agrees():
         raise CommandError("not confirmed; nothing was changed", hint="--yes skips the question.")
     return True
 
@@ -78,6 +78,16 @@ def count_of(number: int, noun: str) -> str:
 def _has_terminal() -> bool:
     """Whether a person sees the question and can answer; a closed stream is None."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _agrees() -> bool:
+    """Ask; standard output stays free for the result."""
+    sys.stderr.write("Go on? [y/N]: ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise typer.Abort
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _print(effect: Effect, output: Output) -> None:
