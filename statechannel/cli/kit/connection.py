@@ -12,7 +12,6 @@ from platformdirs import user_data_path
 
 from statechannel.cli.kit.contexts import ClusterContext
 from statechannel.cli.kit.failures import CommandError
-from statechannel.embedded import BrokerState, resume_hint, status
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings, names_servers, parse_override, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
@@ -114,6 +113,9 @@ def settings_of(
 
 
 def _running(settings: Settings) -> str:
+    # Commands with an address begin sooner without it.
+    from statechannel.embedded import BrokerState, resume_hint, status
+
     folder = embedded_folder(settings)
     broker = status(folder)
     address = broker.bootstrap_servers
