@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
-from prometheus_client import CollectorRegistry
 
 from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
@@ -239,6 +238,9 @@ def check_opening(
     if placement is not None and not callable(getattr(placement, "choose", None)):
         wrong_type("placement", placement, "an object with a method `choose`, or None")
     _extensions(extensions)
+    # Commands read requests with this module, and need no metrics.
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
     instance("metrics_registry", metrics_registry, CollectorRegistry)
     if on_stuck is not None and not callable(on_stuck):
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")

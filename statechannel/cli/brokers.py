@@ -11,12 +11,14 @@ from rich.console import RenderableType
 from statechannel.audit.views import LogViews
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.confirmation import Effect
+from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, make_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import BrokerRequest, broker_request
+from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import Member
 
@@ -164,7 +166,25 @@ def _group() -> None:
 
 
 @repair_app.command()
-@broker_request
+@confirmed_request
 def resume(_: Connect) -> BrokerRequest:
     """Resume repair after a pause because many brokers were lost at once."""
-    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair resumed")
+    return BrokerRequest(
+        RequestCommand.RESUME_REPAIR,
+        {},
+        "repair resumed",
+        effect=_effect_of_resume,
+        results={"not-paused": "repair was not paused: there was nothing to resume"},
+    )
+
+
+def _effect_of_resume(connection: Connection) -> Effect:
+    registry = read_registry(connection)
+    paused = None if registry.leader is None else registry.leader.info.get("repair_paused")
+    lost = sorted(registry.members.lost)
+    facts = {"paused": paused, "lost": lost}
+    if paused is None:
+        return Effect(["repair is not paused: there is nothing to resume"], facts)
+    return Effect(
+        [f"repair is paused: {paused}", f"it would reassign the bundles of {', '.join(lost) or 'lost brokers'}"], facts
+    )

@@ -1,46 +1,31 @@
-"""Commands `statechannel namespace create|list|show|delete`, `bundles` and `lookup`: what exists, and who serves it."""
+"""Commands `statechannel namespace create|list|show|delete` and `bundles`: what exists, and who serves it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from statechannel.audit.views import NAMESPACES, NotInLogError
+from statechannel.audit.views import NAMESPACES, LogViews
 from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.confirmation import Effect, count_of
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import (
-    Output,
-    columns,
-    make_table,
-    moment,
-    print_facts,
-    print_json,
-    print_table,
-    progress,
-    stdout,
-)
-from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.output import Output, columns, make_table, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.requests import (
     BrokerRequest,
-    RequestAnswer,
-    ask,
     broker_request,
-    require_name,
-    require_success,
+    confirmed_request,
 )
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
-from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_namespace, split_topic
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
@@ -57,22 +42,51 @@ def create_namespace(
     bundles: Annotated[
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
+    wait_for_broker: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-broker",
+            metavar="SECONDS",
+            min=0,
+            max=600,
+            help="Longest wait for a live broker, such as right after the start of the first one.",
+        ),
+    ] = 30.0,
 ) -> BrokerRequest:
     """Create a namespace, with the same bundle boundaries as Pulsar."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
     return BrokerRequest(
-        RequestCommand.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}"
+        RequestCommand.CREATE_NAMESPACE,
+        args,
+        f"{name} created with {count_of(count, 'bundle')}",
+        broker_within_s=wait_for_broker,
     )
 
 
 @namespace_app.command("delete")
-@broker_request
+@confirmed_request
 def delete_namespace(_: Connect, name: Name) -> BrokerRequest:
-    """Unload all bundles of a namespace and delete it."""
+    """Unload all bundles of a namespace and delete it; nothing undoes it."""
     _require_namespace(name)
-    return BrokerRequest(RequestCommand.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
+    return BrokerRequest(
+        RequestCommand.DELETE_NAMESPACE,
+        {"namespace": name},
+        f"{name} deleted",
+        effect=lambda connection: _effect_of_deletion(connection, name),
+        final=True,
+        hints={"unknown-namespace": NAMESPACES},
+    )
+
+
+def _effect_of_deletion(connection: Connection, name: str) -> Effect:
+    key = _existing(read_channel(connection), name)
+    fields = _namespace_fields(key) | _namespace_details(key)
+    owners = ", ".join(f"{broker} {number}" for broker, number in fields["owners"].items())
+    where = f" ({owners})" if owners else ""
+    bundles = f"{count_of(fields['bundles'], 'bundle')}, {fields['served']} of them served{where}"
+    return Effect([f"{name} would be deleted with its {bundles}; nothing undoes it"], fields)
 
 
 @namespace_app.command("list")
@@ -97,10 +111,7 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     """Show one namespace: its states, owners, and the bundles that were split."""
     _require_namespace(name)
     views = read_channel(connect())
-    key = views.key(name)
-    if key is None or key.state is not State.ACTIVE:
-        was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    key = _existing(views, name)
     fields = _namespace_fields(key) | _namespace_details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
         print_json(fields)
@@ -111,6 +122,14 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
     print_table(("owner", "bundles"), list(fields["owners"].items()), empty="no bundle has an owner")
+
+
+def _existing(views: LogViews, name: str) -> KeyState:
+    key = views.key(name)
+    if key is None or key.state is not State.ACTIVE:
+        was = " (it was deleted)" if key is not None else ""
+        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    return key
 
 
 def _namespace_fields(key: KeyState) -> dict[str, Any]:
@@ -218,138 +237,3 @@ def bundle_fields(key: KeyState) -> dict[str, Any]:
         "flow": key.flow,
         "offset": key.offset,
     }
-
-
-lookup_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@lookup_app.command()
-@with_connection
-def lookup(
-    connect: Connect,
-    name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Only read the log; assign nothing. Needs no broker.")
-    ] = False,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of",
-            metavar="AGE|TIME|OFFSET",
-            help="Show who owned it then, by the log: 10m (ago), 2026-01-01T00:00:00Z, or an offset; inclusive.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="F", help="With --as-of: read this export file, not the topic.")
-    ] = None,
-    timeout: Timeout = None,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
-    require_name(name)
-    if file is not None and as_of is None:
-        raise CommandError(
-            "--file requires --as-of", hint="A lookup of now asks the channel: omit --file.", code=ExitCode.USAGE
-        )
-    if as_of is not None:
-        _look_back(connect, name, as_of, file, table=output is Output.TABLE)
-        return
-    connection = connect()
-    if read_only:
-        answer = RequestAnswer("", _from_log(connection, name), name=name)
-    else:
-        wait_s = timeout or connection.settings.lookups.timeout_s
-        answer = ask(connection, RequestCommand.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
-    if output is Output.JSON:
-        print_json(answer.fields())
-        require_success(answer)
-        return
-    require_success(answer)
-    outcome = answer.outcome
-    if isinstance(outcome, Owned):
-        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old"
-        rows: list[tuple[str, Any]] = [
-            ("bundle", outcome.bundle),
-            ("broker", outcome.broker),
-            ("generation", str(outcome.generation)),
-        ]
-        rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
-        print_facts(rows + ([("view", stale)] if stale else []))
-    elif isinstance(outcome, BoundTo):
-        print_facts([("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
-
-
-def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, table: bool) -> None:
-    """Print who owned a topic or bundle at a moment: what `audit history` has in its last line before it."""
-    # Lookups of now do not need the audit.
-    from statechannel.audit.local import open_export, owner_then
-    from statechannel.cli.audit.options import moment_of, source_of
-
-    source = source_of(file, None, None, connect)
-    when = moment_of(as_of, source)
-    shown = moment(when.time_ms) if when.offset is None else f"offset {when.offset}"
-    try:
-        with open_export(source, progress) as export:
-            then = owner_then(export, name, when)
-    except NotInLogError as error:
-        raise not_found(
-            f"{error}, as of {shown}", hint="`audit history` lists when it was created or split."
-        ) from error
-    key, since, changed = then.key, then.since or {}, then.changed or {}
-    if not table:
-        recorded = ("by", "action", "reason", "decision")
-        fields = {"name": name, "as_of": as_of, "as_of_ms": when.time_ms, "partition": then.partition}
-        fields |= {"last_offset": then.last_offset, **bundle_fields(key)}
-        fields |= {"since_offset": since.get("since_offset"), "since_ms": since.get("since_ms")}
-        print_json(
-            fields | {"changed_ms": changed.get("timestamp_ms")} | {what: changed.get(what) for what in recorded}
-        )
-        return
-    state = "-" if key.state is None else key.state.value
-    to = f" to {key.bound_for}" if key.bound_for not in (None, key.owner) else ""
-    rows: list[tuple[str, Any]] = [
-        ("as of", f"{shown}, inclusive (last offset {then.last_offset} of partition {then.partition})"),
-        ("bundle", key.name),
-        ("owner", key.owner or "no broker"),
-        ("generation", key.generation),
-        ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
-        ("state", f"{state}{to}"),
-        ("state since", _place(changed.get("timestamp_ms"), key.offset)),
-        ("written by", changed.get("by")),
-        ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
-        ("operation", key.operation),
-        ("decision", changed.get("decision")),
-    ]
-    print_facts([row for row in rows if row[1] is not None])
-
-
-def _place(at_ms: int | None, offset: int | None) -> str:
-    """Time and offset of a record, as far as the log still has them."""
-    if at_ms is None:
-        return "unknown: the record was compacted"
-    return f"{moment(at_ms)} (offset {offset})"
-
-
-def _from_log(connection: Connection, name: str) -> Outcome:
-    registry = read_registry(connection)
-    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
-    tenant, _, broker = namespace.partition("/")
-    if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
-        return BoundTo(broker, registry.members.alive[broker].urls)
-    views = read_channel(connection)
-    key = locate(views, name)
-    if views.tentative:
-        return Undetermined("tentative", f"{key.name}: the log alone does not show the owner")
-    return _outcome(key, registry)
-
-
-def _outcome(key: KeyState, registry: Registry) -> Outcome:
-    if key.state is State.UNASSIGNED:
-        return Unowned(key.name)
-    owner = key.owner
-    if owner is None or key.generation is None or key.state is State.RELEASING:
-        return Undetermined("in-flight", f"{key.name} is {key.state}")
-    member = registry.members.alive.get(owner)
-    if member is None:
-        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is lost")
-    return Owned(key.name, owner, key.generation, member.urls)

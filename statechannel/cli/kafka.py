@@ -68,7 +68,14 @@ def status(
 ) -> None:
     """Show whether the embedded Kafka runs, and where."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
-    broker = broker_status(embedded_folder(settings))
+    place = embedded_folder(settings)
+    if folder is not None and not place.is_dir():
+        raise CommandError(
+            f"the folder {place} does not exist",
+            hint="Omit --folder for the default one, or start a Kafka there with `statechannel kafka up --folder DIR`.",
+            code=ExitCode.NOT_FOUND,
+        )
+    broker = broker_status(place)
     _show(broker, output, {})
     if broker.state is BrokerState.CRASHED:
         say(f"it ended unexpectedly; see {broker.log_path}; `statechannel kafka up` starts it again")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
+from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
 from statechannel.logger import SafeLogger
@@ -199,6 +200,7 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
+        addresses_of(self.bootstrap_servers)
 
     @classmethod
     def from_sources(

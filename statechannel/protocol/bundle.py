@@ -47,6 +47,10 @@ class KeyParts(NamedTuple):
     def is_namespace(self) -> bool:
         return self.lower < 0
 
+    def contains(self, place: int) -> bool:
+        """Whether a bundle's range has this hash; the last bundle of the ring has its upper bound, too."""
+        return self.lower <= place < self.upper or place == self.upper == FULL_UPPER
+
 
 def parse_key(key: bytes) -> KeyParts | None:
     """Parse a key; None for a key of unknown form (control keys are handled elsewhere)."""

@@ -6,7 +6,6 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import orjson
@@ -16,12 +15,15 @@ from pydantic_settings import SettingsError as SourceError
 
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.relations import violations
+from statechannel.settings.sentences import sentence_of, value_text
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, Settings, groups
 from statechannel.suggestions import nearest
 
 CONFIG_VARIABLE = "STATECHANNEL_CONFIG"
 OTHER_VARIABLES = (
     "STATECHANNEL_CONFIG",
+    "STATECHANNEL_CONTEXT",
+    "STATECHANNEL_CONTEXTS",
     "STATECHANNEL_KAFKA_JARS",
     "STATECHANNEL_CACHE_DIR",
     "STATECHANNEL_SPARK_JARS",
@@ -38,7 +40,11 @@ EXTENSIONS = "extensions"
 
 
 def load(
-    *, config: Path | None = None, flags: Iterable[str] = (), overrides: Mapping[str, Mapping[str, Any]] | None = None
+    *,
+    config: Path | None = None,
+    flags: Iterable[str] = (),
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -47,24 +53,35 @@ def load(
         flags: `group.name=value`, with the highest precedence.
         overrides: Values of named options, by group and name; same precedence as flags. None
             means that the option was not given.
+        defaults: Values by group and name that only this function's own defaults give way to: file, environment and
+            flags override them.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
-    options = _parse_flags(flags)
-    for group, values in (overrides or {}).items():
-        options.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+    typed = _parse_flags(flags)
+    named = {
+        group: {name: value for name, value in values.items() if value is not None}
+        for group, values in (overrides or {}).items()
+    }
+    options = {group: {**typed.get(group, {}), **named.get(group, {})} for group in typed.keys() | named.keys()}
     broken = [
         f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "--set")]
+    unknown = [
+        *unknown_in(file, str(path)),
+        *unknown_variables(os.environ),
+        *unknown_in(typed, "--set"),
+        *unknown_in(named, "an option"),
+    ]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, options, origin=str(path), named=overrides or {})
+    below = {group: {**values, **file.get(group, {})} for group, values in (defaults or {}).items()}
+    settings = _validated({**file, **below}, options, typed, origin=str(path) if path is not None else "the context")
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -76,9 +93,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(
-    file: dict[str, Any], options: dict[str, Any], *, origin: str, named: Mapping[str, Mapping[str, Any]]
-) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], *, origin: str) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -94,73 +109,46 @@ def _validated(
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, origin, named) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, file, options, typed, origin) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(
-    detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str, named: Mapping[str, Mapping[str, Any]]
-) -> str:
+def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], origin: str) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    if named.get(group, {}).get(name) is not None:
-        where = "an option"
-    elif name in options.get(group, {}):
-        where = "--set"
-    elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
-        where = "the environment"
-    else:
-        where = origin if name in file.get(group, {}) else "the environment"
-    message = _WRONG.get(detail["type"]) or detail["msg"][:1].lower() + detail["msg"][1:]
-    if "expected" in detail.get("ctx", {}):
-        message = f"not {detail['ctx']['expected']}"
-    allowed = allowed_values(group, name)
+    variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
+    setting = ".".join((group, *rest[:1]))
     secret = group == "kafka" and name == "properties"
-    text = detail["input"]
-    value = "" if secret else f"={quote(str(text))}" if isinstance(text, str | int | float) else f"={text!r}"
-    setting = ".".join(str(part) for part in detail["loc"][:2])
-    place = "--set " if where == "--set" else f"{where}: "
-    return f"{place}{setting}{value}: {message}{f' (allowed: {allowed})' if allowed else ''}."
+    value = "" if secret else f"={value_text(detail['input'])}"
+    if name in options.get(group, {}):
+        where = f"--set {setting}{value}" if name in typed.get(group, {}) else f"{setting}{value}"
+    elif name in file.get(group, {}) and variable not in {known.upper() for known in os.environ}:
+        where = f"{origin}: {setting}{value}"
+    else:
+        where = f"the environment: {variable}{value}"
+    return f"{where}: {sentence_of(detail, unit=unit_of(name), bounds=bounds_of(group, name))}."
 
 
-_WRONG = {
-    "float_parsing": "not a number",
-    "float_type": "not a number",
-    "int_parsing": "not a whole number",
-    "int_type": "not a whole number",
-    "int_from_float": "not a whole number",
-    "bool_parsing": "neither true nor false",
-    "bool_type": "neither true nor false",
-    "finite_number": "not a finite number",
-    "greater_than_equal": "too small",
-    "greater_than": "too small",
-    "less_than_equal": "too large",
-    "less_than": "too large",
-    "tuple_type": "not a list in JSON",
-    "string_pattern_mismatch": "not of the required form",
-}
-"""Plain words for the library's types of errors; others keep its message."""
-_UNITS = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "mib": "MiB", "percent": "percent"}
-
-
-def allowed_values(group: str, name: str) -> str:
-    """What a setting may be, for people: `0.5 to 600 seconds`, `at least 1`, or the pattern of a text; empty: no bounds."""
+def bounds_of(group: str, name: str) -> dict[str, Any]:
+    """Bounds of a setting (`ge`, `gt`, `le`, `lt`), and `form`, the form of a text; empty where it is unknown."""
     field = groups()[group].model_fields.get(name) if group in groups() else None
-    bounds: dict[str, Any] = {}
-    for item in () if field is None else field.metadata:
-        for kind in ("ge", "gt", "le", "lt", "pattern"):
-            if getattr(item, kind, None) is not None:
-                bounds[kind] = getattr(item, kind)
-    if "pattern" in bounds:
-        return str(bounds["pattern"]).removeprefix("^").removesuffix("$")
-    unit = _UNITS.get(name.rpartition("_")[2], "")
-    low, high = bounds.get("ge"), bounds.get("le")
-    if low is not None and high is not None:
-        return f"{low:g} to {high:g} {unit}".strip()
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    return ", ".join(f"{words[kind]} {bound:g} {unit}".strip() for kind, bound in bounds.items())
+    if field is None:
+        return {}
+    signs = ("ge", "gt", "le", "lt")
+    bounds = {
+        sign: bound for item in field.metadata for sign in signs if (bound := getattr(item, sign, None)) is not None
+    }
+    extra = field.json_schema_extra
+    form = extra.get("form") if isinstance(extra, dict) else None
+    return bounds | ({"form": form} if form else {})
+
+
+def unit_of(name: str) -> str:
+    """What a setting counts, from the end of its name."""
+    last = name.rpartition("_")[2]
+    return {"s": "seconds", "ms": "milliseconds", "mib": "MiB", "kib": "KiB", "bytes": "bytes"}.get(last, "")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

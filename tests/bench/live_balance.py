@@ -189,7 +189,7 @@ def _cluster(hot_at_s: float) -> Iterator[DemoCluster]:
 @contextmanager
 def _served(cluster: DemoCluster) -> Iterator[None]:
     """Everything is served, the namespace that heats up by one broker; nothing moves yet."""
-    cluster.ask("override", "shedding", "off", "--for", "1h", "--why", "until the run begins")
+    cluster.ask("override", "shedding", "off", "--for", "1h", "--reason", "until the run begins")
     cluster.ask("policy", "set", "pin", HOT, BROKERS[0])
     for namespace in NAMESPACES:
         cluster.ask("namespace", "create", namespace, "--bundles", str(BUNDLES))

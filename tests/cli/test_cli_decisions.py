@@ -431,7 +431,7 @@ def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> N
     for command in (("decisions",), ("decisions", "show", "last"), ("why", WHOLE), ("why-not", WHOLE)):
         result = run(*command, *place)
         lines(result, 10)
-        assert "did not answer" in result.stderr
+        assert "refuses the connection" in result.stderr
 
 
 # --- against a real Kafka -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from shedders.snapshots.cluster import cluster_of, snapshot_of
 from shedders.snapshots.file import read_snapshot, write_snapshot
 from shedders.snapshots.plan_document import PlanDocument
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import parse_key, topic_hash
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 
@@ -162,7 +163,7 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
         (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.weighted-move has no setting `x`", "gap_percent")),
         (("--snapshot", "s.json", "--set", "x"), 8, ("--set x: not of the form name=value",)),
         (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
-        (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
+        (("--snapshot", "s.json", "--cycles", "0"), 2, ("--cycles 0: too small",)),
         (("--snapshot", "s.json", "--after", "no/such/folder.json"), 7, ("it cannot be written",)),
         (("--snapshot", "s.json", "--strategy", ""), 8, ("unknown shedding strategy ``",)),
         (("--snapshot", "s.json", "--placement", ""), 8, ("unknown placement strategy ``",)),
@@ -249,6 +250,22 @@ def test_place_plan_says_which_filter_removed_whom(run: Run) -> None:
     shown = run("place", "plan", name, "--snapshot", "fenced.json", "--removed").stdout
     assert "1 by cordon, 3 by isolation" in shown
     assert "to be replaced" in shown
+
+
+def test_plans_take_a_topic_for_its_bundle(run: Run) -> None:
+    bundle = min(snapshot_of(cluster(7, SHAPE)).bundles)
+    place = parse_key(bundle.encode())
+    assert place is not None
+    names = (f"{place.namespace}/topic-{number}" for number in range(1_000_000))
+    topic = next(name for name in names if place.contains(topic_hash(f"persistent://{name}")))
+    result = run("place", "plan", topic, "--snapshot", "s.json", "--output", "json")
+    assert [placed["bundle"] for placed in json.loads(result.stdout)["placed"]] == [bundle]
+    assert result.stderr.splitlines()[0] == f"{topic} is in {bundle}"
+    refused(
+        run("place", "plan", "no/where/topic", "--snapshot", "s.json"),
+        ExitCode.NOT_FOUND,
+        "no bundle of the snapshot holds",
+    )
 
 
 def test_place_plan_of_a_bundle_that_is_not_there(run: Run) -> None:

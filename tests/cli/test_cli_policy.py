@@ -62,10 +62,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["policy", "get", "pin"], 2, "the name of a policy of kind pin is a bundle or namespace", ""),
         (["policy", "delete", "pin", "b1"], 2, "`b1` is not a bundle or namespace", ""),
         (["policy", "list", "--kind", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
-        (["override", "pin", "t/n", "b1", "--why", "x"], 2, "--for", "--help"),
-        (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--why", "--help"),
-        (["override", "pin", "t/n", "b1", "--for", "30", "--why", "x"], 2, "not a duration", "30m"),
-        (["override", "pin", "t/n", "b 1", "--for", "30m", "--why", "x"], 2, "is not a broker id", "Use:"),
+        (["override", "pin", "t/n", "b1", "--reason", "x"], 2, "--for", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--reason", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30", "--reason", "x"], 2, "not a duration", "30m"),
+        (["override", "pin", "t/n", "b 1", "--for", "30m", "--reason", "x"], 2, "is not a broker id", "Use:"),
         (["override", "end", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
         (["override", "shed", "off"], 2, "No such command", ""),
     ],
@@ -179,7 +179,7 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
     assert channel("policy", "list") == nothing
     assert "policy pin t/n not found" in channel.lines("policy", "get", "pin", "t/n", code=5)[1]
 
-    done = channel("policy", "set", "pin", "t/n", "b1", "--why", "cache", "--by", "ann")
+    done = channel("policy", "set", "pin", "t/n", "b1", "--reason", "cache", "--by", "ann")
     assert (done["outcome"], done["offset"], done["override"], done["replaced"]) == ("accepted", 0, False, None)
     assert (done["value"], done["by"], done["why"], done["until_ms"]) == ({"broker": "b1"}, "ann", "cache", None)
     changed = channel("policy", "set", "pin", "t/n", "b2")
@@ -200,7 +200,7 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
 @pytest.mark.kafka
 def test_an_override_lies_over_and_is_taken_back(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     channel("policy", "set", "shedding", "on")
-    done = channel("override", "shedding", "off", "--for", "1h", "--why", "release")
+    done = channel("override", "shedding", "off", "--for", "1h", "--reason", "release")
     assert done["override"] is True
     assert done["until_ms"] > done["logged_at_ms"]
     states = {one["override"]: one["state"] for one in channel("policy", "list")["policies"]}
@@ -215,7 +215,7 @@ def test_an_override_lies_over_and_is_taken_back(channel: Channel, monkeypatch: 
 
 @pytest.mark.kafka
 def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
-    more = ("--for", "30m", "--why", "test")
+    more = ("--for", "30m", "--reason", "test")
     for args in (
         ("pin", A, "b2"),
         ("cordon", "b1"),
@@ -264,7 +264,9 @@ def test_policies_that_cannot_be_kept_together_are_refused_by_name_unless_forced
     assert f"contradict each other: pin {A} -> b2, isolation gold: no broker may take" in told
     assert "--force" in told
     assert channel.end() == 0
-    assert "contradict each other" in channel.lines("override", "cordon", "b1", "--for", "5m", "--why", "x", code=3)[1]
+    assert (
+        "contradict each other" in channel.lines("override", "cordon", "b1", "--for", "5m", "--reason", "x", code=3)[1]
+    )
     assert channel.end() == 0
     assert "`b9`, which is not registered" in channel.lines("policy", "set", "pin", A, "b9", code=3)[1]
 
@@ -318,7 +320,7 @@ def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> Non
     _, told = channel.lines("policy", "set", "exclude", "t/more", *few, code=3)
     assert "there would be 11 policies" in told
     assert "extensions.balancer.policies_max" in told
-    channel("policy", "set", "exclude", "t/n3", "--why", "still", *few)
+    channel("policy", "set", "exclude", "t/n3", "--reason", "still", *few)
     channel("policy", "delete", "exclude", "t/n0")
     channel("policy", "set", "exclude", "t/more", *few)
 

@@ -25,10 +25,10 @@ def without_places(policies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def filled(channel: Channel) -> Channel:  # noqa: F811
-    channel("policy", "set", "pin", "t/n", "b1", "--why", "cache")
+    channel("policy", "set", "pin", "t/n", "b1", "--reason", "cache")
     channel("policy", "set", "shedding", "on")
-    channel("override", "shedding", "off", "--for", "2h", "--why", "release")
-    channel("override", "cordon", "b2", "--for", "1s", "--why", "short")
+    channel("override", "shedding", "off", "--for", "2h", "--reason", "release")
+    channel("override", "cordon", "b2", "--for", "1s", "--reason", "short")
     channel("policy", "set", "isolation", "gold", "namespaces=t/.*", "primary=b[12]")
     append_and_wait(channel.client, channel.topics.name, 0, key=b"exclude/t/x", value=b"junk")
     return channel

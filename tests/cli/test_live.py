@@ -206,7 +206,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert {gap["from"] for gap in lost} == {other}
     assert all(gap["length_ms"] >= 3_000 for gap in lost)
 
-    deleted = cluster("namespace", "delete", NAMESPACE, "--timeout", "20")
+    deleted = cluster("namespace", "delete", NAMESPACE, "--yes", "--timeout", "20")
     assert (deleted["answer"], deleted["result"]) == ("accepted", "deleted")
     assert cluster("bundles") == {"bundles": [], "tentative": False}
 

@@ -36,7 +36,7 @@ LOOKS = (
 CHANGES = (
     ("lookup", "t/n/y"),
     ("namespace", "create", "t/m"),
-    ("namespace", "delete", "t/n"),
+    ("namespace", "delete", "t/n", "--yes"),
     ("transfer", "t/n/x", "--dest", "b1"),
     ("transfer", "t/n/x", "--dest", "b1", "--force", "--no-wait"),
     ("unload", "t/n/x"),

@@ -40,6 +40,7 @@ from statechannel.cli.audit.verify import verify as verify_replicas
 from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
+from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -144,7 +145,17 @@ def _nothing_before(context: typer.Context) -> None:
 
 def _alone(context: typer.Context) -> None:
     """Refuse options that --verify does not support: it compares at the replicas' own offsets only."""
-    where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
+    where = {
+        "--file",
+        "--bootstrap-servers",
+        "--archive",
+        "--channel",
+        "--context",
+        "--config",
+        "-X",
+        "--set",
+        "--output",
+    }
     other = [
         name for name in options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
     ]
@@ -195,6 +206,7 @@ def export(
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
+    check_writable(path)
     from statechannel.cli.kit.live_log import export_live
 
     if str(path) == _STDOUT:

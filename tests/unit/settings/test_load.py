@@ -108,14 +108,14 @@ def test_known_variables_that_are_no_settings(monkeypatch: pytest.MonkeyPatch, v
         ("membership.expiri_s=7", "--set: unknown setting `membership.expiri_s`. Did you mean"),
         ("expiry_s=7", "--set expiry_s: not of the form group.name=value."),
         ("membership.expiry_s", "--set membership.expiry_s: not of the form group.name=value."),
-        ("membership.expiry_s=soon", "--set membership.expiry_s=soon: not a number (allowed: 0.5 to 600 seconds)."),
-        ("membership.expiry_s=-1", "--set membership.expiry_s=-1: too small (allowed: 0.5 to 600 seconds)."),
+        ("membership.expiry_s=soon", "--set membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)"),
+        ("membership.expiry_s=-1", "--set membership.expiry_s=-1: too small (allowed: 0.5 to 600)"),
+        ("membership.expiry_s=nan", "--set membership.expiry_s=nan: not a number of seconds (allowed: 0.5 to 600)"),
+        ("channel.name=a b", "--set channel.name=a b: not of the required form (allowed: 1 to 200 of"),
         (
-            "membership.expiry_s=nan",
-            "--set membership.expiry_s=nan: not a finite number (allowed: 0.5 to 600 seconds).",
+            "observe.log_level=loud",
+            "--set observe.log_level=loud: not one of the allowed words: 'debug', 'info', 'warning' or 'error'",
         ),
-        ("channel.name=a b", "--set channel.name='a b': not of the required form (allowed: [A-Za-z0-9._-]{1,200})."),
-        ("observe.log_level=loud", "--set observe.log_level=loud: not 'debug', 'info', 'warning' or 'error'."),
     ],
 )
 def test_bad_flags(flag: str, sentence: str) -> None:
