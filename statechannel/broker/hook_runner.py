@@ -142,7 +142,7 @@ class HookRunner:
         feed: Takes `HookFinished`.
         urls_of: Registered listeners of a broker, for `on_moved`.
         on_problem: Called with the hook and the error of each failed call; for metrics.
-        on_end: Called with each ended call, the seconds since its request, and its error.
+        on_end: Called with each ended call, the seconds since its request, its failure as text, and what it raised.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class HookRunner:
         feed: Callable[[Input], None],
         urls_of: Callable[[str], Mapping[str, str]],
         on_problem: Callable[[Hook, str], None] | None = None,
-        on_end: Callable[[CallHook, float, str | None], None] | None = None,
+        on_end: Callable[[CallHook, float, str | None, BaseException | None], None] | None = None,
     ) -> None:
         self._hooks = hooks
         self._feed = feed
@@ -227,16 +227,14 @@ class HookRunner:
             raised.ended.add_done_callback(lambda ended: self._returned(call, ended))
             return
         effect = call.effect
-        if raised is not None:
-            _log.error("hook-raised", hook=effect.hook, bundle=effect.bundle, exc_info=raised)
         if not call.reported:
             if ended.cancelled():
                 self._report(call, f"{effect.hook} was cancelled")
             elif raised is not None:
-                self._report(call, f"{effect.hook} raised {type(raised).__name__}: {raised}")
+                self._report(call, f"{effect.hook} raised {type(raised).__name__}: {raised}", raised)
             else:
                 self._report(call, None)
-        self._over(call)
+        self._over(call, raised)
 
     def _overran(self, call: _Call) -> None:
         effect = call.effect
@@ -267,23 +265,21 @@ class HookRunner:
                 del lane.waiting[place]
                 return
 
-    def _report(self, call: _Call, error: str | None) -> None:
+    def _report(self, call: _Call, error: str | None, raised: BaseException | None = None) -> None:
         """Report the end of a call, or its failure although it still runs."""
         effect = call.effect
         call.reported = True
         self._open.discard(call)
         if call.timer is not None:
             call.timer.cancel()
-        if error is not None:
-            _log.warning("hook-failed", bundle=effect.bundle, generation=effect.generation, error=error)
-            if self._on_problem is not None:
-                self._on_problem(effect.hook, error)
+        if error is not None and self._on_problem is not None:
+            self._on_problem(effect.hook, error)
         if self._on_end is not None:
-            self._on_end(effect, time.monotonic() - call.asked_s, error)
+            self._on_end(effect, time.monotonic() - call.asked_s, error, raised)
         self._notify_engine(effect, error)
         self._changed.set()
 
-    def _over(self, call: _Call) -> None:
+    def _over(self, call: _Call, raised: BaseException | None = None) -> None:
         """A call has actually returned: start the next one of its bundle."""
         effect = call.effect
         if call in self._late:
@@ -294,6 +290,7 @@ class HookRunner:
                 bundle=effect.bundle,
                 generation=effect.generation,
                 took_s=round(time.monotonic() - call.asked_s, 3),
+                exc_info=raised,
             )
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:

@@ -160,12 +160,35 @@ class NotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """A broker that was asked to take a bundle, and declined.
+
+    Attributes:
+        reason: Why, in its own words, such as what its hook raised; empty if it did not say. A text for people.
+        ago_s: Since the answering broker read that, by its clock.
+        again_in_s: Until it may be asked again (`repair.decline_memory_s`).
+    """
+
+    broker: str
+    reason: str
+    ago_s: float
+    again_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Undetermined:
-    """Not known within the time allowed; never a stale owner."""
+    """Not known within the time allowed; never a stale owner.
+
+    Attributes:
+        reason: A stable code: `timed-out`; `declined`: no broker takes the bundle, and some have declined it; `joining`:
+            this broker has not caught up; `busy`; `running`: the operation has not ended; `stopped`: this broker stops.
+        declines: Of a lookup that nobody answered: who declined the bundle, the newest last.
+    """
 
     reason: str
     message: str = ""
     hint: str = ""
+    declines: tuple[Declined, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,11 @@ class ServedBundle:
 
 @dataclass(slots=True)
 class ReactionTask:
-    """One due reaction to one accepted state."""
+    """One due reaction to one accepted state.
+
+    Attributes:
+        why: The failure of a hook that changed what is due; None without one. The record of the reaction carries it.
+    """
 
     due: DueReaction
     version: int
@@ -84,6 +88,7 @@ class ReactionTask:
     ready: bool = False
     sent: bool = False
     retry_at_s: float = 0.0
+    why: str | None = None
 
 
 class Reactions:
@@ -320,12 +325,17 @@ class Reactions:
         task = self.tasks.get(name) if name is not None else None
         if name is None or task is None or event.hook_id not in task.hooks:
             return
-        bundle = task.hooks.pop(event.hook_id)
+        del task.hooks[event.hook_id]
         if event.error is not None:
-            self._context.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
-            self._hooks_failed(name, task)
+            self._hooks_failed(name, task, event.error)
             return
         self._advance(name, task)
+
+    def about(self, hook_id: int) -> dict[str, Any]:
+        """The reaction that waits for a hook, and the record that asks for it; empty if none waits."""
+        name = self._hook_tasks.get(hook_id)
+        task = None if name is None else self.tasks.get(name)
+        return {} if name is None or task is None else self._about(name, task)
 
     def _about(self, name: str, task: ReactionTask) -> dict[str, Any]:
         """Which reaction it is, to which record."""
@@ -333,8 +343,9 @@ class Reactions:
         operation, offset = (None, -1) if key is None else (key.operation, key.offset)
         return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
-    def _hooks_failed(self, name: str, task: ReactionTask) -> None:
+    def _hooks_failed(self, name: str, task: ReactionTask, error: str) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
+        task.why = error
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()
@@ -428,7 +439,8 @@ class Reactions:
 
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
         me = self._context.identity.broker
-        propose = partial(self._proposals.propose, carried=key.more)
+        reason = self._reason(task)
+        propose = partial(self._proposals.propose, carried=key.more, **({} if reason is None else {"reason": reason}))
         flow, operation = key.flow, key.operation
 
         def done(result: ProposalResult) -> None:
@@ -475,6 +487,12 @@ class Reactions:
         task.sent = written is not None
         task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
 
+    def _reason(self, task: ReactionTask) -> str | None:
+        """Why the reaction is not the one that was asked for."""
+        if task.due is DueReaction.DECLINE and task.why is None and self._context.draining:
+            return "it is shutting down"
+        return task.why
+
     def _predecessor(self, key: KeyState) -> dict[str, Any] | None:
         """What is known of the process before this one that served the bundle: since when it did not, people want to know."""
         server, me = key.server, self._context.identity
@@ -508,7 +526,7 @@ class Reactions:
                 return
             if task.hooks and context.now.mono_s >= task.deadline_s:
                 context.emit("hook.late", bundle=name, **self._about(name, task))
-                self._hooks_failed(name, task)
+                self._hooks_failed(name, task, f"a hook did not return within {context.config.hook_deadline_s:g} s")
             else:
                 # If it was sent, its end is still open: writing it again does no harm, only one of the two can be accepted.
                 task.sent = False

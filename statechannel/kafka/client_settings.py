@@ -18,7 +18,6 @@ from confluent_kafka import KafkaException
 
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
-from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -430,14 +429,5 @@ class OncePerKind(logging.Filter):
         return True
 
 
-class ToStructlog(logging.Handler):
-    """Sends these lines to our own log if the embedder has not set up logging."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            SafeLogger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
-
-
 once_per_kind = OncePerKind()
 client_logger.addFilter(once_per_kind)
-kafka_logger.addHandler(ToStructlog())

@@ -81,9 +81,9 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("operation.ended", _I, ("operation", "flow", "bundle", "result", "offset"), "An operation ended"),
     EventKind(
         "hook.failed",
-        _W,
-        ("bundle", "error", *_ABOUT),
-        "A hook raised or timed out; its documented effect follows",
+        _E,
+        ("hook", "bundle", "generation", "error", *_ABOUT),
+        "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
         "hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, even after its cancellation"
@@ -211,13 +211,11 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("http-connection-failed", _D, ("error",), "A client of the endpoint disconnected, or was cut off"),
     EventKind("events.suppressed", _W, ("suppressed", "count"), "More of one event per second than may be logged"),
     # --- hooks and requests
-    EventKind("hook-raised", _E, ("hook", "bundle"), "A hook raised, with the traceback"),
-    EventKind("hook-failed", _W, ("bundle", "generation", "error"), "A hook raised, or overran its deadline"),
     EventKind(
         "late-hook-returned",
         _W,
         ("hook", "bundle", "generation", "took_s"),
-        "A late hook has ended; queued hooks of its bundle start",
+        "A late hook has ended (with the traceback if it raised); queued hooks of its bundle start",
     ),
     EventKind("hooks-left", _W, ("running", "not_called", "bundles"), "At the end: hooks that did not return in time"),
     EventKind("request-executing", _I, ("operation", "command", "by"), "A command arrived through the requests topic"),

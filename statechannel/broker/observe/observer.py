@@ -67,9 +67,19 @@ class Observer:
         if self._traces is not None and not isinstance(command, Lookup):
             self._traces.answered(command, outcome, took_s)
 
-    def hook_ended(self, effect: CallHook, took_s: float, error: str | None) -> None:
-        """Observe a hook that returned, raised, or timed out."""
+    def hook_ended(self, effect: CallHook, took_s: float, error: str | None, raised: BaseException | None) -> None:
+        """Observe a hook that returned, raised, or timed out; a failure is logged here, and nowhere else."""
         self._metrics.timed("hook_seconds", took_s, effect.hook)
+        if error is not None:
+            self._metrics.log.emit(
+                "hook.failed",
+                exc_info=raised,
+                hook=effect.hook,
+                bundle=effect.bundle,
+                generation=effect.generation,
+                error=error,
+                **self._engine.reactions.about(effect.hook_id),
+            )
         if self._traces is not None:
             key = self._engine.key(effect.bundle)
             self._traces.hook(effect, None if key is None else key.operation, took_s, error)

@@ -14,6 +14,7 @@ from statechannel.protocol.record import FORMAT
 LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
+DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
 _TOPIC_SHOWN = 20
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
@@ -348,6 +349,21 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Brokers that declined bundles lately, mostly since a hook fails."""
+    for one in facts.status.get("declines", ()):
+        if not one["waiting"] and one["age_ms"] > DECLINES_WARNING_MS:
+            continue
+        waiting = f"; {one['waiting']} bundles are not served since" if one["waiting"] else ""
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{one['broker']} declined {one['bundle']} {_ago(one['age_ms'])}"
+            f"{': ' + one['reason'] if one['reason'] else ''} ({one['times']} times in all){waiting}",
+            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
+            f"The event hook.failed in the log of {one['broker']} has the traceback; `statechannel why {one['bundle']}`.",
+        )
+
+
 def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether the log is complete."""
     status = facts.status
@@ -400,6 +416,7 @@ CHECKS = (
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
+    DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

@@ -92,6 +92,17 @@ def figures(
             for member in registry.members.alive.values()
             if member.info.get("repair_paused")
         ],
+        "declines": [
+            {
+                "broker": one.broker,
+                "times": one.times,
+                "waiting": len(one.waiting),
+                "bundle": one.bundle,
+                "reason": one.reason,
+                "age_ms": max(0, at_ms - one.newest_ms),
+            }
+            for one in inputs.incidents.declines
+        ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
