@@ -80,7 +80,7 @@ class BlockingStateChannel:
         **groups: Mapping[str, Any],
     ) -> Self:
         """See `StateChannel.open`; hooks run in separate threads."""
-        arguments.instance("hooks", hooks, BlockingBrokerHooks)
+        arguments.hooks_of(hooks, BlockingBrokerHooks)
         loop = LoopThread(f"statechannel-{broker}")
         threaded = None if hooks is None else ThreadedHooks(hooks)
 

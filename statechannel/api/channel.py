@@ -11,7 +11,7 @@ from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.hooks import BrokerHooks, refuse_inside_hook
+from statechannel.broker.hooks import BrokerHooks
 from statechannel.engine import commands
 from statechannel.settings import Settings, load, to_identity
 
@@ -168,13 +168,14 @@ class StateChannel(ChannelMember):
 
     def status(self) -> dict[str, Any]:
         """Status of this member: mode, leader, lag, debts, in-flight bundles, extensions. JSON-able."""
+        self._look("status")
         return {**self._host.status(), "extensions": self._extensions.status()}
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     async def wait_stopped(self) -> Stopped:
         """Wait until this member has ended for any reason; everything is closed then, including extensions."""
-        refuse_inside_hook("StateChannel.wait_stopped")
+        self._enter("StateChannel.wait_stopped")
         return await self._ended()
 
     async def _ended(self) -> Stopped:
@@ -189,7 +190,7 @@ class StateChannel(ChannelMember):
         Returns:
             How it ended; `stopped.clean` is whether all bundles were handed over.
         """
-        refuse_inside_hook("StateChannel.shutdown")
+        self._enter("StateChannel.shutdown")
         return await self._shut_down(budget_s)
 
     async def _shut_down(self, budget_s: float | None = None) -> Stopped:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.broker.driver import DriverOptions
+from statechannel.broker.hook_runner import overridden
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
@@ -17,6 +18,7 @@ from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
+from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
 from statechannel.kafka.client_settings import to_client, to_topics
@@ -120,7 +122,8 @@ async def open_member(
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
     infos = await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
-    config = to_engine(settings, partitions=partitions)
+    split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
+    config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
     metrics = Metrics(
         settings.channel.name,

@@ -165,7 +165,7 @@ class HookRunner:
         self._lanes: dict[str, _Lane] = {}
         self._changed = asyncio.Event()
         self._closed = False
-        self._wanted = frozenset(hook for hook in Hook if _overridden(hooks, hook))
+        self._wanted = frozenset(hook for hook in Hook if overridden(hooks, hook))
 
     @property
     def counts(self) -> HookCounts:
@@ -323,6 +323,10 @@ class HookRunner:
             case Hook.ON_MOVED:
                 urls = {} if effect.peer is None else self._urls_of(effect.peer)
                 return hooks.on_moved(bundle, effect.peer, urls)
+            case Hook.ON_SPLIT:
+                return hooks.on_split(bundle, effect.children, generation)
+            case Hook.ON_SPLIT_DONE:
+                return hooks.on_split_done(bundle, effect.children, generation)
 
     async def close(self, timeout_s: float) -> None:
         """Wait for running and queued calls, each at most to its deadline; then cancel the rest.
@@ -353,7 +357,8 @@ class HookRunner:
         self._open.clear()
 
 
-def _overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+    """Whether a broker has this hook."""
     if isinstance(hooks, ThreadedHooks):
         return hooks.overrides(hook)
     method = getattr(hooks, hook)

@@ -119,7 +119,9 @@ class Operations:
         if operation.status == ENDED:
             return Done(operation.id, operation.result, facts)
         because = f" ({operation.why})" if operation.why else ""
-        return Rejected(operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}{because}")
+        return Rejected(
+            operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}{because}"
+        )
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

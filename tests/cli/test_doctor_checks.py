@@ -346,8 +346,20 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.CRITICAL,
         "3 bundles have a lost owner",
     ),
-    ("declines", declined(age_ms=30_000), "declines", Severity.WARNING, "b2 declined a/b/c 30.00 s ago: no disk (3 times"),
-    ("not served since", declined(age_ms=HOUR, waiting=2), "declines", Severity.WARNING, "2 bundles are not served since"),
+    (
+        "declines",
+        declined(age_ms=30_000),
+        "declines",
+        Severity.WARNING,
+        "b2 declined a/b/c 30.00 s ago: no disk (3 times",
+    ),
+    (
+        "not served since",
+        declined(age_ms=HOUR, waiting=2),
+        "declines",
+        Severity.WARNING,
+        "2 bundles are not served since",
+    ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
 

@@ -64,7 +64,9 @@ async def test_a_failing_hook_is_visible_everywhere(kafka: Kafka, topic_prefix: 
             assert ERROR in finding["what"]
 
             _, document, _ = await command("why", f"{NAMESPACE}/t", *where)
-            assert any(step["said"].startswith("m1 declined it") and ERROR in step["said"] for step in document["steps"])
+            assert any(
+                step["said"].startswith("m1 declined it") and ERROR in step["said"] for step in document["steps"]
+            )
 
             _, document, _ = await command("audit", "history", BUNDLE, *where)
             assert ERROR in [row["reason"] for row in document["history"]]

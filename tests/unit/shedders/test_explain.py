@@ -120,7 +120,9 @@ def test_changes_that_go_wrong() -> None:
     log.created()
     flow = {"flow": "assignment"}
     log.write(WHOLE, "Assigning", to="b1", action="own", **flow)
-    log.write(WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow, reason="on_own raised OSError: full")
+    log.write(
+        WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow, reason="on_own raised OSError: full"
+    )
     log.assigned(to="b2")
     log.write(WHOLE, "Assigned", by="b2", to="b2", action="resume")
     log.write(WHOLE, "Releasing", action="transfer", **{"from": "b2"}, to="b3", flow="transfer", operation="op-1")
