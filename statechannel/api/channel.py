@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from statechannel.api.extensions import Running, placement_of
 from statechannel.api.member import ChannelMember
@@ -105,7 +105,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            values = settings if settings is not None else load(overrides=groups)
+            values = settings if settings is not None else load(overrides=groups, given="an argument")
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -227,6 +227,14 @@ class Opening:
             return await self._make(self._begun)
         finally:
             self._over.set()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(StateChannel, name):
+            raise AttributeError(
+                f"`StateChannel.open(...)` is not open yet and has no `{name}`: write `channel = await StateChannel.open(...)`, "
+                "or `async with StateChannel.open(...) as channel:`"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __await__(self) -> Generator[Any, Any, StateChannel]:
         return self._open().__await__()

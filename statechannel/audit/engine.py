@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.extras import install_command
 from statechannel.protocol.log import RecordRead
 from statechannel.replay.auditor import prefix
 
@@ -311,7 +312,7 @@ def _load(group: str, name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
-            hint="Install its dependencies (`pip install 'statechannel[spark]'` for spark), or remove --engine.",
+            hint=f"Install its dependencies (`{install_command(name)}`), or remove --engine.",
         ) from error
 
 

@@ -24,7 +24,10 @@ _CODES = {
 }
 
 
+_CLOSED = "It was closed on request, and nothing is left to be repaired; `StateChannel.open` opens a new one."
 _HINTS = {
+    "shutdown": _CLOSED,
+    "closed": _CLOSED,
     "id-in-use": "`statechannel brokers` shows who is alive; stop that process, choose another --id, or use --take-over.",
     "replaced": "Nothing to do: the other process serves on under this id.",
     "newer-format": "Upgrade this broker to the version that the others run.",

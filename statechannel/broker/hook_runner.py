@@ -173,6 +173,11 @@ class HookRunner:
         threads = self._hooks.threads if isinstance(self._hooks, ThreadedHooks) else None
         return HookCounts(len(self._open) + len(self._late), len(self._late), len(self._owed), threads)
 
+    def call_of(self, task: asyncio.Task[Any] | None) -> CallHook | None:
+        """The call that a task runs, if it runs one; may be called from any thread while the loop is blocked."""
+        lanes = [] if task is None else list(self._lanes.values())
+        return next((lane.running.effect for lane in lanes if lane.running.task is task), None)
+
     def call(self, effect: CallHook) -> None:
         """Call a hook; one that is not overridden ends at once."""
         if effect.hook not in self._wanted:

@@ -30,6 +30,7 @@ client_logger = kafka_logger.getChild("client")
 
 REDACTED = "[redacted]"
 
+_PORT = re.compile(r"[^:/\s]:[0-9]{1,5}$")
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
 _BY_PROTOCOL = "the protocol depends on it (section 6)"
@@ -198,6 +199,13 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
+
+        for address in self.bootstrap_servers.split(","):
+            if _PORT.search(address.strip()) is None:
+                raise ClientSettingRefusedError(
+                    f"The Kafka address {address.strip()!r} has no port; Kafka addresses are HOST:PORT, comma separated.",
+                    hint=f"Kafka's own default is 9092: {address.strip() or 'HOST'}:9092.",
+                )
 
     @classmethod
     def from_sources(
