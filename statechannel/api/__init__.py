@@ -8,6 +8,7 @@ that something could not be done at all; every one has a hint.
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
 from statechannel.api.channel import StateChannel
 from statechannel.api.member import Ticket, WrongLoopError
+from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.broker.changes import Change, ChangesError, Derived
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
@@ -44,12 +45,16 @@ __all__ = [
     "Declined",
     "Derived",
     "Done",
+    "FlightStatus",
     "HookReentryError",
     "JoinTimeoutError",
+    "MemberStatus",
     "NotFound",
     "Outcome",
     "Owned",
+    "PartitionStatus",
     "Rejected",
+    "RuntimeStatus",
     "Started",
     "StateChannel",
     "StateChannelError",

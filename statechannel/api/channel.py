@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from statechannel.api.extensions import Running, placement_of
 from statechannel.api.member import ChannelMember
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
+    from statechannel.api.status import MemberStatus
     from statechannel.engine.placement import Placement
 
 
@@ -105,7 +106,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            values = settings if settings is not None else load(overrides=groups, given="an argument")
+            values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -166,10 +167,10 @@ class StateChannel(ChannelMember):
         await self._extensions.close()
         return stopped
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MemberStatus:
         """Status of this member: mode, leader, lag, debts, in-flight bundles, extensions. JSON-able."""
         self._look("status")
-        return {**self._host.status(), "extensions": self._extensions.status()}
+        return cast("MemberStatus", {**self._host.status(), "extensions": self._extensions.status()})
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 

@@ -137,19 +137,19 @@ class ChannelIncidents:
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
         if key.owner is not None:
-            for count in self._declines.values():
-                count.waiting.pop(key.name, None)
+            for other in self._declines.values():
+                other.waiting.pop(key.name, None)
         broker = change.from_
         # The owner that cannot resume a bundle releases it by the same action.
         if broker is None or change.forced or change.text("action") != Action.DECLINE:
             return
-        found = self._declines.get(broker) or DeclineCount(broker)
+        count = self._declines.get(broker) or DeclineCount(broker)
         self._declines.pop(broker, None)
-        remember(self._declines, broker, found, KEPT_MAX)
-        found.times += 1
-        found.bundle, found.newest_ms = key.name, record.timestamp_ms
-        found.reason = (change.text("reason") or "")[:_REASON_MAX]
-        remember(found.waiting, key.name, None, KEPT_MAX)
+        remember(self._declines, broker, count, KEPT_MAX)
+        count.times += 1
+        count.bundle, count.newest_ms = key.name, record.timestamp_ms
+        count.reason = (change.text("reason") or "")[:_REASON_MAX]
+        remember(count.waiting, key.name, None, KEPT_MAX)
 
     @property
     def declines(self) -> list[DeclineCount]:
@@ -183,7 +183,9 @@ class ChannelIncidents:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
-        incidents += [Incident(one.newest_ms, IncidentKind.DECLINED, one.message) for one in self._declines.values()]
+        incidents += [
+            Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
+        ]
         incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]

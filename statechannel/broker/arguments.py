@@ -260,7 +260,7 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
         if name.startswith(_HOOK) and name not in names and callable(getattr(type(value), name)):
             close = nearest(name, names)
             like = f" Did you mean `{close[0]}`?" if close else ""
-            _wrong_hook(value, name, "is no hook", f"{', '.join(names)}; other methods need another name.{like}")
+            _wrong_hook(value, name, "is not a hook", f"{', '.join(names)}; other methods need another name.{like}")
     for name in names:
         _hook(value, name, getattr(wanted, name))
 
@@ -269,17 +269,17 @@ _HOOK = "on_"
 
 
 def _hook(hooks: object, name: str, wanted: Callable[..., object]) -> None:
-    found = getattr(hooks, name)
+    method = getattr(hooks, name)
     parameters = list(inspect.signature(wanted).parameters)[1:]
     coroutine = inspect.iscoroutinefunction(wanted)
     form = f"`{'async def' if coroutine else 'def'} {name}({', '.join(['self', *parameters])})`"
-    if not callable(found):
-        _wrong_hook(hooks, name, f"is {_shown(found)}", form)
-    if any(map(inspect.iscoroutinefunction, (inspect.unwrap(found), type(found).__call__))) is not coroutine:
+    if not callable(method):
+        _wrong_hook(hooks, name, f"is {_shown(method)}", form)
+    if any(map(inspect.iscoroutinefunction, (inspect.unwrap(method), type(method).__call__))) is not coroutine:
         what = "is not a coroutine function" if coroutine else "is a coroutine function, and these hooks run in threads"
         _wrong_hook(hooks, name, what, form)
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(method)
     except ValueError:  # some callables have none
         return
     try:

@@ -78,7 +78,7 @@ class Placer:
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
         """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
         context = self._context
-        declined = {one.broker for one in self.decliners(key.name)}
+        declined = {decliner.broker for decliner in self.decliners(key.name)}
         candidates = sorted(
             broker
             for broker in context.members.alive
@@ -109,7 +109,7 @@ class Placer:
     def decliners(self, bundle: str) -> list[Decliner]:
         """Brokers that declined a bundle and are not asked again yet; the newest last."""
         now_s = self._context.now.mono_s
-        return [one for one in self._decliners.get(bundle, {}).values() if one.until_s > now_s]
+        return [decliner for decliner in self._decliners.get(bundle, {}).values() if decliner.until_s > now_s]
 
     def tick(self) -> None:
         """Forget the decliners whose time is over."""

@@ -75,7 +75,7 @@ class ReactionTask:
     """One due reaction to one accepted state.
 
     Attributes:
-        freezing: The parent of a split is being told to take no more writes; its children are prepared after that.
+        freezing: The parent of a split is asked to take no more writes; its children are prepared after that.
         why: The failure of a hook that changed what is due; None without one. The record of the reaction carries it.
     """
 

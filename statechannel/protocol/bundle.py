@@ -146,10 +146,10 @@ class BundleRange(NamedTuple):
             ValueError: It is not the key of a bundle.
         """
         match = _BUNDLE.fullmatch(key)
-        found = None if match is None else cls(match.group(1), int(match.group(3), 16), int(match.group(4), 16))
-        if found is None or found.lower >= found.upper:
+        bundle = None if match is None else cls(match.group(1), int(match.group(3), 16), int(match.group(4), 16))
+        if bundle is None or bundle.lower >= bundle.upper:
             raise ValueError(f"`{key}` is not the key of a bundle; wanted: tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
-        return found
+        return bundle
 
     @property
     def key(self) -> str:

@@ -41,7 +41,7 @@ def load(
     config: Path | None = None,
     flags: Iterable[str] = (),
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
-    given: str = "a flag",
+    options_origin: str = "a flag",
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -50,7 +50,7 @@ def load(
         flags: `group.name=value`, with the highest precedence.
         overrides: Values of named options, by group and name; same precedence as flags. None
             means that the option was not given.
-        given: What flags and overrides are, for messages.
+        options_origin: What flags and overrides are, for messages.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
@@ -65,10 +65,10 @@ def load(
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, given)]
+    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, options_origin)]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, options, origin=str(path), given=given)
+    settings = _validated(file, options, origin=str(path), options_origin=options_origin)
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -80,7 +80,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str, given: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str, options_origin: str) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -96,17 +96,19 @@ def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str, gi
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, origin, given) for detail in error.errors(include_url=False)]
-        raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
+        problems = [
+            _problem(detail, file, options, origin, options_origin) for detail in error.errors(include_url=False)
+        ]
+        raise SettingsError(problems) from None  # the library's own words have what was options_origin, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str, given: str) -> str:
+def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str, options_origin: str) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
     if name in options.get(group, {}):
-        where = given
+        where = options_origin
     elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
         where = "the environment"
     else:

@@ -21,8 +21,8 @@ class Installed:
     ("origin", "wanted"),
     [
         (None, "'statechannel[spark]'"),
-        ('{"url": "file:///home/x/clone", "dir_info": {"editable": true}}', "-e '/home/x/clone[spark]'"),
-        ('{"url": "file:///home/x/a%20b.whl", "archive_info": {}}', "'/home/x/a b.whl[spark]'"),
+        ('{"url": "file:///srv/clone", "dir_info": {"editable": true}}', "-e '/srv/clone[spark]'"),
+        ('{"url": "file:///srv/a%20b.whl", "archive_info": {}}', "'/srv/a b.whl[spark]'"),
         ('{"url": "https://index.example/statechannel.whl", "archive_info": {}}', "'statechannel[spark]'"),
         ("no JSON", "'statechannel[spark]'"),
     ],

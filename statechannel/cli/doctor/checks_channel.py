@@ -351,16 +351,16 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Brokers that declined bundles lately, mostly since a hook fails."""
-    for one in facts.status.get("declines", ()):
-        if not one["waiting"] and one["age_ms"] > DECLINES_WARNING_MS:
+    for row in facts.status.get("declines", ()):
+        if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
             continue
-        waiting = f"; {one['waiting']} bundles are not served since" if one["waiting"] else ""
+        waiting = f"; {row['waiting']} bundles are not served since" if row["waiting"] else ""
         yield DoctorFinding(
             Severity.WARNING,
-            f"{one['broker']} declined {one['bundle']} {_ago(one['age_ms'])}"
-            f"{': ' + one['reason'] if one['reason'] else ''} ({one['times']} times in all){waiting}",
+            f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
+            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all){waiting}",
             f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
-            f"The event hook.failed in the log of {one['broker']} has the traceback; `statechannel why {one['bundle']}`.",
+            f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )
 
 

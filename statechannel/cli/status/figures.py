@@ -94,14 +94,14 @@ def figures(
         ],
         "declines": [
             {
-                "broker": one.broker,
-                "times": one.times,
-                "waiting": len(one.waiting),
-                "bundle": one.bundle,
-                "reason": one.reason,
-                "age_ms": max(0, at_ms - one.newest_ms),
+                "broker": count.broker,
+                "times": count.times,
+                "waiting": len(count.waiting),
+                "bundle": count.bundle,
+                "reason": count.reason,
+                "age_ms": max(0, at_ms - count.newest_ms),
             }
-            for one in inputs.incidents.declines
+            for count in inputs.incidents.declines
         ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],

@@ -60,9 +60,12 @@ class NoFunction(BrokerHooks):
             "`on_own` of Arity does not take its 2 arguments (too many positional arguments); wanted: `async def on_own(",
         ),
         (MoreWanted(), "does not take its 3 arguments (missing a required argument: 'reason')"),
-        (Misspelt(), "`on_owned` of Misspelt is no hook; wanted: on_own, on_serve, on_release, on_moved, on_split, "),
+        (
+            Misspelt(),
+            "`on_owned` of Misspelt is not a hook; wanted: on_own, on_serve, on_release, on_moved, on_split, ",
+        ),
         (Misspelt(), "Did you mean `on_own`?"),
-        (Unlike(), "`on_zzz` of Unlike is no hook"),
+        (Unlike(), "`on_zzz` of Unlike is not a hook"),
         (NoFunction(), "`on_own` of NoFunction is None; wanted: `async def on_own("),
     ],
 )

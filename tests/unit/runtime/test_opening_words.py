@@ -39,9 +39,7 @@ async def test_an_address_without_a_port_is_refused(address: str) -> None:
 
 def test_not_awaited() -> None:
     opening = StateChannel.open(broker="b1")
-    with pytest.raises(
-        AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"
-    ):
+    with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
         opening.lookup("t/n/topic")
     with pytest.raises(AttributeError, match="'Opening' object has no attribute 'look_up'"):
         opening.look_up("t/n/topic")
