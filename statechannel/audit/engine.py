@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter
 from statechannel.audit.moments import WHOLE_LOG, AsOf, Cut, LogWindow
+from statechannel.extras import install_command
 
 ENGINES_GROUP = "statechannel.audit_engines"
 ARCHIVE_EXPORTS_GROUP = "statechannel.archive_exports"
@@ -255,7 +256,7 @@ def _load(group: str, name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
-            hint="Install its dependencies (`pip install 'statechannel[spark]'` for spark), or remove --engine.",
+            hint=f"Install its dependencies (`{install_command(name)}`), or remove --engine.",
         ) from error
 
 

@@ -18,9 +18,12 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import Action
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
+_REASON_MAX = 300
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
 
@@ -30,6 +33,7 @@ class IncidentKind(StrEnum):
 
     OWNER_LOST = "owner-lost"
     GAP = "gap"
+    DECLINED = "declined"
     DRAIN = "drain"
     COLD_START = "cold-start"
     LEADER = "leader"
@@ -70,6 +74,31 @@ class _Lost:
     newest_ms: int
 
 
+@dataclass(slots=True)
+class DeclineCount:
+    """How often a broker declined bundles, as a failing hook does.
+
+    Attributes:
+        waiting: Bundles that it declined and that no broker serves since; at most `KEPT_MAX`.
+        reason: Of the newest, by its record; empty without one.
+        newest_ms: Log time of the newest; `bundle` is the one declined then.
+    """
+
+    broker: str
+    times: int = 0
+    waiting: dict[str, None] = field(default_factory=dict)
+    bundle: str = ""
+    reason: str = ""
+    newest_ms: int = 0
+
+    @property
+    def message(self) -> str:
+        """As a sentence."""
+        times = "once" if self.times == 1 else f"{self.times} times"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"
+
+
 class ChannelIncidents:
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
@@ -85,6 +114,7 @@ class ChannelIncidents:
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
+        self._declines: dict[str, DeclineCount] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is Verdict.CONTROL:
@@ -106,6 +136,31 @@ class ChannelIncidents:
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
+        self._note_decline(record, change, judgement.key)
+        self._note_gaps()
+
+    def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        if key.owner is not None:
+            for other in self._declines.values():
+                other.waiting.pop(key.name, None)
+        broker = change.from_
+        # The owner that cannot resume a bundle releases it by the same action.
+        if broker is None or change.forced or change.text("action") != Action.DECLINE:
+            return
+        count = self._declines.get(broker) or DeclineCount(broker)
+        self._declines.pop(broker, None)
+        remember(self._declines, broker, count, KEPT_MAX)
+        count.times += 1
+        count.bundle, count.newest_ms = key.name, record.timestamp_ms
+        count.reason = (change.text("reason") or "")[:_REASON_MAX]
+        remember(count.waiting, key.name, None, KEPT_MAX)
+
+    @property
+    def declines(self) -> list[DeclineCount]:
+        """Brokers that declined bundles; the one that did so last comes last."""
+        return list(self._declines.values())
+
+    def _note_gaps(self) -> None:
         if self._gaps is not None:
             for gap in self._gaps.closed:
                 self.add_gap(gap)
@@ -137,6 +192,9 @@ class ChannelIncidents:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
+        incidents += [
+            Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
+        ]
         incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]

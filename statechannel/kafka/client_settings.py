@@ -19,7 +19,6 @@ from confluent_kafka import KafkaException
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
-from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +31,7 @@ client_logger = kafka_logger.getChild("client")
 
 REDACTED = "[redacted]"
 
+_PORT = re.compile(r"[^:/\s]:[0-9]{1,5}$")
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
 _BY_PROTOCOL = "the protocol depends on it (section 6)"
@@ -201,6 +201,13 @@ class ClientSettings:
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
         addresses_of(self.bootstrap_servers)
+
+        for address in self.bootstrap_servers.split(","):
+            if _PORT.search(address.strip()) is None:
+                raise ClientSettingRefusedError(
+                    f"The Kafka address {address.strip()!r} has no port; Kafka addresses are HOST:PORT, comma separated.",
+                    hint=f"Kafka's own default is 9092: {address.strip() or 'HOST'}:9092.",
+                )
 
     @classmethod
     def from_sources(
@@ -432,14 +439,5 @@ class OncePerKind(logging.Filter):
         return True
 
 
-class ToStructlog(logging.Handler):
-    """Sends these lines to our own log if the embedder has not set up logging."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            SafeLogger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
-
-
 once_per_kind = OncePerKind()
 client_logger.addFilter(once_per_kind)
-kafka_logger.addHandler(ToStructlog())

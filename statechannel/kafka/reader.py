@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from statechannel.engine.inputs import PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import make_client
-from statechannel.kafka.errors import describe, is_topic_missing
+from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, Stall, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
@@ -174,6 +174,7 @@ class LogReader:
         self._on_availability = on_availability
         self._on_failure = on_failure
         self._available: bool | None = None
+        self._unanswered_since_s: float | None = None
         self._roles = {info.name: topic for topic, info in topics.items()}
         self._partitions = {
             (info.name, number): _Partition(topic, info.name, number, Stall(settings.tuning.stall_timeout_s))
@@ -272,8 +273,21 @@ class LogReader:
                 self._miss(partition)
                 return None
             watermarks = None
+            cause = kafka_error_of(error)
+            if (
+                cause is not None and cause.code() > 0
+            ):  # a broker's own answer, such as that a new topic has no leader yet
+                self._unanswered_since_s = None
+            elif self._unanswered_since_s is None:
+                self._unanswered_since_s = time.monotonic()
         partition.missing_s = None
-        self._set_available(available=watermarks is not None)
+        if watermarks is not None:
+            self._unanswered_since_s = None
+            self._set_available(available=True)
+        elif self._unanswered_since_s is not None:
+            # One call without an answer is no outage: a client that has just connected may not know the partition yet.
+            if time.monotonic() - self._unanswered_since_s >= self._tuning.watch_timeout_s:
+                self._set_available(available=False)
         if watermarks is None:
             self._stopping.wait(self._tuning.poll_s)
         return watermarks

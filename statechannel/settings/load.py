@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -39,12 +39,41 @@ EXTENSIONS = "extensions"
 """The group that belongs to extensions: a group of settings each, by the extension's name."""
 
 
+class _Places(NamedTuple):
+    """Where values come from, for messages.
+
+    Attributes:
+        typed: Of the options those given by `--set`.
+        origin: Name of the file.
+        options_origin: What the options are; None: options of the command line.
+    """
+
+    file: dict[str, Any]
+    options: dict[str, Any]
+    typed: dict[str, Any]
+    origin: str
+    options_origin: str | None
+
+    def of(self, group: str, name: str, value: str) -> str:
+        """Place, name and value of a setting."""
+        setting = f"{group}.{name}{value}" if name else f"{group}{value}"
+        variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
+        if name in self.options.get(group, {}):
+            if self.options_origin is not None:
+                return f"{self.options_origin}: {setting}"
+            return f"--set {setting}" if name in self.typed.get(group, {}) else setting
+        if name in self.file.get(group, {}) and variable not in {known.upper() for known in os.environ}:
+            return f"{self.origin}: {setting}"
+        return f"the environment: {variable}{value}"
+
+
 def load(
     *,
     config: Path | None = None,
     flags: Iterable[str] = (),
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    options_origin: str | None = None,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -55,6 +84,7 @@ def load(
             means that the option was not given.
         defaults: Values by group and name that only this function's own defaults give way to: file, environment and
             flags override them.
+        options_origin: What flags and overrides are, for messages; None: options of the command line.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
@@ -75,13 +105,15 @@ def load(
     unknown = [
         *unknown_in(file, str(path)),
         *unknown_variables(os.environ),
-        *unknown_in(typed, "--set"),
-        *unknown_in(named, "an option"),
+        *unknown_in(typed, options_origin or "--set"),
+        *unknown_in(named, options_origin or "an option"),
     ]
     if unknown:
         raise SettingsError(unknown)
     below = {group: {**values, **file.get(group, {})} for group, values in (defaults or {}).items()}
-    settings = _validated({**file, **below}, options, typed, origin=str(path) if path is not None else "the context")
+    whole = {**file, **below}
+    places = _Places(whole, options, typed, str(path) if path is not None else "the context", options_origin)
+    settings = _validated(whole, options, places)
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -93,7 +125,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], *, origin: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], places: _Places) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -109,25 +141,18 @@ def _validated(file: dict[str, Any], options: dict[str, Any], typed: dict[str, A
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, typed, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, places) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], typed: dict[str, Any], origin: str) -> str:
+def _problem(detail: Any, places: _Places) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
-    setting = ".".join((group, *rest[:1]))
     secret = group == "kafka" and name == "properties"
     value = "" if secret else f"={value_text(detail['input'])}"
-    if name in options.get(group, {}):
-        where = f"--set {setting}{value}" if name in typed.get(group, {}) else f"{setting}{value}"
-    elif name in file.get(group, {}) and variable not in {known.upper() for known in os.environ}:
-        where = f"{origin}: {setting}{value}"
-    else:
-        where = f"the environment: {variable}{value}"
+    where = places.of(group, name, value)
     return f"{where}: {sentence_of(detail, unit=unit_of(name), bounds=bounds_of(group, name))}."
 
 

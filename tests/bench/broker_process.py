@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any
-
-import structlog
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
 from statechannel.demo.plane import PROTOCOL, DataPlane
@@ -158,10 +155,6 @@ class Broker:
 
 
 async def main(broker: str, bootstrap: str, channel: str, *, made_with: type[Broker] = Broker) -> None:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     plane = DataPlane(broker)
     stamps = Stamps(plane)
     groups = {"kafka": {"bootstrap_servers": bootstrap}, "channel": {"name": channel}}

@@ -47,6 +47,11 @@ def debts(age_ms: int | None) -> DoctorFacts:
     return with_standing(healthy(), debts=[DEBT | {"age_ms": age_ms}], oldest_debt_ms=age_ms)
 
 
+def declined(*, age_ms: int, waiting: int = 0) -> DoctorFacts:
+    row = {"broker": "b2", "times": 3, "waiting": waiting, "bundle": "a/b/c", "reason": "no disk", "age_ms": age_ms}
+    return with_standing(healthy(), declines=[row])
+
+
 def in_flight(age_ms: int) -> DoctorFacts:
     return with_standing(healthy(), in_flight=[IN_FLIGHT | {"age_ms": age_ms}])
 
@@ -341,6 +346,20 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.CRITICAL,
         "3 bundles have a lost owner",
     ),
+    (
+        "declines",
+        declined(age_ms=30_000),
+        "declines",
+        Severity.WARNING,
+        "b2 declined a/b/c 30.00 s ago: no disk (3 times",
+    ),
+    (
+        "not served since",
+        declined(age_ms=HOUR, waiting=2),
+        "declines",
+        Severity.WARNING,
+        "2 bundles are not served since",
+    ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
 
@@ -375,6 +394,11 @@ def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
 def test_a_debt_becomes_worse_with_its_age(age_ms: int, severity: Severity) -> None:
     (one,) = [one for one in examine(CHECKS, debts(age_ms)) if one.check == "debts"]
     assert one.severity is severity
+
+
+def test_declines_long_ago_are_no_finding() -> None:
+    (one,) = [one for one in examine(CHECKS, declined(age_ms=HOUR)) if one.check == "declines"]
+    assert one.severity is Severity.OK
 
 
 def test_what_is_just_moving_is_well() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import shutil
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 
 from tests.faults import report
 from tests.faults.plan import KINDS, Plan, make_plan
@@ -60,7 +60,7 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]
     told: dict[str, Any]
     try:
         with (mine / "driver.log").open("w") as log, contextlib.redirect_stderr(log):
-            structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+            logging.basicConfig(stream=log, level=logging.INFO, force=True)
             result = asyncio.run(_within(plan, mine))
         told = {"plan": plan.facts(), "violations": result.violations, "figures": result.figures}
         told["seconds"] = result.seconds

@@ -11,7 +11,6 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
-from structlog.testing import capture_logs
 
 from statechannel.api import Done, Owned, StateChannel
 from statechannel.broker import assembly
@@ -20,6 +19,7 @@ from statechannel.broker.observe.metric_table import TABLE, MetricKind
 from statechannel.broker.observe.traces import Traces, root_span_id_of, trace_id_of
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"

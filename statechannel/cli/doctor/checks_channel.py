@@ -15,6 +15,7 @@ from statechannel.protocol.record import FORMAT
 
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
+DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
@@ -328,6 +329,21 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Brokers that declined bundles lately, mostly since a hook fails."""
+    for row in facts.status.get("declines", ()):
+        if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
+            continue
+        waiting = f"; {row['waiting']} bundles are not served since" if row["waiting"] else ""
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
+            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all){waiting}",
+            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
+            f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
+        )
+
+
 def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether the log is complete."""
     status = facts.status
@@ -380,6 +396,7 @@ CHECKS = (
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
+    DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

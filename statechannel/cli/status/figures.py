@@ -93,6 +93,17 @@ def figures(
             for member in registry.members.alive.values()
             if member.info.get("repair_paused")
         ],
+        "declines": [
+            {
+                "broker": count.broker,
+                "times": count.times,
+                "waiting": len(count.waiting),
+                "bundle": count.bundle,
+                "reason": count.reason,
+                "age_ms": max(0, at_ms - count.newest_ms),
+            }
+            for count in inputs.incidents.declines
+        ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),

@@ -60,6 +60,24 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
         assert found[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
+def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for bundle, reason in ((LOWER, "on_own raised OSError: disk full"), (UPPER, "on_own did not return within 5 s")):
+        log.write(f"{NAMESPACE}/{bundle}", "Assigning", to="b1")
+        log.write(f"{NAMESPACE}/{bundle}", "Unassigned", by="b1", action="decline", reason=reason, **{"from": "b1"})
+    incidents = ChannelIncidents(1_000)
+    declined_ms = log.at_ms
+    served(log, f"{NAMESPACE}/{LOWER}", "b2")
+    audit_full(0, 1, log.records, incidents.observe)
+    (one,) = incidents.all()
+    assert one.kind is IncidentKind.DECLINED
+    assert one.message == f"b1 declined bundles 2 times, {NAMESPACE}/{UPPER} the last: on_own did not return within 5 s"
+    assert one.at_ms <= declined_ms
+    (found,) = incidents.declines
+    assert (found.times, list(found.waiting)) == (2, [f"{NAMESPACE}/{UPPER}"])
+
+
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
     log = Log()
     values = [(b"!cold-start", b"junk"), (b"!heartbeat", heartbeat("b1-i", 0)), (b"!cold-start", mark("b2-i", 0))]

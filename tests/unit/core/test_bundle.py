@@ -169,3 +169,46 @@ def test_the_bundle_that_a_hash_falls_into(cuts: set[int], places: list[int]) ->
     for place in [*places, *bounds, *(bound - 1 for bound in bounds[1:])]:
         naive = [key for key in ring.live.values() if key.lower <= place and (place < key.upper or key.upper == FULL)]
         assert [ring.at(place)] == naive
+
+
+@given(st.integers(1, 40), st.text(alphabet="abcxyz0189-._~", min_size=1, max_size=12))
+def test_each_topic_is_in_exactly_one_bundle_of_its_namespace(count: int, local: str) -> None:
+    keys = [f"t/n/{child}" for child in bundle.children_of(bundle.namespace_bounds(count))]
+    ranges = [bundle.BundleRange.parse(key) for key in keys]
+    assert [one.key for one in ranges] == keys
+    (home,) = [one for one in ranges if one.contains(f"t/n/{local}")]
+    assert home.contains(f"persistent://t/n/{local}")
+    assert home.lower <= bundle.named_topic_hash(f"t/n/{local}") <= home.upper
+    assert not any(one.contains(f"t/other/{local}") for one in ranges)
+
+
+def test_the_end_of_the_ring_is_in_its_last_bundle() -> None:
+    first, last = (bundle.BundleRange.parse(f"t/n/{child}") for child in bundle.children_of(bundle.namespace_bounds(2)))
+    assert [first.contains_hash(place) for place in (0, 0x7FFFFFFF, 0x80000000, FULL)] == [True, True, False, False]
+    assert [last.contains_hash(place) for place in (0x7FFFFFFF, 0x80000000, FULL)] == [False, True, True]
+
+
+def test_a_parent_covers_its_children_and_no_others() -> None:
+    parent = bundle.BundleRange.parse("t/n/0x40000000_0x80000000")
+    children = [
+        bundle.BundleRange("t/n", *bounds) for bounds in pairwise(bundle.even_bounds(3, parent.lower, parent.upper))
+    ]
+    assert all(parent.covers(child) for child in children)
+    assert not any(child.covers(parent) for child in children)
+    assert not parent.covers(bundle.BundleRange("t/other", parent.lower, parent.upper))
+
+
+@pytest.mark.parametrize(
+    "key", ["", "t/n", "t/n/topic", "t/n/0x0_0x1", "t/n/0x80000000_0x00000000", "a/t/n/0x00000000_0xffffffff"]
+)
+def test_what_is_no_bundle_is_refused_with_the_form_that_is_wanted(key: str) -> None:
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/0x"):
+        bundle.BundleRange.parse(key)
+
+
+@pytest.mark.parametrize("name", ["", "t/n", "orders", "t/n/0x0_0x1"])
+def test_what_is_no_topic_has_no_hash(name: str) -> None:
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/topic"):
+        bundle.named_topic_hash(name)
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/topic"):
+        bundle.BundleRange.parse("t/n/0x00000000_0xffffffff").contains(name)

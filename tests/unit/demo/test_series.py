@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from statechannel.cli.main import app
 from statechannel.demo import series as module
 from statechannel.demo.series import LoadSeries
 
@@ -101,7 +103,7 @@ def test_it_is_written_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("points", "said"),
     [
         ([], "no plotter is installed"),
-        ([Point(ModuleNotFoundError("No module named 'matplotlib'"))], "install statechannel[simulate]"),
+        ([Point(ModuleNotFoundError("No module named 'matplotlib'"))], "-m pip install"),
     ],
 )
 def test_without_a_plotter_the_figures_are_there(
@@ -111,3 +113,16 @@ def test_without_a_plotter_the_figures_are_there(
     files, why = made().write(tmp_path)
     assert [path.name for path in files] == ["balance.json"]
     assert said in why
+
+
+def test_a_missing_plotter_is_named_before_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        def load(self) -> None:
+            raise ImportError("No module named 'matplotlib'")
+
+    monkeypatch.setattr(module, "entry_points", lambda **_: [Point()])
+    assert module.missing_plotter() == "No module named 'matplotlib'"
+    ran = CliRunner().invoke(app, ["demo", "--balance", "--plots", "p"])
+    assert ran.exit_code == 25
+    assert "--plots needs a plotter: No module named 'matplotlib'" in ran.stderr
+    assert "pip install" in ran.stderr

@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.broker.observe.events import EVENTS, FIELDS, TABLE, Level
@@ -16,6 +15,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
+from tests.support.log_lines import capture_logs
 
 ROOT = Path(__file__).parents[3]
 LEVELS = {"exception": "error"} | {level: level for level in ("critical", "error", "warning", "info", "debug")}

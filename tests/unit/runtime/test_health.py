@@ -5,7 +5,6 @@ import json
 import time
 
 import pytest
-from structlog.testing import capture_logs
 
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hook_runner import HookCounts
@@ -18,6 +17,7 @@ from statechannel.broker.observe.replica_digest import CopyTimeoutError
 from statechannel.broker.parts import ReadersAvailability
 from statechannel.engine.context import Mode
 from statechannel.engine.engine import Engine
+from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_host
 
 

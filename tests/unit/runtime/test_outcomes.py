@@ -13,6 +13,7 @@ CASES = [
     (commands.BoundTo("b1"), Answer.ACCEPTED),
     (commands.NotFound("unknown-namespace", "no"), Answer.REJECTED),
     (commands.Undetermined("timed-out", "d", "Try again."), Answer.UNKNOWN),
+    (commands.Undetermined("declined", "d", "", (commands.Declined("b1", "no disk", 3.0, 27.0),)), Answer.UNKNOWN),
     (commands.Started("op", "b", 0, 3), Answer.ACCEPTED),
     (commands.Done("op", "split", {"children": ("x", "y")}), Answer.ACCEPTED),
     (commands.Rejected(Verdict.STALE_VERSION, "late", "Look.", winner="id", bundle="b"), Answer.REJECTED),

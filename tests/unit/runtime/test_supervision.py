@@ -3,10 +3,9 @@
 import threading
 import time
 
-from structlog.testing import capture_logs
-
 from statechannel.broker.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
 from statechannel.protocol.log import RecordRead, Topic
+from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
 

@@ -207,7 +207,8 @@ def test_every_field_of_the_engine_follows_its_setting() -> None:
     flags += ["channel.min_compaction_lag_ms=3600001"]
     changed, plain = to_engine(load(flags=flags)), EngineConfig()
     same = [f.name for f in dataclasses.fields(plain) if getattr(changed, f.name) == getattr(plain, f.name)]
-    assert same == ["newest_format"]  # no setting: a version reads what its code reads
+    # No settings: a version reads what its code reads, and a broker has the hooks that it has.
+    assert same == ["newest_format", "split_hooks"]
 
 
 def test_an_identity_is_new_each_time() -> None:

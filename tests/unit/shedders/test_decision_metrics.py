@@ -6,7 +6,6 @@ from math import inf
 from typing import Any
 
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
 from shedders.balancer.metrics import OTHER, WORDS_MAX, BalancerMetrics, Words
@@ -14,6 +13,7 @@ from shedders.decisions.builder import skipped_record
 from shedders.decisions.topic import WriteCounts
 from shedders.model.plan import Left
 from tests.support.decision_records import WHOLE, move, occasion, record
+from tests.support.log_lines import capture_logs
 
 OWN = {"channel": "c", "broker": "b1"}
 
@@ -110,7 +110,7 @@ def test_members_of_one_process_share_a_registry() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_debug_setting_logs_every_score(wanted: bool) -> None:
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         made(log_scores=wanted).decided(record(scores={"b1": 0.5, "b2": 0.1}, stats={"average": 0.3}))
     scores = [(line["scored"], line["score"]) for line in logs if line["event"] == "balancer.score"]
     assert scores == ([("b1", 0.5), ("b2", 0.1)] if wanted else [])

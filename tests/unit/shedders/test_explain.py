@@ -120,7 +120,9 @@ def test_changes_that_go_wrong() -> None:
     log.created()
     flow = {"flow": "assignment"}
     log.write(WHOLE, "Assigning", to="b1", action="own", **flow)
-    log.write(WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow)
+    log.write(
+        WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow, reason="on_own raised OSError: full"
+    )
     log.assigned(to="b2")
     log.write(WHOLE, "Assigned", by="b2", to="b2", action="resume")
     log.write(WHOLE, "Releasing", action="transfer", **{"from": "b2"}, to="b3", flow="transfer", operation="op-1")
@@ -145,6 +147,8 @@ def test_changes_that_go_wrong() -> None:
     assert trail.changes[7].lost == "b3"
     answer = why(trail, DecisionBook())
     because = [step.because for step in answer.steps]
+    assert answer.steps[1].said.startswith("b1 declined it")
+    assert answer.steps[1].said.endswith(": on_own raised OSError: full")
     assert because[7] == "b3 was lost; b1 repaired it"
     assert because[5] is not None
     assert because[5].endswith("it was requested by hand, or the record has expired (its reason: by hand)")

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-import structlog
 
 from shedders.model.plan import BundleMove
 from statechannel.engine.commands import Done
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from tests.support.live_balancer import Channel, World, four_bundles, is_due, key, move, plan_once, settle
+from tests.support.log_lines import capture_logs
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_a_leader_that_cannot_read_the_decisions_begins_without_memory(wor
         raise error
 
     world.recall_hook = fail
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.cycle()
         await world.cycle()
     assert [one.memory for one in world.decisions] == [{"decisions": 1}, {"decisions": 2}]
