@@ -31,7 +31,6 @@ client_logger = kafka_logger.getChild("client")
 
 REDACTED = "[redacted]"
 
-_PORT = re.compile(r"[^:/\s]:[0-9]{1,5}$")
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
 _BY_PROTOCOL = "the protocol depends on it (section 6)"
@@ -201,13 +200,6 @@ class ClientSettings:
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
         addresses_of(self.bootstrap_servers)
-
-        for address in self.bootstrap_servers.split(","):
-            if _PORT.search(address.strip()) is None:
-                raise ClientSettingRefusedError(
-                    f"The Kafka address {address.strip()!r} has no port; Kafka addresses are HOST:PORT, comma separated.",
-                    hint=f"Kafka's own default is 9092: {address.strip() or 'HOST'}:9092.",
-                )
 
     @classmethod
     def from_sources(

@@ -115,7 +115,7 @@ def test_a_topic_that_may_not_be_read_is_told(run: Run, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["status", "resume", "cancel", "rollback"])
 def test_ids_that_nobody_knows(run: Run, book: StateBook, name: str) -> None:
     for unknown in ("ffffffffffffffff", PLAN.id[:6], "../etc", "x" * 300):
-        refused(run("partitions", name, unknown, *NOWHERE), ExitCode.NOT_FOUND, unknown, "hint: ")
+        refused(run("partitions", name, unknown, *NOWHERE), ExitCode.NOT_FOUND, unknown[:50], "hint: ")
     assert book.plans == {}
 
 
@@ -187,7 +187,7 @@ def test_an_end_that_nobody_reads_keeps_its_exit_code(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(execution, "print_json", gone)
     monkeypatch.setattr(execution, "silence_stdout", lambda: None)
-    monkeypatch.setattr(failures, "silence_stdout", lambda: None)
+    monkeypatch.setattr(failures, "_silence_stdout", lambda: None)
     for stop, left, code in ENDS:
         end = ExecutionEnd(stop=stop, throttles_left=left)
         told = partial(execution.tell_end, PLAN, end, Output.JSON)

@@ -301,8 +301,8 @@ def test_a_window_is_named_and_bounds_what_is_shown(browser, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--since", "yesterday"), "--since yesterday is neither a time nor a duration"),
-        (("--until", "soon"), "--until soon is neither a time nor a duration"),
+        (("--since", "yesterday"), "--since 'yesterday' is neither an offset nor a time, nor an age"),
+        (("--until", "soon"), "--until 'soon' is neither an offset nor a time, nor an age"),
         (("--since", "10m", "--until", "20m"), "--since 10m is later than --until 20m"),
     ],
 )

@@ -275,4 +275,4 @@ def test_without_its_libraries_every_command_says_what_to_install(
 
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     monkeypatch.setattr(builtins, "__import__", without)
-    refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "statechannel[simulate]")
+    refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "[simulate]")

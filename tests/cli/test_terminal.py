@@ -19,6 +19,7 @@ import pytest
 from click.testing import Result
 
 from statechannel.audit.errors import ExportFileError
+from statechannel.audit.transfer import export_file
 from statechannel.cli.kit import live_log, output
 from statechannel.protocol.log import RecordRead, Topic
 
@@ -191,7 +192,7 @@ def test_an_export_that_cannot_be_written_ends_its_readers_in_order(
     monkeypatch.setattr(sys, "unraisablehook", unraised.append)
     monkeypatch.setattr(live_log, "describe_topic", lambda *_: SimpleNamespace(name="t", partitions=1))
     monkeypatch.setattr(live_log, "open_tail", opened)
-    monkeypatch.setattr(live_log, "write_export", full)
+    monkeypatch.setattr(export_file, "write_export", full)
     with pytest.raises(ExportFileError):
         live_log.export_live(SimpleNamespace(), tmp_path / "x.jsonl")  # type: ignore[arg-type]
     assert unraised == []

@@ -28,6 +28,8 @@ SIGNS: Mapping[str, tuple[str, str, str]] = {
     IncidentKind.LOST: ("bad", _CROSS, "broker lost, or heard again"),
     IncidentKind.SILENCE: ("warn solid", "M-6-2H6V2H-6Z", "outage: no heartbeats"),
     IncidentKind.GAP: ("bad solid", "M-1.5-5H1.5V5H-1.5Z", "long gap in service"),
+    IncidentKind.DECLINED: ("warn solid", _CROSS, "bundles declined"),
+    IncidentKind.FORGED: ("bad solid", _CROSS, "records that name a broker that did not write them"),
     IncidentKind.LEADER: ("accent solid", "M0-5L5 4H-5Z", "change of leader"),
     IncidentKind.STARTED: ("good solid", _DOT, "broker started"),
     IncidentKind.LEFT: ("soft", _DOT, "broker left"),

