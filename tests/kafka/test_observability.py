@@ -135,8 +135,12 @@ async def one_trace_of_both_brokers(pair: Pair, operation: str, before: Owned, t
 async def events_tell_operation_bundle_generation_and_offset(pair: Pair, operation: str, before: Owned) -> None:
     for teller in ("b1", "b2"):
         async with asyncio.timeout(WAIT_S):
-            # The other broker reads the last record on its own, perhaps after the answer was given here.
-            while not pair.events("operation.ended", operation=operation, broker=teller):  # noqa: ASYNC110
+            # The other broker reads the last record on its own, perhaps after the answer was given here; and the loop may
+            # give others a turn between two events of a step.
+            while not (  # noqa: ASYNC110
+                pair.events("operation.ended", operation=operation, broker=teller)
+                and pair.events("record.accepted", operation=operation, broker=teller, state="Assigned")
+            ):
                 await asyncio.sleep(0.05)
         told = pair.events("record.accepted", operation=operation, broker=teller)
         assert [line["state"] for line in told] == ["Releasing", "Assigning", "Assigned"]
