@@ -2,6 +2,7 @@
 
     python -m tests.explorer --records 4                       # the scope of every run of the tests, and more
     python -m tests.explorer --records 4 --start splitting     # logs that begin with a bundle about to be split
+    python -m tests.explorer --start splitting --every 20      # the last record after one class of logs in twenty
     python -m tests.explorer --outages 4                       # outages, ages of records, pauses and cold starts
     python -m tests.explorer --outages 4 --start abandoned     # outages that begin with a record nobody has vouched for
     python -m tests.explorer --without covers-ignored          # the shortest log that needs this rule
@@ -18,7 +19,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,6 +37,9 @@ KEEP_EVERY_S = 60.0
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=4, metavar="N", help="records after the start (4)")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="the last record after one in N classes only (1)"
+    )
     parser.add_argument("--start", choices=[*START, *outages.START], help="with what to begin (empty; outages: awake)")
     parser.add_argument("--without", metavar="BUG", default="", help="planted bug that takes a rule away")
     parser.add_argument("--outages", type=int, metavar="N", help="instead: outages, cold starts and ages, N events")
@@ -61,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Namespace) -> int:
     """One search, level by level."""
     began_s, figures = time.monotonic(), []
-    scope = (options.records, options.start, options.without)
+    scope = (options.records, options.start, options.without, options.every)
     progress = Progress([begin(options.start)])
     if options.resume is not None and options.resume.exists():
         kept, earlier_s, progress, figures = pickle.loads(options.resume.read_bytes())
@@ -85,7 +89,7 @@ def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Na
         kept_s = time.monotonic()
 
     console.print("records      logs read   classes   logs joined   triples compared   seconds")
-    levels = explore(options.records, progress, executor, options.without, keep_state)
+    levels = _levels(options, progress, executor, keep_state)
     for number, level in enumerate(levels, progress.records + 1):
         seconds = time.monotonic() - began_s
         figures.append(figures_of(number, level))
@@ -98,8 +102,27 @@ def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Na
     total = sum(figure["triples"] for figure in figures)
     console.print(f"{total:,} triples of log, removed records and begin of the join: all readers agree")
     if options.keep and not options.without:
-        keep(f"--records {options.records} --start {options.start}", figures, began_s, options.workers)
+        every = f" --every {options.every}" if options.every > 1 else ""
+        keep(f"--records {options.records} --start {options.start}{every}", figures, began_s, options.workers)
     return 0
+
+
+def _levels(
+    options: argparse.Namespace,
+    progress: Progress,
+    executor: ProcessPoolExecutor,
+    keep_state: Callable[[Progress], None],
+) -> Iterator[Level]:
+    """Level by level; after the last but one only one class in `every` is continued."""
+    last = options.records
+    if options.every > 1 and progress.records < last - 1:
+        level = None
+        for level in explore(last - 1, progress, executor, options.without, keep_state, left=1):
+            yield level
+        if level is None or level.counterexample is not None:
+            return
+        progress = Progress(list(level.classes.values())[:: options.every], last - 1)
+    yield from explore(last, progress, executor, options.without, keep_state)
 
 
 def search_outages(console: Console, executor: ProcessPoolExecutor, options: argparse.Namespace) -> int:
