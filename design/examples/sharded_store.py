@@ -2,8 +2,8 @@
 """A store with one shard a bundle, in a SQLite file that all brokers share: no write is lost when a bundle moves or is split."""
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from statechannel.api import BrokerHooks, BundleRange
 
@@ -52,10 +52,10 @@ class ShardedStore(BrokerHooks):
 
     async def on_own(self, bundle: str, generation: int) -> None:
         """Fence the owner before; a bundle without a shard is new, or part of a bundle that has one."""
-        with self._db as db:
-            known = db.execute("SELECT generation FROM shard WHERE bundle = ?", (bundle,)).fetchone()
-            if known is not None and known[0] > generation:
-                raise RuntimeError(f"{bundle} is owned by generation {known[0]}, which is above {generation}")
+        with self._exclusive() as db:
+            known = self._generation_of(bundle)
+            if known is not None and known > generation:
+                raise RuntimeError(f"{bundle} is owned by generation {known}, which is above {generation}")
             if known is None:
                 self._copy_from_parent(bundle)
             db.execute("INSERT OR REPLACE INTO shard VALUES (?, ?)", (bundle, generation))
@@ -80,13 +80,30 @@ class ShardedStore(BrokerHooks):
     async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
         """From here on the parent takes no writes; `on_own` of the children copies what it has."""
         self._serving.pop(parent, None)
-        self._drop(*children)  # what a split that was given up has left there is old
+        with self._exclusive():
+            held = self._generation_of(parent)
+            if held is None or held >= generation:  # this process was paused, and is late
+                raise RuntimeError(f"{parent} has another owner, or was split by it")
+            self._drop(children, generation)  # what a split that was given up has left there is old
 
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self._drop(parent)
+        with self._exclusive():
+            self._drop([parent], generation)
 
-    def _drop(self, *bundles: str) -> None:
+    def _drop(self, bundles: Sequence[str], generation: int) -> None:
+        """Drop shards of smaller generations: a hook that comes late finds those of another owner."""
+        for bundle in bundles:
+            old = (bundle, generation)
+            if self._db.execute("DELETE FROM shard WHERE bundle = ? AND generation < ?", old).rowcount:
+                self._db.execute("DELETE FROM entry WHERE bundle = ?", (bundle,))
+
+    def _generation_of(self, bundle: str) -> int | None:
+        row = self._db.execute("SELECT generation FROM shard WHERE bundle = ?", (bundle,)).fetchone()
+        return None if row is None else row[0]
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that no other process writes beside, from its first line on."""
         with self._db as db:
-            for bundle in bundles:
-                db.execute("DELETE FROM shard WHERE bundle = ?", (bundle,))
-                db.execute("DELETE FROM entry WHERE bundle = ?", (bundle,))
+            db.execute("BEGIN IMMEDIATE")
+            yield db

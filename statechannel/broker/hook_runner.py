@@ -130,6 +130,10 @@ class _Lane:
         self.waiting: deque[_Call] = deque()
 
 
+ERROR_MAX = 1_000
+"""Longest text of a hook's error; longer ones are cut."""
+
+
 class HookRunner:
     """Runs hooks as tasks and reports their ends to the engine; those of one bundle one after the other.
 
@@ -236,7 +240,7 @@ class HookRunner:
             if ended.cancelled():
                 self._report(call, f"{effect.hook} was cancelled")
             elif raised is not None:
-                self._report(call, f"{effect.hook} raised {type(raised).__name__}: {raised}", raised)
+                self._report(call, f"{effect.hook} raised {_words_of(raised)}", raised)
             else:
                 self._report(call, None)
         self._over(call, raised)
@@ -368,3 +372,12 @@ def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
         return hooks.overrides(hook)
     method = getattr(hooks, hook)
     return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)
+
+
+def _words_of(raised: BaseException) -> str:
+    """Type and text of a hook's error, bounded; an error whose text raises must not keep its bundle's lane for ever."""
+    try:
+        text = str(raised)
+    except Exception:
+        text = "its text cannot be shown"
+    return f"{type(raised).__name__}: {text}"[:ERROR_MAX]

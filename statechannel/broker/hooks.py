@@ -77,6 +77,8 @@ class BrokerHooks:
         calls `on_release` of the children, `on_own` of the parent at a higher generation, and `on_serve` of the parent once
         it takes writes again.
 
+        It may come late, as to a process that was paused: fence it by `generation`, as `on_own`.
+
         Args:
             parent: Key of the bundle.
             children: Keys of its parts, in order.
@@ -169,8 +171,8 @@ class ThreadedHooks(BrokerHooks):
         await self._call(lambda: self._hooks.on_split(parent, children, generation))
 
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        """See `BrokerHooks.on_split_done`."""
-        await self._call(lambda: self._hooks.on_split_done(parent, children, generation))
+        """See `BrokerHooks.on_split_done`. One that waits for a thread keeps waiting after its deadline."""
+        await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
 
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
         """Run it in a thread.

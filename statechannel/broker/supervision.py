@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -186,7 +187,10 @@ class Watchdog:
                 continue
             if still_s > self._blocked_s and not blocked and self._on_blocked is not None:
                 blocked = True
-                self._on_blocked(still_s)
+                with suppress(
+                    Exception
+                ):  # a warning that cannot be given, as without a free thread, must not end the watch
+                    self._on_blocked(still_s)
             if still_s > self._limit_s and not self.stuck:
                 self.stuck = True
                 self._on_stuck(stack_of(self._loop_thread))

@@ -309,7 +309,7 @@ class LogReader:
             return
         low, high = marks
         partition.ends = SeenEnds(asked_s)
-        partition.ends.look(self._clock(), high)
+        partition.ends.look(asked_s, high)
         inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
         if low == high:
             inputs.append(self._position(partition, high))
@@ -386,8 +386,9 @@ class LogReader:
         """
         partition = self._partitions[place]
         partition.position = max(partition.position, position)
+        now_s = self._clock()  # before the end is read: an end that comes meanwhile must not seem older than it is
         end, before_s = self._cached_end(place), partition.ends.newest_s
-        partition.ends.look(self._clock(), end)
+        partition.ends.look(now_s, end)
         reached = self._position(partition, position)
         if (drained and end == position) or reached.as_of_s != before_s:
             inputs.append(reached)

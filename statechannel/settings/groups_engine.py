@@ -252,7 +252,7 @@ class RuntimeSettings(SettingsGroup):
     loop_blocked_s: float = setting(
         1.0,
         "An event loop that makes no progress for this time is blocked: a warning names the hook, and the place in the code.",
-        ge=0.1,
+        ge=0.5,
         le=600,
     )
     watchdog_s: float = setting(

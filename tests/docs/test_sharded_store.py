@@ -57,6 +57,28 @@ class SlowStore(STORE.ShardedStore):  # type: ignore[name-defined,misc]
         self.calls.append("on_split_done")
 
 
+async def test_a_process_that_was_paused_in_a_split_destroys_nothing_when_it_wakes(tmp_path: Path) -> None:
+    """The bundle was given to another meanwhile, who has split it."""
+    sleeper, other = STORE.ShardedStore(str(tmp_path / "store")), STORE.ShardedStore(str(tmp_path / "store"))
+    halves = (f"{NAMESPACE}/0x00000000_0x80000000", f"{NAMESPACE}/0x80000000_0xffffffff")
+    await sleeper.on_own(WHOLE, 2)
+    await sleeper.on_serve(WHOLE, 2)
+    sleeper.put(WHOLE, f"{NAMESPACE}/t", "kept")
+    await other.on_own(WHOLE, 5)
+    with pytest.raises(RuntimeError, match="has another owner"):
+        await sleeper.on_split(WHOLE, halves, 4)
+    await other.on_split(WHOLE, halves, 7)
+    for half in halves:
+        await other.on_own(half, 7)
+        await other.on_serve(half, 7)
+    await other.on_split_done(WHOLE, halves, 7)
+    with pytest.raises(RuntimeError, match="has another owner"):
+        await sleeper.on_split(WHOLE, halves, 4)
+    await sleeper.on_split_done(WHOLE, halves, 4)
+    (half,) = (half for half in halves if BundleRange.parse(half).contains(f"{NAMESPACE}/t"))
+    assert other.get(half, f"{NAMESPACE}/t") == "kept"
+
+
 class Client:
     """Writes all the time, to one new topic after the other, and remembers what was acknowledged."""
 

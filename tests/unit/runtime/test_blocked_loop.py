@@ -91,6 +91,21 @@ def test_a_stall_is_said_once_and_again_after_a_recovery() -> None:
     assert all(seconds > 0.1 for seconds in said)
 
 
+def test_a_warning_that_cannot_be_given_does_not_end_the_watch() -> None:
+    stuck = threading.Event()
+
+    def on_blocked(_: float) -> None:
+        raise RuntimeError("can't start new thread")
+
+    watchdog = Watchdog(
+        lambda: 0, limit_s=0.3, on_stuck=lambda _: stuck.set(), loop_thread=threading.get_ident(),
+        blocked_s=0.1, on_blocked=on_blocked,
+    )  # fmt: skip
+    watchdog.start()
+    assert stuck.wait(WAIT_S)
+    watchdog.close()
+
+
 def test_the_place_is_the_innermost_call_first() -> None:
     assert place_of(threading.get_ident()).split(" < ")[1].endswith("in test_the_place_is_the_innermost_call_first")
     assert place_of(-1) == ""
