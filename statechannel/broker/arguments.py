@@ -277,12 +277,14 @@ def _hook(hooks: object, name: str, wanted: Callable[..., object]) -> None:
     form = f"`{'async def' if coroutine else 'def'} {name}({', '.join(['self', *parameters])})`"
     if not callable(method):
         _wrong_hook(hooks, name, f"is {_shown(method)}", form)
-    if any(map(inspect.iscoroutinefunction, (inspect.unwrap(method), type(method).__call__))) is not coroutine:
+    # A coroutine function may wrap a plain one, and the reverse: what is called decides, and for coroutines what it wraps.
+    called = (method, type(method).__call__, *((inspect.unwrap(method),) if coroutine else ()))
+    if any(map(inspect.iscoroutinefunction, called)) is not coroutine:
         what = "is not a coroutine function" if coroutine else "is a coroutine function, and these hooks run in threads"
         _wrong_hook(hooks, name, what, form)
     try:
         signature = inspect.signature(method)
-    except ValueError:  # some callables have none
+    except (TypeError, ValueError):  # some callables have none
         return
     try:
         signature.bind(*parameters)

@@ -1,5 +1,6 @@
 """A wrong hook is refused when the channel is opened: at its first call somebody would have to wait for it."""
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -105,6 +106,39 @@ class Good(BrokerHooks):
 
     def _on_timer(self):
         """Not public."""
+
+
+def in_a_thread(function: Any) -> Any:
+    @functools.wraps(function)
+    async def run(*arguments: Any) -> None:
+        await asyncio.to_thread(function, *arguments)
+
+    return run
+
+
+def awaited(function: Any) -> Any:
+    @functools.wraps(function)
+    def run(*arguments: Any) -> None:
+        asyncio.run(function(*arguments))
+
+    return run
+
+
+class PlainInside(BrokerHooks):
+    @in_a_thread
+    def on_own(self, bundle, generation):
+        """A coroutine function that wraps a plain one."""
+
+
+class CoroutineInside(BlockingBrokerHooks):
+    @awaited
+    async def on_own(self, bundle, generation):
+        """A plain function that wraps a coroutine function."""
+
+
+def test_what_is_called_decides_and_not_what_it_wraps() -> None:
+    hooks_of(PlainInside(), BrokerHooks)
+    hooks_of(CoroutineInside(), BlockingBrokerHooks)
 
 
 def test_what_can_be_called_is_taken() -> None:
