@@ -119,9 +119,12 @@ class ChannelMember:
             HookReentryError: The caller is a hook, for which the channel waits.
             WrongLoopError: The caller runs in another event loop.
         """
+        self._check_loop(method)
+        refuse_inside_hook(method)
+
+    def _check_loop(self, method: str) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(method)
-        refuse_inside_hook(method)
 
     def _look(self, method: str) -> None:
         """Begin a call that reads the state of this member.
@@ -198,8 +201,7 @@ class ChannelMember:
         return Ticket(self, operation)
 
     def _begin(self, command: Command, operation: str) -> Ticket:
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongLoopError(f"StateChannel.{_METHODS[type(command)]}")
+        self._check_loop(f"StateChannel.{_METHODS[type(command)]}")
         return Ticket(self, operation, self._host.submit(command))
 
     @property

@@ -87,17 +87,24 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
                 f"{name} {text} is an age that reaches back before 1970.", hint="Use 10m, 2h or 7d."
             )
         return AsOf(time_ms=now_ms - age_ms)
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return AsOf(time_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
-    except (ValueError, OverflowError):
+    time_ms = iso_ms(text)
+    if time_ms is None:
         raise AuditQuestionError(
             f"{name} {text!r} is neither an offset nor a time" + (", nor an age." if now_ms is not None else "."),
             hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z"
             + (", 10m (ago), 2h, 7d." if now_ms is not None else "."),
-        ) from None
+        )
+    return AsOf(time_ms=time_ms)
+
+
+def iso_ms(text: str) -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601 (UTC unless it says so); None: the text is not one."""
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return None
 
 
 def duration_ms(text: str) -> int | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statechannel.broker.hooks import BrokerHooks, HookRunsOnError, ThreadedHooks, mark_caller
 from statechannel.engine.effects import Hook
 from statechannel.engine.inputs import HookFinished
+from statechannel.engine.proposals import REASON_MAX
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -128,10 +129,6 @@ class _Lane:
     def __init__(self, first: _Call) -> None:
         self.running = first
         self.waiting: deque[_Call] = deque()
-
-
-ERROR_MAX = 1_000
-"""Longest text of a hook's error; longer ones are cut."""
 
 
 class HookRunner:
@@ -380,4 +377,4 @@ def _words_of(raised: BaseException) -> str:
         text = str(raised)
     except Exception:
         text = "its text cannot be shown"
-    return f"{type(raised).__name__}: {text}"[:ERROR_MAX]
+    return f"{type(raised).__name__}: {text}"[:REASON_MAX]

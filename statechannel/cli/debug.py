@@ -25,7 +25,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, progress, say
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
-from statechannel.kafka.client_settings import is_secret
+from statechannel.kafka.client_settings import REDACTED, is_secret
 from statechannel.settings import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a bug report.")
@@ -35,7 +35,6 @@ _LOG_MIB: Final = 2
 _SECRET_MIN: Final = 4
 _ERRORS_MAX: Final = 2_000
 _RUN: Final = "from statechannel.cli.start import main; main()"
-_REDACTED: Final = "[redacted]"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("doctor.json", ("doctor", "--output", "json")),
     ("status.json", ("status", "--output", "json")),
@@ -145,7 +144,7 @@ class _Collector:
 
     def _redacted(self, content: bytes) -> bytes:
         for secret in self.secrets:
-            content = content.replace(secret.encode(errors="replace"), _REDACTED.encode())
+            content = content.replace(secret.encode(errors="replace"), REDACTED.encode())
         return content
 
 
@@ -200,7 +199,7 @@ def _settings(connect: Connect, settings: Settings) -> bytes:
 def _without_secrets(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _REDACTED if is_secret(name) and item else _without_secrets(item) for name, item in value.items()}
+    return {name: REDACTED if is_secret(name) and item else _without_secrets(item) for name, item in value.items()}
 
 
 def _secrets(connect: Connect) -> list[str]:

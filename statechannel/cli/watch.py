@@ -14,7 +14,7 @@ from statechannel.audit.moments import LogWindow, parse_window
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import By
+from statechannel.cli.kit.listing import Writer
 from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
@@ -37,7 +37,7 @@ def watch(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="Also show rejected records.")] = False,
-    by: By = None,
+    by: Writer = None,
     since: Annotated[
         str | None,
         typer.Option(

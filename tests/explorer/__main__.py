@@ -19,7 +19,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -89,7 +89,7 @@ def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Na
         kept_s = time.monotonic()
 
     console.print("records      logs read   classes   logs joined   triples compared   seconds")
-    levels = _levels(options, progress, executor, keep_state)
+    levels = explore(options.records, progress, executor, options.without, keep_state, options.every)
     for number, level in enumerate(levels, progress.records + 1):
         seconds = time.monotonic() - began_s
         figures.append(figures_of(number, level))
@@ -105,24 +105,6 @@ def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Na
         every = f" --every {options.every}" if options.every > 1 else ""
         keep(f"--records {options.records} --start {options.start}{every}", figures, began_s, options.workers)
     return 0
-
-
-def _levels(
-    options: argparse.Namespace,
-    progress: Progress,
-    executor: ProcessPoolExecutor,
-    keep_state: Callable[[Progress], None],
-) -> Iterator[Level]:
-    """Level by level; after the last but one only one class in `every` is continued."""
-    last = options.records
-    if options.every > 1 and progress.records < last - 1:
-        level = None
-        for level in explore(last - 1, progress, executor, options.without, keep_state, left=1):
-            yield level
-        if level is None or level.counterexample is not None:
-            return
-        progress = Progress(list(level.classes.values())[:: options.every], last - 1)
-    yield from explore(last, progress, executor, options.without, keep_state)
 
 
 def search_outages(console: Console, executor: ProcessPoolExecutor, options: argparse.Namespace) -> int:

@@ -233,20 +233,20 @@ def explore(
     executor: Executor | None = None,
     without: str = "",
     keep: Callable[[Progress], None] = _nothing_kept,
-    left: int = 0,
+    every: int = 1,
 ) -> Iterator[Level]:
     """Levels of up to this number of further records; ends at the first counterexample, which is a shortest one.
 
     Args:
         begun: With which classes to begin, or where an earlier search has come to.
         keep: Called with the progress after each chunk of classes.
-        left: Records that another search will add.
+        every: The last record follows after one in so many classes.
     """
     now = begun if isinstance(begun, Progress) else Progress(list(begun))
     for number in range(now.records, records):
         waiting = now.classes[now.done :]
         chunks = [waiting[index : index + CHUNK] for index in range(0, len(waiting), CHUNK)]
-        after = left + records - number - 1
+        after = records - number - 1
         run = map if executor is None else executor.map
         for chunk, part in zip(
             chunks, run(extend, chunks, [after] * len(chunks), [without] * len(chunks)), strict=True
@@ -260,4 +260,5 @@ def explore(
         yield level
         if level.counterexample is not None:
             return
-        now = Progress(list(level.classes.values()), number + 1)
+        classes = list(level.classes.values())
+        now = Progress(classes[::every] if after == 1 else classes, number + 1)

@@ -16,7 +16,7 @@ from tests.explorer import brute, outages
 from tests.explorer.counterexamples import RULES, Found, Rule, goes_wrong, load, path_of, search
 from tests.explorer.outages import Property
 from tests.explorer.readers import Readers, states_of
-from tests.explorer.search import Level, Progress, begin, explore
+from tests.explorer.search import Level, begin, explore
 from tests.explorer.world import KEYS, START, Letter, letters, moves, refused_moves, write
 from tests.mutants import planted
 
@@ -42,9 +42,7 @@ def _id(rule: Rule) -> str:
 def test_all_readers_agree_on_every_log(start: str, records: int, every: int, triples: int) -> None:
     """More than a million triples together. The last record follows after every class of logs, or after one in so many."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        levels = list(explore(records - 1, [begin(start)], executor, left=1))
-        classes = list(levels[-1].classes.values())[::every]
-        levels += explore(records, Progress(classes, records - 1), executor)
+        levels = list(explore(records, [begin(start)], executor, every=every))
     assert [level.counterexample for level in levels] == [None] * records
     assert sum(level.triples for level in levels) >= triples
 

@@ -26,7 +26,7 @@ from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import By, Since, Until
+from statechannel.cli.kit.listing import Since, Until, Writer
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
 from statechannel.engine.membership import decode_member
@@ -48,7 +48,7 @@ def origins(
             help="With --file or --archive: also read requests and decisions from the channel's topics.",
         ),
     ] = False,
-    by: By = None,
+    by: Writer = None,
     since: Since = None,
     until: Until = None,
 ) -> None:

@@ -40,7 +40,7 @@ from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import By, Since, SinceTime, Until, UntilTime
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode, StateChannelError
@@ -57,7 +57,7 @@ def history_of(
             metavar="[BUNDLE|TOPIC]", help="Bundle, topic, or namespace (all of its bundles). Default: all namespaces."
         ),
     ] = None,
-    by: By = None,
+    by: Writer = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
@@ -156,7 +156,7 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
 
 
 @audit_options
-def rejected(asked: AuditOptions, by: By = None, since: Since = None, until: Until = None) -> None:
+def rejected(asked: AuditOptions, by: Writer = None, since: Since = None, until: Until = None) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
     window = asked.window(since, until)
     result = asked.answer(Wants(rejected=True, window=window, by=by, cuts=True))

@@ -26,7 +26,7 @@ SinceTime = Annotated[
     typer.Option("--since", metavar="AGE|TIME", help="Only from then on: 15m (ago), 2h, 7d, 2026-01-01T00:00:00Z."),
 ]
 UntilTime = Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Only up to then, as --since.")]
-By = Annotated[str | None, typer.Option("--by", metavar="BROKER", help="Only what this broker wrote.")]
+Writer = Annotated[str | None, typer.Option("--by", metavar="BROKER", help="Only what this broker wrote.")]
 
 
 def time_window(since: str | None, until: str | None, now_ms: int) -> LogWindow:

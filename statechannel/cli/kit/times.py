@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from statechannel.audit.moments import duration_ms
+from statechannel.audit.moments import duration_ms, iso_ms
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 
@@ -14,7 +13,6 @@ LONGEST_MS: Final = 366 * 86_400_000
 """Longest duration of an override."""
 
 _STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _PERMANENT: Final = "for a permanent policy, use `statechannel policy set`."
 
@@ -67,11 +65,4 @@ def parse_until_ms(text: str, now_ms: int) -> int:
 def _time_ms(text: str) -> int | None:
     """Milliseconds since 1970 of `...ms` or ISO 8601 (UTC by default); None: the text is neither."""
     stamp = _STAMP.fullmatch(text)
-    if stamp:
-        return int(stamp[1])
-    try:
-        at = datetime.fromisoformat(text)
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        return None
+    return int(stamp[1]) if stamp else iso_ms(text)
