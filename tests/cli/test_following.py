@@ -104,6 +104,6 @@ def test_a_watch_shows_each_change_once_and_what_a_cold_start_has_overruled(
     log += [*before[-2:], *after]
     shown = [record.offset for _ in range(4) for record, _ in watch._next(part)]
     assert shown == [record.offset for record in log[len(before) - 2 :]]
-    told = capsys.readouterr().err
-    assert "accepted what it read as the truth" in told
-    assert "overruled by a cold start" in told
+    stderr = capsys.readouterr().err
+    assert "accepted what it read as the truth" in stderr
+    assert "overruled by a cold start" in stderr

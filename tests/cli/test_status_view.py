@@ -15,8 +15,15 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def broker(name: str, **fields: Any) -> dict[str, Any]:
-    told = {"state": "alive", "mode": "normal", "phase": "caught-up", "leading": False, "bundles": 3, "remarks": None}
-    return {"broker": name, **told, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
+    results = {
+        "state": "alive",
+        "mode": "normal",
+        "phase": "caught-up",
+        "leading": False,
+        "bundles": 3,
+        "remarks": None,
+    }
+    return {"broker": name, **results, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -84,8 +91,8 @@ when                      last incidents
 """
 
 
-def shown(found: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: int) -> list[str]:
-    stdout().print(render(found, **more))
+def shown(status: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: int) -> list[str]:
+    stdout().print(render(status, **more))
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
