@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
-    made = Cluster(kafka, topic_prefix, tmp_path, run)
+    cluster = Cluster(kafka, topic_prefix, tmp_path, run)
     try:
-        yield made
+        yield cluster
     finally:
-        for process in made.processes.values():
+        for process in cluster.processes.values():
             if process.poll() is None:
                 process.kill()
                 process.wait(WAIT_S)
@@ -52,9 +52,9 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
         assert result.exit_code == 0, result.stderr
         assert json.loads(result.stdout) == live, asked
     history = cluster("audit", "history", child)["history"]
-    told = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
-    assert told[0] == ("namespace", "Active")
-    assert ("ancestor", "Deleted") in told
+    partition = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
+    assert partition[0] == ("namespace", "Active")
+    assert ("ancestor", "Deleted") in partition
     unloaded = next(row for row in history if row["relation"] == "own" and row["state"] == "Unassigned")
     assert unloaded["began"]["reason"] == "for the audit"
     assert (unloaded["before"]["owner"], unloaded["after"]["owner"]) == ("b1", None)
@@ -94,5 +94,5 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     wrong.applied = view.applied
     with serving({0: view}) as good, serving({0: wrong}) as bad:
         assert cluster("audit", "--verify", "--replica", good)["replicas"][0]["status"] == "equal"
-        told = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
-        assert (told["first"]["offset"], told["first"]["key"]) == (unloaded["offset"], child)
+        partition = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
+        assert (partition["first"]["offset"], partition["first"]["key"]) == (unloaded["offset"], child)

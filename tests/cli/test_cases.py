@@ -22,7 +22,7 @@ def test_case_file(path: Path, run: Callable[..., object], monkeypatch: pytest.M
     for name, text in FILES.items():
         Path(name).write_text(text)
     cases = read_cases(path)
-    found = []
+    results = []
     for case in cases:
         with monkeypatch.context() as context:
             for name, value in case.environment.items():
@@ -30,12 +30,12 @@ def test_case_file(path: Path, run: Callable[..., object], monkeypatch: pytest.M
             result = run(*case.args)
         here = str(Path.cwd())
         output = [line.replace(here, "HERE") for line in shown(result.stdout, result.stderr)]  # type: ignore[attr-defined]
-        found.append((output, result.exit_code))  # type: ignore[attr-defined]
+        results.append((output, result.exit_code))  # type: ignore[attr-defined]
     if os.environ.get("REWRITE_CASES"):
-        for case, (output, code) in zip(cases, found, strict=True):
+        for case, (output, code) in zip(cases, results, strict=True):
             case.output, case.code = output, code
         write_cases(path, cases)
-    for case, (output, code) in zip(cases, found, strict=True):
+    for case, (output, code) in zip(cases, results, strict=True):
         assert (case.command, output, code) == (case.command, case.output, case.code)
 
 

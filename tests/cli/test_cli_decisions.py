@@ -75,31 +75,31 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "_registered", lambda: points)
 
 
-def _held(one: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[Any], bool]) -> bool:
-    return wanted(one.record) or behind(one.record)
+def _held(read: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[Any], bool]) -> bool:
+    return wanted(read.record) or behind(read.record)
 
 
 class Injected:
     """Reads what it is given, as `DecisionReader` does the topic."""
 
     def __init__(self, records: Sequence[AnyRecord | InvalidRecord]) -> None:
-        self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
+        self.reads = [DecisionRead(number, AT_MS, record) for number, record in enumerate(records)]
         self.since_ms: int | None = None
         self.about: list[str] | None = None
         self.ended = ""
 
     def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
         self.since_ms, self.about = since_ms, None if about is None else list(about)
-        for one in self.reads:
-            text = "" if isinstance(one.record, InvalidRecord) else encode(one.record).decode()
+        for read in self.reads:
+            text = "" if isinstance(read.record, InvalidRecord) else encode(read.record).decode()
             if about is None or any(name in text for name in about):
-                yield one
+                yield read
 
     def newest(self, count: int, wanted: Callable[[Any], bool], *, behind: Any = None) -> Sequence[DecisionRead]:
         return [
-            one
-            for one in self.reads
-            if behind is None or isinstance(one.record, InvalidRecord) or _held(one, wanted, behind)
+            read
+            for read in self.reads
+            if behind is None or isinstance(read.record, InvalidRecord) or _held(read, wanted, behind)
         ]
 
     def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
@@ -202,7 +202,7 @@ MIXED = [
 def test_a_move_and_its_placement_are_counted_once(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch, *MIXED)
     drained, placed = lines(run("decisions", *HERE)).splitlines()[1:]
-    assert [done_count(one) for one in MIXED] == [1, 2]
+    assert [done_count(item) for item in MIXED] == [1, 2]
     assert " Overloaded     1 " in drained
     assert "2 placed" in placed
 
@@ -228,12 +228,12 @@ def test_moves_and_placements_are_listed_apart(run: Callable[..., Result], monke
 
 def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch, *RECORDS)
-    found = json.loads(lines(run("decisions", *HERE, "--since", "1h", "--output", "json")))
-    assert found.keys() == {"since_ms", "decisions", "unreadable"}
-    skipped, moved = found["decisions"]
+    document = json.loads(lines(run("decisions", *HERE, "--since", "1h", "--output", "json")))
+    assert document.keys() == {"since_ms", "decisions", "unreadable"}
+    skipped, moved = document["decisions"]
     assert (skipped["skipped"], skipped["inputs"]["channel"]) == ("shedding-off", {"0": 41})
-    assert [(one["result"], one["took_ms"]) for one in moved["moves"]] == [("transferred", 300.0), (None, None)]
-    assert found["unreadable"] == {"format": 1}
+    assert [(move["result"], move["took_ms"]) for move in moved["moves"]] == [("transferred", 300.0), (None, None)]
+    assert document["unreadable"] == {"format": 1}
     plain = {name: value for name, value in skipped.items() if name != "moves"}
     read_back = decode(IDS[1].encode(), json.dumps({**plain, "moves": []}).encode())
     assert read_back == RECORDS[0]
@@ -253,8 +253,8 @@ def test_nothing_known_is_said(run: Callable[..., Result], monkeypatch: pytest.M
 def test_follow_prints_records_as_they_come(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch, *RECORDS)
     result = run("decisions", *HERE, "--follow", "--output", "json")
-    found = [json.loads(line) for line in lines(result).splitlines()]
-    assert [(one["offset"], one["kind"]) for one in found] == [(0, "decision"), (1, "decision"), (2, "outcome")]
+    results = [json.loads(line) for line in lines(result).splitlines()]
+    assert [(item["offset"], item["kind"]) for item in results] == [(0, "decision"), (1, "decision"), (2, "outcome")]
     assert "the record at offset 3 cannot be read (format)" in result.stderr
     shown = lines(run("decisions", *HERE, "--follow", "--moves-only"))
     assert "shedding-off" not in shown
@@ -275,8 +275,8 @@ def test_one_decision_is_shown_whole(run: Callable[..., Result], monkeypatch: py
     ):
         assert words in shown, words
     assert "its report is 1900 s old" in shown
-    found = json.loads(lines(run("decisions", "show", name, *HERE, "--output", "json")))
-    assert (found["id"], found["moves"][0]["result_why"]) == (IDS[2], "b2 has it")
+    document = json.loads(lines(run("decisions", "show", name, *HERE, "--output", "json")))
+    assert (document["id"], document["moves"][0]["result_why"]) == (IDS[2], "b2 has it")
 
 
 def test_options_before_show_are_not_lost_in_silence(
@@ -346,9 +346,9 @@ def test_why_tells_the_decision_of_each_move(
     assert injected.about == [WHOLE]
     topic = lines(run("why", f"{NAMESPACE}/topic", *HERE))
     assert topic.startswith(f"the bundle of persistent://{NAMESPACE}/topic: {WHOLE} is served by b2")
-    found = json.loads(lines(run("why", WHOLE, *HERE, "--output", "json", "--limit", "2")))
-    assert [(step["what"], step["decision"]) for step in found["steps"]] == [("assigned", None), ("moved", IDS[2])]
-    assert (found["asked"], found["owner"], found["left_out"], found["whole"]) == (WHOLE, "b2", 1, True)
+    document = json.loads(lines(run("why", WHOLE, *HERE, "--output", "json", "--limit", "2")))
+    assert [(step["what"], step["decision"]) for step in document["steps"]] == [("assigned", None), ("moved", IDS[2])]
+    assert (document["asked"], document["owner"], document["left_out"], document["whole"]) == (WHOLE, "b2", 1, True)
 
 
 def test_why_tells_who_asked_by_command(
@@ -411,9 +411,9 @@ def test_why_not_says_what_the_newest_decision_says(
     assert f"{ONE}, served by b2" in shown
     assert "it was to go from b1 to b3, but was refused: cordon: disk" in shown
     assert f"before that (decision {IDS[1]}): no decision was made (`shedding-off`)" in shown
-    found = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
-    assert found.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
-    assert found["owner"] == "b2"
+    document = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
+    assert document.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
+    assert document["owner"] == "b2"
 
 
 def test_why_not_knows_what_a_decision_could_not_know(
@@ -447,37 +447,37 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     assert f"the topic {topics.name} does not exist" in missing.stderr
     with pytest.raises(TopicMissingError):
         open_topics(client, topics, create=False)
-    made = open_topics(client, topics, create=True, replication_factor=1)
-    assert made[topics.name].settings["retention.ms"] == str(7 * 86_400_000)
-    assert open_topics(client, topics, create=True, replication_factor=1) == made
-    assert describe_decision_topic(client, topics).topic_id == made[topics.name].topic_id
+    result = open_topics(client, topics, create=True, replication_factor=1)
+    assert result[topics.name].settings["retention.ms"] == str(7 * 86_400_000)
+    assert open_topics(client, topics, create=True, replication_factor=1) == result
+    assert describe_decision_topic(client, topics).topic_id == result[topics.name].topic_id
 
     writer = DecisionWriter(client, topics)
-    kept = [one for one in RECORDS if not isinstance(one, InvalidRecord)]
-    assert all(writer.write(one) for one in kept)
+    kept = [record for record in RECORDS if not isinstance(record, InvalidRecord)]
+    assert all(writer.write(line) for line in kept)
     assert writer.flush(20)
     append_and_wait(client, topics.name, 0, key=b"junk", value=b"{}")
     more = [skipped_record(occasion(number), "shedding-off", "again") for number in range(3, 90)]
-    assert all(writer.write(one) for one in more)
+    assert all(writer.write(item) for item in more)
     assert writer.close(20)
     assert (writer.counts.written, writer.counts.failed, writer.counts.dropped) == (len(kept) + len(more), 0, 0)
 
     with DecisionReader(client, topics) as reader:
         everything = list(reader.read())
-        assert [one.record for one in everything if not isinstance(one.record, InvalidRecord)] == [*kept, *more]
+        assert [item.record for item in everything if not isinstance(item.record, InvalidRecord)] == [*kept, *more]
         assert key_of(kept[0]) == IDS[1].encode()
-        assert [one.record for one in reader.read(about=[WHOLE])] == kept[1:]
-        assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]
+        assert [item.record for item in reader.read(about=[WHOLE])] == kept[1:]
+        assert [item.offset for item in reader.read(start=88)] == [88, 89, 90]
         late_ms = everything[-1].timestamp_ms + 60_000
         assert list(reader.read(since_ms=late_ms)) == []
-        assert [one.record.cycle for one in reader.newest(3, lambda one: one.kind == "decision")] == [87, 88, 89]  # type: ignore[union-attr]
+        assert [read.record.cycle for read in reader.newest(3, lambda item: item.kind == "decision")] == [87, 88, 89]  # type: ignore[union-attr]
         assert not reader.ended
-        whole = reader.newest(1, lambda one: one.kind == "outcome", behind=lambda one: True)
-        assert [one.offset for one in whole] == [one.offset for one in everything][-len(whole) :]
+        whole = reader.newest(1, lambda item: item.kind == "outcome", behind=lambda item: True)
+        assert [item.offset for item in whole] == [item.offset for item in everything][-len(whole) :]
         assert isinstance(whole[0].record, OutcomeRecord)
         assert len(whole) == len(more) + 2
     with DecisionReader(client, topics, bounds=RecallBounds(records=70)) as reader:
-        assert len(reader.newest(1, lambda one: False, behind=lambda one: True)) == 70
+        assert len(reader.newest(1, lambda item: False, behind=lambda item: True)) == 70
         assert reader.ended == "the limit of 70 records was reached"
         batches = reader.follow(since_ms=everything[0].timestamp_ms)
         followed: list[DecisionRead] = []
@@ -487,7 +487,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
         assert followed == everything
 
     shown = json.loads(lines(run("decisions", "--since", "1h", *place, "--output", "json")))
-    assert [one["id"] for one in shown["decisions"]] == [IDS[1], IDS[2], *(one.id for one in more)]
+    assert [decision["id"] for decision in shown["decisions"]] == [IDS[1], IDS[2], *(item.id for item in more)]
     assert "b2 has it" in lines(run("decisions", "show", IDS[2], *place))
     followed_lines = lines(run("decisions", "--follow", "--for", "2", *place, "--output", "json")).splitlines()
     assert len(followed_lines) == len(kept) + len(more)

@@ -137,11 +137,11 @@ def test_a_failure_is_a_document_where_json_is_asked_for(run: Callable[..., Resu
         for asked in (("--output", "json"), ("--output=json",)):
             result = run(*args, *asked)
             (line,) = result.stdout.splitlines()
-            told = json.loads(line)
-            assert told.keys() == {"error", "reason", "hint", "exit_code", "retryable"}
-            assert (told["reason"], told["retryable"]) == (reason, code is ExitCode.KAFKA_AWAY)
-            assert told["exit_code"] == result.exit_code == code
-            assert f"error: {told['error']}\nhint: {told['hint']}\n" == result.stderr
+            document = json.loads(line)
+            assert document.keys() == {"error", "reason", "hint", "exit_code", "retryable"}
+            assert (document["reason"], document["retryable"]) == (reason, code is ExitCode.KAFKA_AWAY)
+            assert document["exit_code"] == result.exit_code == code
+            assert f"error: {document['error']}\nhint: {document['hint']}\n" == result.stderr
         assert run(*args).stdout == ""
 
 
@@ -164,9 +164,9 @@ def test_exit_codes_are_on_the_page() -> None:
 def test_verdicts_are_written_beside_the_answer(run: Callable[..., Result]) -> None:
     result = run("audit", "--file", "logs/junk-2.jsonl", "--verdicts", "out.jsonl", "--output", "json")
     assert result.exit_code == 0
-    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    results = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     stored = [json.loads(line) for line in Path("logs/junk-2.verdicts.jsonl").read_text().splitlines()]
-    assert found == stored
+    assert results == stored
     assert json.loads(result.stdout) == json.loads(Path("logs/expected.json").read_text())["junk-2.jsonl"]["audit"]
 
 

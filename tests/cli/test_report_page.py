@@ -16,11 +16,11 @@ from tests.support.report_logs import HOSTILE, eventful, hostile, troubled
 @pytest.fixture(scope="module")
 def browser():
     browser_or_skip()
-    with running_browser() as found:
-        yield found
+    with running_browser() as result:
+        yield result
 
 
-def made(folder, log, *options):
+def make_page(folder, log, *options):
     """The page of a log, and what the command says of it as JSON."""
     export = log.export(folder / "log.jsonl")
     page = folder / "report.html"
@@ -33,7 +33,7 @@ def made(folder, log, *options):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("report"), eventful())
+    return make_page(tmp_path_factory.mktemp("report"), eventful())
 
 
 def test_sections_show_the_figures_of_the_audit(browser, report):
@@ -50,7 +50,7 @@ def test_sections_show_the_figures_of_the_audit(browser, report):
             "#gap-rows tbody td:nth-child(1)", "all => all.map((one) => one.dataset.v)"
         )
         closed = sorted(gap["length_ms"] for gap in audit.gaps if gap["length_ms"] is not None)
-        assert sorted(int(one) for one in lengths)[: len(closed)] == closed
+        assert sorted(int(length) for length in lengths)[: len(closed)] == closed
         rejected = dict(
             zip(seen.texts("#reasons tbody td:nth-child(1)"), seen.texts("#reasons tbody td:nth-child(2)"), strict=True)
         )
@@ -58,7 +58,7 @@ def test_sections_show_the_figures_of_the_audit(browser, report):
         writers = dict(
             zip(seen.texts("#writers tbody td:nth-child(1)"), seen.texts("#writers tbody td:nth-child(2)"), strict=True)
         )
-        assert writers == {one["writer"]: str(one["records"]) for one in audit.rejected["by_writer"]}
+        assert writers == {item["writer"]: str(item["records"]) for item in audit.rejected["by_writer"]}
         owned = dict(
             zip(seen.texts("#brokers tbody td:nth-child(1)"), seen.texts("#brokers tbody td:nth-child(2)"), strict=True)
         )
@@ -90,11 +90,11 @@ def test_a_bundle_is_chosen_and_its_records_told(browser, report):
         states = seen.page.eval_on_selector_all(f"{line} .band", "all => all.map((one) => one.dataset.state)")
         assert [state for state in states if state] == [m["band"][0] for m in parent["marks"] if m["band"]][:-1]
         seen.page.locator(f"{line} .hit").last.hover()
-        told = seen.page.locator("#tip").inner_text()
+        result = seen.page.locator("#tip").inner_text()
         last = parent["marks"][-1]
-        assert f"offset {last['offset']}" in told
-        assert "accepted: proposal Deleted" in told
-        assert f"by {last['by']}, split" in told
+        assert f"offset {last['offset']}" in result
+        assert "accepted: proposal Deleted" in result
+        assert f"by {last['by']}, split" in result
         seen.page.fill("#find", "acme/bills")
         assert 0 < seen.count("#bundle option") < len(data["lanes"])
         assert seen.page.input_value("#bundle").startswith("acme/bills")
@@ -141,7 +141,7 @@ def test_it_is_used_by_keys_alone(browser, report):
 
 
 def test_what_strangers_write_stays_text(browser, tmp_path):
-    path, data, _ = made(tmp_path, hostile())
+    path, data, _ = make_page(tmp_path, hostile())
     text = path.read_text(encoding="utf-8")
     assert text.count("</script>") == 2  # the data's and the program's own
     assert "<img" not in text
@@ -179,7 +179,7 @@ def test_light_dark_and_paper(browser, report):
 
 
 def test_limits_are_said_in_the_page(browser, tmp_path):
-    path, data, _ = made(tmp_path, eventful(), "--bundles-max", "6", "--points-max", "10", "--rows-max", "5")
+    path, data, _ = make_page(tmp_path, eventful(), "--bundles-max", "6", "--points-max", "10", "--rows-max", "5")
     assert len(data["lanes"]) <= 6
     with shown(browser) as seen:
         seen.open(path)
@@ -192,7 +192,7 @@ def test_limits_are_said_in_the_page(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def trouble(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("trouble"), troubled())
+    return make_page(tmp_path_factory.mktemp("trouble"), troubled())
 
 
 def test_first_comes_what_happened_then_the_longest_gaps(browser, trouble):
@@ -290,7 +290,7 @@ def test_tables_are_read_without_scripts(browser, report):
 
 def test_a_window_is_named_and_bounds_what_is_shown(browser, tmp_path):
     since = troubled().now_ms - 10_000
-    path, data, _ = made(tmp_path, troubled(), "--since", f"{since}ms", "--until", f"{since + 8_000}ms")
+    path, data, _ = make_page(tmp_path, troubled(), "--since", f"{since}ms", "--until", f"{since + 8_000}ms")
     assert data["window"] == {"since_ms": since, "until_ms": since + 8_000}
     with shown(browser) as seen:
         seen.open(path)

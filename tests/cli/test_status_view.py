@@ -100,8 +100,8 @@ control records     0           0           0
 """
 
 
-def shown(found: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
-    stdout().print(stacked(status_blocks(found, **more)))
+def shown(status: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
+    stdout().print(stacked(status_blocks(status, **more)))
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 

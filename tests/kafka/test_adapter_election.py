@@ -30,7 +30,7 @@ class Member:
         self.inbox = Inbox()
         topics = channel.topics
         self.election = LeaderElection(
-            channel.settings, topics.leader_topic, topics.leader_group, self.inbox.one, clock=clock
+            channel.settings, topics.leader_topic, topics.leader_group, self.inbox.put, clock=clock
         )
         self.election.stand(True)
 

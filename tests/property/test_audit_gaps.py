@@ -29,31 +29,31 @@ def true_gaps(lines: list[Line], partition: int, partitions: int) -> list[TrueGa
     reader = judge.Judge(partition, partitions)
     served: set[str] = set()
     open_: dict[str, int] = {}
-    found = []
+    results = []
     for line in lines:
         reader.read(line)
         live = judge.live_bundles(reader.states())
         for name in [name for name in open_ if name not in live]:
-            found.append(TrueGap(name, open_.pop(name), line.offset))
+            results.append(TrueGap(name, open_.pop(name), line.offset))
         served &= set(live)
         for name, state in live.items():
             if state.state in SERVED:
                 served.add(name)
                 if name in open_:
-                    found.append(TrueGap(name, open_.pop(name), line.offset))
+                    results.append(TrueGap(name, open_.pop(name), line.offset))
             elif name in served:
                 open_.setdefault(name, line.offset)
-    return found + [TrueGap(name, start, None) for name, start in open_.items()]
+    return results + [TrueGap(name, start, None) for name, start in open_.items()]
 
 
 class Cleaned(NamedTuple):
     true: list[TrueGap]
-    told: list[Gap]
+    gaps: list[Gap]
     known: CompleteFrom
 
 
 def cleaned_logs(number: int, *, steps: int = 160) -> list[Cleaned]:
-    found = []
+    results = []
     for seed in seeds(number):
         knobs = replace(KNOBS["honest"] if seed % 2 else KNOBS["junky"], steps=steps, beat=6.0, pay=6.0)
         log = loggen.generate(seed + 4_100, knobs)
@@ -70,8 +70,8 @@ def cleaned_logs(number: int, *, steps: int = 160) -> list[Cleaned]:
             gaps = Gaps()
             audit_part(partition, len(log.end_offsets), records, facts, gaps.observe, gaps)
             true = true_gaps(whole[partition], partition, len(log.end_offsets))
-            found.append(Cleaned(true, gaps.all(), known))
-    return found
+            results.append(Cleaned(true, gaps.all(), known))
+    return results
 
 
 def test_a_cleaned_log_tells_every_gap_of_the_whole_log_and_no_other() -> None:
@@ -80,12 +80,12 @@ def test_a_cleaned_log_tells_every_gap_of_the_whole_log_and_no_other() -> None:
     for log in cleaned_logs(40):
         lenient_to = log.known.story_from
         wanted = {(gap.bundle, gap.end): gap for gap in log.true if gap.end is None or gap.end > lenient_to}
-        told = {(gap.bundle, gap.end_offset): gap for gap in log.told}
-        assert len(told) == len(log.told)
-        certain = {name for name, gap in told.items() if gap.certain}
+        results = {(gap.bundle, gap.end_offset): gap for gap in log.gaps}
+        assert len(results) == len(log.gaps)
+        certain = {name for name, gap in results.items() if gap.certain}
         assert certain <= wanted.keys()
-        assert wanted.keys() <= told.keys()
-        for name, gap in told.items():
+        assert wanted.keys() <= results.keys()
+        for name, gap in results.items():
             if name not in wanted:
                 uncertain += 1
                 continue

@@ -93,7 +93,7 @@ class BrokerCluster:
         """Start broker processes, with settings and options of their own, and wait until they take bundles."""
         for name in names:
             self.spawn(name, extra, options)
-        self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
+        self.wait(lambda: {broker["broker"] for broker in self.alive()} >= set(names))
 
     def spawn(self, name: str, extra: Sequence[str] = (), options: Sequence[str] = ()) -> None:
         more = [part for flag in extra for part in ("--set", flag)]
@@ -106,17 +106,17 @@ class BrokerCluster:
         self.brokers[name].wait(WAIT_S)
 
     def alive(self) -> list[dict[str, Any]]:
-        return [one for one in self("brokers")["brokers"] if one["accepting"]]
+        return [row for row in self("brokers")["brokers"] if row["accepting"]]
 
     def leader(self) -> str:
-        found: list[str] = []
+        leaders: list[str] = []
 
         def known() -> bool:
-            found[:] = [one["broker"] for one in self.alive() if one["leading"]]
-            return len(found) == 1
+            leaders[:] = [broker["broker"] for broker in self.alive() if broker["leading"]]
+            return len(leaders) == 1
 
         self.wait(known)
-        return found[0]
+        return leaders[0]
 
     def create(self, namespace: str, bundles: int, broker: str) -> list[str]:
         """A namespace whose bundles all come to one broker; nothing keeps them there."""
@@ -139,11 +139,11 @@ class BrokerCluster:
         assert producer.flush(WAIT_S) == 0
 
     def owners(self) -> dict[str, str | None]:
-        return {one["bundle"]: one["owner"] for one in self("bundles")["bundles"]}
+        return {row["bundle"]: row["owner"] for row in self("bundles")["bundles"]}
 
     def decisions(self, subject: str = "shed") -> list[dict[str, Any]]:
         """The decisions of the last hour, the oldest first."""
-        return [one for one in self("decisions")["decisions"] if one["subject"] == subject]
+        return [decision for decision in self("decisions")["decisions"] if decision["subject"] == subject]
 
     def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         ends_s = time.monotonic() + timeout_s
@@ -159,13 +159,13 @@ C = TypeVar("C", bound=BrokerCluster)
 
 
 @contextmanager
-def broker_cluster(made: C) -> Iterator[C]:
+def broker_cluster(cluster: C) -> Iterator[C]:
     """A cluster without brokers; those that are started are ended with it, and so are its commands."""
-    made("init")
+    cluster("init")
     try:
-        yield made
+        yield cluster
     finally:
-        for process in [*made.brokers.values(), *made.commands]:
+        for process in [*cluster.brokers.values(), *cluster.commands]:
             if process.poll() is None:
                 process.kill()
                 process.wait(WAIT_S)

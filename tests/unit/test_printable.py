@@ -28,10 +28,10 @@ def test_one_table_for_results_and_log_lines() -> None:
 
 
 def test_values_within_values_are_made_harmless_and_others_left() -> None:
-    found = printable_lines({"lost": {EVIL: [EVIL, 3, None]}, "count": 7})
-    assert not CONTROLS & set(repr(found).replace("\\", ""))
-    assert found["count"] == 7
-    assert list(found["lost"].values()) == [[printable(EVIL), 3, None]]
+    result = printable_lines({"lost": {EVIL: [EVIL, 3, None]}, "count": 7})
+    assert not CONTROLS & set(repr(result).replace("\\", ""))
+    assert result["count"] == 7
+    assert list(result["lost"].values()) == [[printable(EVIL), 3, None]]
 
 
 def test_events_have_no_controls_whatever_the_embedder_does_with_them() -> None:

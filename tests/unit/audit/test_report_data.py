@@ -46,14 +46,14 @@ def lanes_of(report):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(one for one in GOLDEN.glob("*.jsonl") if "verdicts" not in one.name), ids=lambda path: path.stem
+    "path", sorted(item for item in GOLDEN.glob("*.jsonl") if "verdicts" not in item.name), ids=lambda path: path.stem
 )
 def test_the_figures_are_those_of_the_audit(path):
     report, audit = of(path), audited(path, gaps=True, rejected=True)
     assert report["answer"] == audit.answer
     assert report["complete"] == audit.complete
-    assert [one["offset"] for one in report["rejected"]["newest"]] == [
-        one["offset"] for one in audit.rejected["newest"]
+    assert [item["offset"] for item in report["rejected"]["newest"]] == [
+        item["offset"] for item in audit.rejected["newest"]
     ]
     assert report["rejected"]["all"] == audit.rejected["records"]
     certain = [g for g in audit.gaps if g["certain"]]
@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_the_audit(path):
     assert [(g["bundle"], g["start_offset"]) for g in report["gaps"]["rows"]] == [
         (g["bundle"], g["start_offset"]) for g in certain
     ]
-    owned = {one["name"]: one["end"] for one in report["area"]["brokers"] if one["end"]}
+    owned = {broker["name"]: broker["end"] for broker in report["area"]["brokers"] if broker["end"]}
     if not audit.answer.get("tentative"):
         assert owned == audit.answer["owners"]
 
@@ -79,20 +79,20 @@ def test_the_area_is_what_each_broker_owned_times_how_long(tmp_path):
     log.put("!heartbeat", b"{}")
     area = of(log.export(tmp_path / "log.jsonl"))["area"]
     span_ms = area["last_ms"] - area["first_ms"]
-    assert {one["name"]: round(one["mean"] * span_ms) for one in area["brokers"]} == {"b1": 25, "b2": 1_000}
+    assert {broker["name"]: round(broker["mean"] * span_ms) for broker in area["brokers"]} == {"b1": 25, "b2": 1_000}
     assert all(sum(row[1:]) <= 1 for row in area["rows"])
 
 
 def test_a_timeline_holds_every_record_with_what_it_led_to(log):
     report = of(log)
     history = audited(log, history="acme/orders").history
-    told = {}
+    results = {}
     for lane in report["lanes"]:
         if lane["namespace"] == "acme/orders":
             for mark in lane["marks"]:
                 if mark["verdict"] != "derived":
-                    told[mark["offset"]] = (lane["name"], mark["verdict"], mark["by"])
-    assert told == {row["offset"]: (row["key"], row["verdict"], row["by"]) for row in history}
+                    results[mark["offset"]] = (lane["name"], mark["verdict"], mark["by"])
+    assert results == {row["offset"]: (row["key"], row["verdict"], row["by"]) for row in history}
 
 
 def test_a_split_goes_on_in_its_children(log):
@@ -138,7 +138,7 @@ def test_a_long_log_stays_within_its_limits(tmp_path, points):
         assert len(times["rows"]) <= points
         assert sum(row[1] for row in times["rows"]) == 400
     assert len(report["area"]["rows"]) <= points
-    assert [one["name"] for one in report["area"]["brokers"]][-1] == OTHERS
+    assert [broker["name"] for broker in report["area"]["brokers"]][-1] == OTHERS
     assert len(report["area"]["brokers"]) == 4
     assert (len(report["gaps"]["rows"]), report["gaps"]["all"]) == (20, 400)
     assert (len(report["rejected"]["by_writer"]), report["rejected"]["writers_all"]) == (20, 400)

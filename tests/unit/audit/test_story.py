@@ -77,9 +77,9 @@ class Log:
         audit_full(0, 1, self.records, tell)
 
     def gaps(self) -> list[Gap]:
-        found = Gaps()
-        self.observe(found.observe)
-        return found.all()
+        gaps = Gaps()
+        self.observe(gaps.observe)
+        return gaps.all()
 
 
 @pytest.fixture

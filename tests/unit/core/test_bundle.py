@@ -39,8 +39,8 @@ def test_bundles_of_a_new_namespace_tile_the_ring(count: int) -> None:
 
 @given(st.integers(0, FULL), st.integers(0, FULL), st.integers(1, 50))
 @settings(deadline=None)
-def test_even_parts_of_a_range(one: int, other: int, count: int) -> None:
-    lower, upper = min(one, other), max(one, other)
+def test_even_parts_of_a_range(size: int, other: int, count: int) -> None:
+    lower, upper = min(size, other), max(size, other)
     if upper - lower < count:
         with pytest.raises(ValueError, match="too small"):
             bundle.even_bounds(count, lower, upper)
@@ -66,7 +66,7 @@ def test_the_fewest_and_the_most_parts(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "found"),
+    ("typed", "expected"),
     [
         ("t/ns/0x0_0x1", None),  # a range, nearly
         ("t/ns/0x00000000_0xFFFFFFFF", None),
@@ -75,8 +75,8 @@ def test_the_fewest_and_the_most_parts(count: int) -> None:
         ("t/ns/topic", ("t/ns", "persistent://t/ns/topic")),
     ],
 )
-def test_a_name_that_somebody_typed(typed: str, found: tuple[str, str] | None) -> None:
-    assert bundle.split_typed_topic(typed) == found
+def test_a_name_that_somebody_typed(typed: str, expected: tuple[str, str] | None) -> None:
+    assert bundle.split_typed_topic(typed) == expected
 
 
 def test_halves_of_upstreams_bundle() -> None:
@@ -85,8 +85,8 @@ def test_halves_of_upstreams_bundle() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4))
 @settings(deadline=None)
-def test_cuts_at_positions(one: int, other: int, positions: list[int]) -> None:
-    lower, upper = min(one, other), max(one, other)
+def test_cuts_at_positions(size: int, other: int, positions: list[int]) -> None:
+    lower, upper = min(size, other), max(size, other)
     inside = all(lower < position < upper for position in positions)
     if positions and inside and len(set(positions)) == len(positions):
         bounds = bundle.bounds_at(lower, upper, positions)
@@ -99,10 +99,12 @@ def test_cuts_at_positions(one: int, other: int, positions: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5))
 @settings(deadline=None)
 def test_contiguous_children_have_bounds(ranges: list[tuple[int, int]]) -> None:
-    found = bundle.bounds_of([bundle.range_name(*pair) for pair in ranges])
+    bounds = bundle.bounds_of([bundle.range_name(*pair) for pair in ranges])
     fit = bool(ranges) and all(low < high for low, high in ranges)
     fit = fit and all(left[1] == right[0] for left, right in pairwise(ranges))
-    assert (None if found is None else list(found)) == ([ranges[0][0], *(high for _, high in ranges)] if fit else None)
+    assert (None if bounds is None else list(bounds)) == (
+        [ranges[0][0], *(high for _, high in ranges)] if fit else None
+    )
 
 
 @pytest.mark.parametrize("odd", ["x", "0x0_0x1", "0x00000000_0xFFFFFFFF", "0x00000000_0xffffffff\n", ""])

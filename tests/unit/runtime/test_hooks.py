@@ -248,16 +248,16 @@ async def test_a_hook_whose_task_is_cancelled_before_it_ever_ran_is_closed() -> 
 
 
 async def test_on_moved_is_told_the_urls_and_nobody_waits_for_it() -> None:
-    told: list[tuple] = []
+    results: list[tuple] = []
 
     class Moved(BrokerHooks):
         async def on_moved(self, bundle, owner, urls) -> None:
-            told.append((owner, dict(urls)))
+            results.append((owner, dict(urls)))
 
     bench = Bench(Moved())
     bench.runner.call(CallHook(0, Hook.ON_MOVED, "a/b/0x00000000_0xffffffff", 3, "b2", 1.0))
     await asyncio.sleep(0.01)
-    assert told == [("b2", {"pulsar": "pulsar://b2"})]
+    assert results == [("b2", {"pulsar": "pulsar://b2"})]
     assert bench.finished == []
 
 

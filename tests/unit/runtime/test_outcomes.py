@@ -46,7 +46,7 @@ def test_a_reply_of_an_earlier_version_is_read(former: dict, outcome: commands.O
     assert from_json(former) == outcome
 
 
-@pytest.mark.parametrize("found", [{}, {"outcome": "maybe"}, {"outcome": "done"}])
-def test_what_is_no_outcome_is_refused(found: dict) -> None:
+@pytest.mark.parametrize("answer", [{}, {"outcome": "maybe"}, {"outcome": "done"}])
+def test_what_is_no_outcome_is_refused(answer: dict) -> None:
     with pytest.raises(ValueError, match="outcome"):
-        from_json(found)
+        from_json(answer)

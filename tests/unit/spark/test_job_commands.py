@@ -101,8 +101,8 @@ def test_list(call):
 
 
 def test_without_spark_it_says_what_to_install(call, monkeypatch):
-    found = session.util.find_spec
-    monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    find = session.util.find_spec
+    monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
     code, _, err = call("run", "gone")
     assert code == ExitCode.SPARK_MISSING
     assert "need pyspark, not installed" in err
