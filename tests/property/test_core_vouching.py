@@ -188,7 +188,7 @@ def test_all_ends_are_drawn() -> None:
     """The generator reaches what it is for: joins by a later heartbeat and by the log, strict ones, waits, starts over."""
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=400, database=None, derandomize=True)
+    @settings(max_examples=2_000, database=None, derandomize=True)
     @given(logs())
     def count(log: Log) -> None:
         result = join(log.left, log.end, log.ended_ms, HALF_MS)

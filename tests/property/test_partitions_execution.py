@@ -51,7 +51,7 @@ def reached(twin: Twin, plan: ReassignmentPlan, *, leaders: bool = True) -> None
     for step in plan.moves:
         part = twin.parts[step.topic, step.partition]
         assert (tuple(part.replicas), part.moving) == (step.after, False)
-        assert part.leader == move.after[0] or not leaders
+        assert part.leader == step.after[0] or not leaders
 
 
 def bounded(twin: Twin, plan: ReassignmentPlan, pace: PaceSettings) -> None:

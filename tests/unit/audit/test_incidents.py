@@ -213,7 +213,7 @@ def test_forged_records_are_an_incident_of_their_own_time_that_is_counted_up() -
     seen = {"records": 1, "topic": "channel", "partition": 1, "offset": 77, "timestamp_ms": 2_500}
     registry.beat(3, "b1", forged=seen)
     registry.beat(4, "b1", forged=seen)
-    assert [one for one in registry.told if "own name" in one[1]] == [
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
         (
             2.5,
             "b1 has read 1 record in its own name that it did not write, the newest in the channel at partition 1, offset 77",
@@ -222,7 +222,7 @@ def test_forged_records_are_an_incident_of_their_own_time_that_is_counted_up() -
     registry.beat(5, "b1", forged=seen | {"records": 3, "offset": 90, "timestamp_ms": 4_600})
     registry.beat(6, "b1", forged=seen | {"records": "many"})
     registry.beat(6.5, "b1", forged=None)
-    assert [one for one in registry.told if "own name" in one[1]] == [
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
         (
             4.6,
             "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 90",
@@ -236,7 +236,7 @@ def test_forged_records_of_before_the_memory_of_the_registry_are_an_incident_too
     registry = Registry()
     seen = {"records": 2, "topic": "registry", "partition": 0, "offset": 7}
     registry.beat(3, "b2", forged=seen)
-    assert [one for one in registry.told if "own name" in one[1]] == [
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
         (
             3.0,
             "b2 has read 2 records in its own name that it did not write, the newest in the registry at partition 0, offset 7",
