@@ -118,7 +118,8 @@ class Engine:
 
     def step(self, now: Now, event: Input) -> list[Effect]:
         """Take one input in; what has to be done, in order."""
-        context = self.context
+        context, sure = self.context, self.lookups.sure
+        sure.epoch += 1
         context.begin_step(now)
         if context.stopped is None and now.mono_s >= context.wake_at_s:
             # Time comes first: a process that was paused must notice before it acts on anything else.
@@ -126,6 +127,7 @@ class Engine:
         if context.stopped is None:
             self._take(event)
             self.duties.pay_what_was_read()
+        sure.epoch += 1  # stays odd where a step raises: the engine has ended
         return context.take_effects()
 
     def _take(self, event: Input) -> None:
