@@ -4,3 +4,16 @@ A message-broker cluster spreads topics over bundles. Who owns which bundle is a
 machine: every broker reads one compacted Kafka topic and accepts or rejects each record by the same
 rules, so all of them agree without a lock service (the model is Pulsar's PIP-192).
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - a tenth of a second that few need
+
+        return version("statechannel")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,6 +37,17 @@ class NotReplaceableError(StateChannelError):
         )
 
 
+class StandardOutputError(StateChannelError):
+    """`-` was given for a file."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "`-` does not mean standard output here: a result replaces a file once it is whole.",
+            hint="Give a file's name; a file of that name needs its folder: `$PWD/-`.",
+            exit_code=ExitCode.USAGE,
+        )
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a scratch file that replaces the target on success; a symbolic link stays, and its target is replaced.
@@ -82,6 +93,8 @@ def _scratch_of(target: Path) -> Path:
 
 
 def _target(path: Path) -> Path:
+    if str(path) == "-":
+        raise StandardOutputError
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -1,37 +1,72 @@
-"""Non-raising logger: a full or closed log sink never stops a broker."""
+"""Non-raising logger: events with fields on `logging`, below the logger `statechannel`."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-import structlog
+from typing import TYPE_CHECKING, Any
 
 from statechannel.printable import printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = "statechannel"
 
 _unwritten = 0
 
 
-class SafeLogger:
-    """A structlog logger whose calls never raise.
+class EventLine:
+    """The message of a log record: as text the event and its fields, `event name=value ...`.
 
-    Standard error may be a closed pipe, the disk may be full, an embedder's processor may fail:
+    It becomes text only if a handler formats it.
+    """
+
+    __slots__ = ("event", "facts")
+
+    def __init__(self, event: str, facts: Mapping[str, Any]) -> None:
+        self.event = event
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return " ".join([self.event, *(f"{name}={_shown(value)}" for name, value in self.facts.items())])
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(letter.isspace() for letter in text) else text
+
+
+class SafeLogger:
+    """Logs events by `logging`; its calls never raise.
+
+    Standard error may be a closed pipe, the disk may be full, an embedder's handler may fail:
     a member that stopped for that would leave its bundles without an owner. Lost lines are counted.
     Control characters in foreign text are replaced: lines may be shown on a terminal.
+
+    A record has `event` and `facts` as attributes, for handlers that write JSON.
+
+    Args:
+        name: A module; those of other packages are put below `statechannel`, whose level holds for all.
     """
 
     __slots__ = ("_to",)
 
     def __init__(self, name: str) -> None:
-        self._to = structlog.get_logger(name)
+        self._to = logging.getLogger(name if f"{name}.".startswith(f"{ROOT}.") else f"{ROOT}.{name}")
 
-    def log(self, level: int, event: str, **facts: Any) -> None:
+    def takes(self, level: int) -> bool:
+        """Whether lines of this level are written anywhere."""
+        return self._to.isEnabledFor(level)
+
+    def log(self, level: int, event: str, *, exc_info: BaseException | bool | None = None, **facts: Any) -> None:
         """Log `event` at this level (one of `logging`'s)."""
-        global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
         try:
-            self._to.log(level, event, **{name: printable_lines(value) for name, value in facts.items()})
+            if self._to.isEnabledFor(level):
+                shown = {name: printable_lines(value) for name, value in facts.items()}
+                extra = {"event": event, "facts": shown}
+                self._to.log(level, EventLine(event, shown), exc_info=exc_info or None, extra=extra)
         except Exception:
-            _unwritten += 1
+            count_unwritten()
 
     def debug(self, event: str, **facts: Any) -> None:
         self.log(logging.DEBUG, event, **facts)
@@ -51,6 +86,12 @@ class SafeLogger:
 
     def critical(self, event: str, **facts: Any) -> None:
         self.log(logging.CRITICAL, event, **facts)
+
+
+def count_unwritten() -> None:
+    """Count a line that could not be written."""
+    global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
+    _unwritten += 1
 
 
 def unwritten() -> int:

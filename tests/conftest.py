@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, settings
 
 from statechannel.embedded import KafkaServer
@@ -60,7 +59,6 @@ def logs_as_they_were() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
-    structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
 

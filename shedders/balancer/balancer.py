@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
 from ulid import ULID
 
 from shedders.balancer.cluster_inputs import under_way, why_left_alone
@@ -29,6 +28,7 @@ from shedders.decisions.builder import (
 from shedders.errors import StrategyFailedError
 from shedders.model.plan import in_turn
 from statechannel.errors import StateChannelError
+from statechannel.logger import SafeLogger
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import State
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from statechannel.broker.changes import Change
     from statechannel.engine.cluster_view import ClusterView
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 LOOK_S = 0.2  # interval of the check whether this broker leads
 
 

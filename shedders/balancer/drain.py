@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from ulid import ULID
 
 from shedders.balancer.decision_history import is_drain_id
@@ -28,6 +27,7 @@ from shedders.errors import StrategyFailedError
 from shedders.model.amounts import are, count, were
 from shedders.model.plan import Label, Plan, Reason
 from statechannel.engine.commands import Done, Outcome, Rejected, Undetermined
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statechannel.broker.handlers import ExtensionAsk
     from statechannel.engine.cluster_view import ClusterView
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 LEFT_SHOWN_MAX = 100
 RATE_MAX = 10_000.0
@@ -238,7 +238,7 @@ class Drains:
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
-        why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} {are(step.remaining)} left"
+        why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} remained before this batch"
         plan_of_step = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [CheckedMove(move, None) for move in step.moves]
         decision = Decision(cluster, (), plan_of_step, checked, step.placed, {}, {})

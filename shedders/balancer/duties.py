@@ -7,20 +7,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Left
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies
 from statechannel.broker.exits import ChannelStoppedError
+from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
 
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 WORD = "contradiction"
 SHOWN_MAX = 20  # maximum number in status and records, which also have the total

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from loaddata.live.service import LoadService, MemberChannel
 from loaddata.live.topics import LoadConnection
 from loaddata.report.record import ReportKind
@@ -46,6 +44,7 @@ from statechannel.broker.changes import ChangesError
 from statechannel.broker.request_record import RequestCommand
 from statechannel.kafka.topic_policy import SideTopic, decisions_topic, policies_topic
 from statechannel.kafka.topics import open_topics
+from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from statechannel.kafka.topics import TopicInfo
     from statechannel.settings import Settings
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 _TIME_EVERY_S = 0.5
 _WATCH_AGAIN_S = 0.2
 

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from math import hypot, isfinite, sqrt
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from shedders.decisions.record import DecisionRecord
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from shedders.decisions.topic import WriteCounts
 
-_log = structlog.get_logger("shedders")
+_log = SafeLogger("shedders")
 
 Metric = TypeVar("Metric", bound=MetricWrapperBase)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import structlog
 from ulid import ULID
 
 from shedders.decision.booked_moves import on_the_way
@@ -17,6 +16,7 @@ from shedders.filters.destinations import Takers
 from statechannel.broker import outcomes
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.engine import commands
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from shedders.decision.booked_moves import Booked
@@ -89,7 +89,7 @@ def why_not_now(move: BundleMove, cluster: Cluster, settings: FilterSettings, bo
     return f"{move.destination}: {fault}" if fault is not None else filters.can_take(bundle, move.destination)
 
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 REASON_MAX = 300
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import structlog
 from ulid import ULID
 
 from shedders.decision.placing import Pipeline
@@ -26,6 +25,7 @@ from shedders.filters.destinations import Takers
 from shedders.model.cluster import Bundle, Cluster, Policies
 from shedders.model.plan import Placed
 from statechannel.engine.placement import FewestBundles
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shedders.decisions.topic import WriteCounts
 
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 OFFERED = "offered"  # word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)
 PRICE = 10.0  # the inputs are not rebuilt before this multiple of the time that it took to build them
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
-import structlog
 from ulid import ULID
 
 from shedders.balancer.movers import REASON_MAX, EndedOperation, carried_out, word_of
@@ -25,6 +24,7 @@ from statechannel.broker.exits import ChannelStoppedError
 from statechannel.broker.request_record import Addressee, RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.commands import Outcome
+from statechannel.logger import SafeLogger
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import topic_hash
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from statechannel.api.member import ChannelMember
 
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 EXTENSION: Final = "balancer"
 REFUSED_MAX: Final = 10_000

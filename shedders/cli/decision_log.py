@@ -12,6 +12,7 @@ from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Su
 from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
@@ -109,8 +110,17 @@ class DecisionRow(NamedTuple):
     why: str
 
 
-_HEADERS: Final = ("bundle", "from", "to", "reason", "load", "score", "result", "why")
-_SCORE: Final = _HEADERS.index("score")
+_HEADERS: Final = (
+    Column("bundle"),
+    Column("from"),
+    Column("to", text=False),
+    Column("reason", 2),
+    Column("load", 1, text=False),
+    Column("score", 2),
+    Column("result", 1, text=False),
+    Column("why", text=True),
+)
+_SCORE: Final = 5
 
 
 def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
@@ -138,10 +148,14 @@ class DecisionFilter(NamedTuple):
     """Which rows of decisions to show; neither: whole decisions.
 
     Placements within a decision of another kind only name the destinations of its moves, so they have no rows of their own.
+
+    Attributes:
+        by: Only decisions of this broker; None: of any.
     """
 
     moves: bool
     placements: bool
+    by: str | None = None
 
     @property
     def lines(self) -> bool:
@@ -157,13 +171,17 @@ class DecisionFilter(NamedTuple):
 
     def any(self, record: DecisionRecord) -> bool:
         """Whether a decision has a row to show."""
+        if self.by is not None and record.leader != self.by:
+            return False
         if not self.lines:
             return True
         shows_whole = bool(record.placed) and record.subject == Subject.PLACE.value
         return (self.placements and shows_whole) or (self.moves and bool(record.moves or record.splits))
 
 
-def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], DecisionRow]], empty: str) -> None:
+def print_deeds(
+    before: Sequence[str | Column], rows: Sequence[tuple[Sequence[object], DecisionRow]], empty: str
+) -> None:
     """Print a table of rows; with a column of scores if there are any.
 
     Args:
@@ -171,10 +189,10 @@ def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], De
     """
     scored = any(row.score is not None for _, row in rows)
 
-    def cells(row: Sequence[object]) -> Sequence[object]:
+    def cells(row: Sequence[Any]) -> Sequence[Any]:
         return row if scored else (*row[:_SCORE], *row[_SCORE + 1 :])
 
-    print_table((*before, *map(str, cells(_HEADERS))), [(*first, *cells(row)) for first, row in rows], empty=empty)
+    print_table((*before, *cells(_HEADERS)), [(*first, *cells(row)) for first, row in rows], empty=empty)
 
 
 def done_count(record: DecisionRecord) -> int:

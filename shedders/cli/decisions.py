@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -27,26 +27,31 @@ from shedders.decisions.explanation import why_not as explain_not
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject
 from shedders.decisions.topic import DecisionReader
+from shedders.model.plan import Reason
+from statechannel.audit.moments import LogWindow
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column, cell
+from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import (
     Output,
-    cell,
     duration,
     moment,
+    print_facts,
     print_json,
     print_json_line,
     print_table,
     say,
     stdout,
+    when,
 )
 from statechannel.cli.kit.requests import requests_seen
-from statechannel.cli.kit.times import parse_since
 from statechannel.errors import ExitCode
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
 from statechannel.protocol.side_record import InvalidRecord
 
@@ -57,6 +62,7 @@ app = typer.Typer(
 LAST = "last"
 _DEFAULT_SINCE = "1h"
 _OTHERS_SHOWN = 200
+_FOLLOWED_MAX = 10_000
 
 
 @app.callback(invoke_without_command=True)
@@ -64,12 +70,11 @@ _OTHERS_SHOWN = 200
 def decisions(
     connect: Connect,
     ctx: typer.Context,
-    since: Annotated[
-        str,
-        typer.Option(
-            "--since", metavar="TIME|DURATION", help="Start of the list, e.g. 15m, 2h, 7d, 2026-01-01T00:00:00Z."
-        ),
-    ] = _DEFAULT_SINCE,
+    since: SinceTime = _DEFAULT_SINCE,
+    until: UntilTime = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="BROKER", help="Only decisions of this broker, as leader or splitter.")
+    ] = None,
     moves_only: Annotated[
         bool, typer.Option("--moves-only", help="Show only moved and split bundles, one line each.")
     ] = False,
@@ -97,7 +102,14 @@ def decisions(
             hint="Add --follow; to look back, use --since.",
             code=ExitCode.USAGE,
         )
-    since_ms, shown = parse_since(since, now_ms()), DecisionFilter(moves_only, placements)
+    if follow and until is not None:
+        raise CommandError(
+            "--follow and --until exclude each other", hint="To end it, use --for SECONDS.", code=ExitCode.USAGE
+        )
+    window = time_window(since, until, now_ms())
+    since_ms = 0 if window.since is None else window.since.time_ms or 0
+    # The topic is read from the first record on that the log took at that time; ends by the times of the records.
+    shown, up_to = DecisionFilter(moves_only, placements, by), LogWindow(until=window.until)
     with decision_reader(connect()) as reader:
         if follow:
             _follow(reader, since_ms, max_seconds, output, shown)
@@ -105,7 +117,7 @@ def decisions(
         book = DecisionBook()
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
-    records = [record for record in book.decisions if shown.any(record)]
+    records = [record for record in book.decisions if shown.any(record) and up_to.has(0, record.at_ms)]
     warn_of_junk(book)
     if output is Output.JSON:
         print_json(
@@ -116,9 +128,9 @@ def decisions(
             }
         )
     elif shown.lines:
-        rows = [((moment(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
+        rows = [((when(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
-        print_deeds(("time", "decision"), rows, f"no bundle was {what} since {moment(since_ms)}")
+        print_deeds(("time", Column("decision", 4)), rows, f"no bundle was {what} since {moment(since_ms)}")
     else:
         _list(records, since_ms)
 
@@ -171,17 +183,29 @@ def _nothing_given(ctx: typer.Context) -> None:
 
 def _list(records: list[DecisionRecord], since_ms: int) -> None:
     print_table(
-        ("time", "decision", "of", "leader", "term", "cycle", "label", "reason", "done", "left", "why"),
+        (
+            "time",
+            Column("decision", 1),
+            Column("of", 1),
+            Column("leader", 4),
+            Column("term", 5),
+            Column("cycle", 5),
+            Column("label", 4),
+            Column("reason", 1),
+            "done",
+            Column("left", 2),
+            Column("why", text=True),
+        ),
         [
             (
-                moment(record.at_ms),
+                when(record.at_ms),
                 record.id,
                 record.subject,
                 record.leader,
                 record.term,
                 record.cycle,
                 record.label,
-                record.skipped or record.reason,
+                _reason(record),
                 done_count(record),
                 sum(record.left_counts.values()),
                 record.why,
@@ -192,8 +216,13 @@ def _list(records: list[DecisionRecord], since_ms: int) -> None:
     )
 
 
+def _reason(record: DecisionRecord) -> str | None:
+    """The record's own word; upstream's `Unknown` says nothing, as of a success."""
+    return record.skipped or (None if record.reason == Reason.UNKNOWN else record.reason)
+
+
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
-    print_table(("what", "value"), list(_facts(record)))
+    print_facts(_facts(record))
     stdout().print()
     print_deeds((), [((), row) for row in deeds(book, record)], "no action")
     if record.scores:
@@ -217,7 +246,10 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
     placement = f", placement {record.placement}" if record.placement else ""
     yield "strategy", f"{record.strategy}{placement} (profile {record.profile}, manager {record.manager})"
     yield "settings", record.fingerprint
-    yield "label, reason", f"{record.label}, {record.reason}"
+    yield (
+        "label, reason",
+        ", ".join(filter(None, (record.label, _reason(record) if not record.skipped else record.reason))),
+    )
     if record.skipped is not None:
         yield "skipped", record.skipped
     yield "why", record.why
@@ -226,7 +258,7 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
     for name in ("broker_load", "top_bundles", "policies"):
         yield f"{name.replace('_', ' ')} read to", getattr(record.inputs, name)
     for name, value in record.stats.items():
-        yield name, _figure(value)
+        yield name.replace("_", " "), _figure(value)
     budget = record.budget
     if budget is not None:
         yield (
@@ -248,12 +280,13 @@ def _follow(
     reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, shown: DecisionFilter
 ) -> None:
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
+    followed: dict[str, None] = {}
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
             record = read.record
             if isinstance(record, InvalidRecord):
                 warn_of_unreadable(record, read.offset)
-            elif isinstance(record, DecisionRecord) and not shown.any(record):
+            elif _is_hidden(record, shown, followed):
                 continue
             elif output is Output.JSON:
                 line: dict[str, Any] = {"offset": read.offset, "timestamp_ms": read.timestamp_ms}
@@ -261,14 +294,23 @@ def _follow(
             else:
                 for text in _lines(record, shown):
                     stdout().print(cell(text), markup=False)
+            if isinstance(record, DecisionRecord):
+                remember(followed, record.id, None, _FOLLOWED_MAX)
+
+
+def _is_hidden(record: AnyRecord, shown: DecisionFilter, followed: Container[str]) -> bool:
+    """Whether the filter leaves a record out: a decision, or the outcome of one that is not among those shown."""
+    if isinstance(record, OutcomeRecord):
+        return shown.by is not None and record.decision not in followed
+    return not shown.any(record)
 
 
 def _lines(record: AnyRecord, shown: DecisionFilter) -> Iterator[str]:
     if isinstance(record, OutcomeRecord):
         yield f"{moment(record.at_ms)}  {record.decision}  {record.bundle}: {record.result} ({record.why})"
         return
-    reason = record.skipped or record.reason
-    yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {record.label}, {reason}: {record.why}"
+    outcome = ", ".join(filter(None, (record.label, _reason(record))))
+    yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {outcome}: {record.why}"
     book = DecisionBook(1)
     book.add(record)
     for row in shown.of(book, record) if shown.lines else deeds(book, record):

@@ -16,8 +16,9 @@ import typer
 from shedders.snapshots.file import read_snapshot
 from shedders.snapshots.model import Snapshot
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect
-from statechannel.cli.kit.output import cell, say
+from statechannel.cli.kit.output import say
 from statechannel.errors import ExitCode
 
 SnapshotOption = Annotated[

@@ -53,9 +53,11 @@ from shedders.snapshots.selection import (
 )
 from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout
+from statechannel.cli.kit.output import Output, moment, print_json, print_table, say, stdout
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import is_bundle, parse_key, split_typed_topic, topic_hash
 
 PLAN = "plan"
 
@@ -104,7 +106,7 @@ def plan_shedding(
     placing, pipeline = pipeline_of(source, name=placement, profile=profile, flags=flags)
     cluster = cluster_of(source)
     odd = [*remarks(source, cluster), *own_way(chosen, placing)]
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         print_remarks([*odd, *_around(source)])
     parts: list[CyclePart] = []
     last: Decision | None = None
@@ -123,7 +125,7 @@ def plan_shedding(
     ):
         part = cycle_part(number, decision)
         last = decision
-        if output is Output.TABLE:
+        if output is not Output.JSON:
             _print_moves(part, chosen.name, every_left=left)
         else:
             parts.append(part)
@@ -217,7 +219,7 @@ def plan_placement(
     connect: Connect,
     snapshot: SnapshotOption,
     bundles: Annotated[
-        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all bundles without an owner.")
+        list[str] | None, typer.Argument(metavar="[BUNDLE|TOPIC...]", help="Default: all bundles without an owner.")
     ] = None,
     strategy: Annotated[
         str | None,
@@ -285,19 +287,28 @@ def _bundles_to_place(cluster: Cluster, names: list[str]) -> list[str]:
 
 
 def known_bundles(cluster: Cluster, names: list[str]) -> list[str]:
-    """Check that all names are bundles of the cluster.
+    """The bundles of these names; of a topic, its bundle.
 
     Raises:
-        CommandError: A name is not.
+        CommandError: A name is neither a bundle of the cluster, nor a topic in one.
     """
-    for name in names:
-        if name not in cluster.bundles:
-            raise CommandError(
-                f"{name} is not a bundle of the snapshot",
-                hint="Bundle names have the form tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
-                code=ExitCode.NOT_FOUND,
-            )
-    return names
+    return [name if name in cluster.bundles else _bundle_with(cluster, name) for name in names]
+
+
+def _bundle_with(cluster: Cluster, name: str) -> str:
+    topic = None if is_bundle(name) else split_typed_topic(name)
+    for bundle in cluster.bundles_in.get(topic[0], ()) if topic is not None else ():
+        place = parse_key(bundle.name.encode())
+        if topic is not None and place is not None and place.contains(topic_hash(topic[1])):
+            say(f"{name} is in {bundle.name}")
+            return bundle.name
+    raise CommandError(
+        f"{name} is not a bundle of the snapshot"
+        if topic is None
+        else f"no bundle of the snapshot holds the topic {name}",
+        hint="Bundle names have the form tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
+        code=ExitCode.NOT_FOUND,
+    )
 
 
 def _removed(placed: Placed) -> str:
@@ -371,7 +382,7 @@ def plan_splits(
     snapshot: SnapshotOption,
     bundles: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BUNDLE...]", help="Bundles to split. Default: those over a limit."),
+        typer.Argument(metavar="[BUNDLE|TOPIC...]", help="Bundles to split. Default: those over a limit."),
     ] = None,
     algorithm: Annotated[
         str | None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.cli.kit.output import cell, print_table, say, stdout
+from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.output import print_table, say, stdout
 from statechannel.files import new_file
 
 if TYPE_CHECKING:

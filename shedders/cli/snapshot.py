@@ -20,8 +20,9 @@ from shedders.snapshots.file import SnapshotError, snapshot_bytes, write_snapsho
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
 from shedders.split.triggers import SplitSettings
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, cell, print_json, say, stdout
+from statechannel.cli.kit.output import Output, print_json, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
 

@@ -15,6 +15,7 @@ from shedders.conformance.checker import RuleFinding, conform
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.model.profiles import PROFILES
 from shedders.model.strategy import KINDS, available, find
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 from statechannel.errors import ExitCode
@@ -67,7 +68,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
         print_json({"strategies": strategies, "profiles": profiles})
         return
     print_table(
-        ("kind", "name", "from", "about"),
+        ("kind", "name", Column("from", 4), Column("about", text=True)),
         [
             (
                 strategy.kind,

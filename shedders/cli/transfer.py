@@ -12,19 +12,24 @@ from typing import Annotated, Final
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.cli.kit.channel_view import locate, read_channel
+from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, Reason
+from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
     NO_EXTENSION,
     BrokerRequest,
     RequestAnswer,
     ask,
     balancer_args,
-    broker_request,
+    confirmed_request,
     may_be_asked_again,
     require_name,
 )
 from statechannel.engine.commands import Done, Rejected
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -39,7 +44,7 @@ Force = Annotated[bool, typer.Option("--force", help="Skip the check of policies
 
 
 @app.command()
-@broker_request
+@confirmed_request
 def transfer(
     _: Connect,
     name: Name,
@@ -53,7 +58,7 @@ def transfer(
 
 
 @unload_app.command()
-@broker_request
+@confirmed_request
 def unload(
     _: Connect,
     name: Name,
@@ -73,6 +78,7 @@ def unload(
         args,
         f"{name} unloaded",
         None if force else lambda connection: _refused(connection, name, None),
+        lambda connection: _effect(connection, name, None),
     )
 
 
@@ -80,8 +86,31 @@ def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> Broke
     args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
     done = f"{name} transferred to {dest}"
     return BrokerRequest(
-        RequestCommand.TRANSFER, args, done, None if force else lambda connection: _refused(connection, name, dest)
+        RequestCommand.TRANSFER,
+        args,
+        done,
+        None if force else lambda connection: _refused(connection, name, dest),
+        lambda connection: _effect(connection, name, dest),
     )
+
+
+def _effect(connection: Connection, name: str, dest: str | None) -> Effect:
+    key = locate(read_channel(connection), name)
+    if key.owner is None:
+        raise CommandError(
+            f"no broker serves {key.name}",
+            hint=f"`statechannel lookup {key.name}` assigns it.",
+            code=ExitCode.REJECTED,
+        )
+    if dest == key.owner:
+        raise CommandError(f"{key.name} is served by {dest} already", code=ExitCode.REJECTED)
+    if dest is not None and dest not in read_registry(connection).members.alive:
+        raise CommandError(
+            f"broker {dest} is not alive", hint="`statechannel brokers` lists the live brokers.", code=ExitCode.REJECTED
+        )
+    facts = {"bundle": key.name, "owner": key.owner, "destination": dest}
+    end = "the next lookup assigns it again" if dest is None else f"{dest} would serve it"
+    return Effect([f"{key.owner} would release {key.name}; {end}"], facts)
 
 
 def _reason(reason: str | None, *, force: bool) -> str | None:

@@ -18,7 +18,8 @@ from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.transforms import offset_copy
 
 from shedders.contest.figures import ratio, share
 from shedders.contest.outcome import RunOutcome
@@ -125,12 +126,26 @@ COLOURS: Final = (
     "#9a8a1f", "#7a6ff0", "#b56a4a", "#5f8f2f", "#4a6a9a", "#c24fb0",
 )  # fmt: skip
 INK, _SOFT, _LINE, BAD = "#1d2430", "#5c6675", "#d9dde3", "#c22f35"
-_OURS, _UPSTREAM, _OTHER = "#1f5fbf", "#b56a4a", "#8a94a2"
+_PAPER: Final = "#ffffff"
+_ON_COLOUR: Final = "#fefefe"
+"""Text on a mark: not the colour of the paper, which is dark in the dark."""
+_OURS: Final = "#1f5fbf"
+_DARK: Final = {_PAPER: "#14171c", INK: "#e6e9ee", _SOFT: "#9ba5b4", _LINE: "#333a45", BAD: "#ff7f80", _OURS: "#5b97ea"}
+_DARK_RULES: Final = "".join(
+    f'[style*="{part}: {light}"] {{ {part}: {dark} !important; }} '
+    for light, dark in _DARK.items()
+    for part in ("fill", "stroke")
+)
+"""Style rules that turn a plot into its dark variant."""
+_DARK_STYLE: Final = f"<style>@media (prefers-color-scheme: dark) {{ {_DARK_RULES}}}</style>"
 _STYLE: Final[Mapping[str, Any]] = {
     "svg.hashsalt": "statechannel",  # names of parts of the file do not depend on the process
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
+    "figure.facecolor": _PAPER,
+    "axes.facecolor": _PAPER,
+    "text.color": INK,
     "axes.edgecolor": _LINE,
     "axes.labelcolor": _SOFT,
     "axes.titlesize": 9,
@@ -159,12 +174,12 @@ class Plot(NamedTuple):
     figure: Figure
 
     def svg(self) -> str:
-        """As text."""
+        """As text; it follows the light or dark scheme of who looks at it."""
         with styled():
             out = io.StringIO()
             canvas: Any = FigureCanvasSVG(self.figure)
             canvas.print_svg(out, metadata={"Date": None, "Creator": None})
-        return out.getvalue()
+        return out.getvalue().replace("</defs>", f"{_DARK_STYLE}</defs>", 1)
 
     def png(self, dpi: int = 110) -> bytes:
         with styled():
@@ -199,6 +214,7 @@ def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points:
             f"{measures.moves} moves of {share(measures.moved_share)} of the traffic, {measures.returns} back and forth"
         )
         above.set_ylabel("load (1 is full)")
+        below.set_ylabel("ratio (1 is even)")
         below.plot(series.hours, series.max_over_mean, color=INK, linewidth=1.0, label="largest over mean")
         below.plot(series.hours, series.max_over_bound, color=_OURS, linewidth=1.0, label="largest over bound")
         below.axhline(1.0, color=_SOFT, linewidth=0.6)
@@ -211,17 +227,19 @@ def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points:
 def scenario_picture(
     outcomes: Sequence[RunOutcome], *, overloaded: float = _OVERLOADED, points: int = 120, title: str = ""
 ) -> Plot:
-    """All contenders of a scenario on the same axes, a panel each."""
+    """All contenders of a scenario on the same axes, a panel each; the title says who is the most even."""
     with styled():
         columns = min(_COLUMNS, len(outcomes))
         rows = -(-len(outcomes) // columns)
-        figure = Figure(figsize=(3.6 * columns, 1.9 * rows + 0.4), layout="constrained")
+        figure = Figure(figsize=(max(7.2, 3.6 * columns), 2.1 * rows + 0.9), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         drawn_series = [drawn(outcome, points) for outcome in outcomes]
         top = max(_top([*series.highest, overloaded], overloaded) for series in drawn_series)
         for panel, series, outcome in zip(panels.flat, drawn_series, outcomes, strict=False):
             _loads(panel, series, overloaded, legend=False)
             panel.set_ylim(0, top)
+            panel.xaxis.set_major_locator(MaxNLocator(5))
+            panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             measures = outcome.measures
             panel.set_title(
                 f"{_broken(outcome.contender)}\nmax/mean {ratio(measures.max_over_mean)}, moved {share(measures.moved_share)}",
@@ -229,11 +247,45 @@ def scenario_picture(
             )
         for panel in list(panels.flat)[len(outcomes) :]:
             panel.set_axis_off()
-        figure.supxlabel("hours", fontsize=8, color=_SOFT)
+        for panel in list(panels.flat)[max(0, len(outcomes) - columns) : len(outcomes)]:
+            panel.set_xlabel("hours", fontsize=8)
+            panel.tick_params(labelbottom=True)
         figure.supylabel("load (1 is full)", fontsize=8, color=_SOFT)
-        if title:
-            figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
+        _scenario_legend(figure, list(panels.flat)[: len(outcomes)], [len(series.loads) for series in drawn_series])
+        figure.suptitle(
+            ": ".join(part for part in (title, _most_even(outcomes)) if part), fontsize=10, color=INK, x=0.01, ha="left"
+        )
     return Plot(figure)
+
+
+def _most_even(outcomes: Sequence[RunOutcome]) -> str:
+    """The result of a scenario, as a sentence."""
+    figures = sorted((outcome.measures.max_over_mean, outcome.contender) for outcome in outcomes)
+    if not figures:
+        return ""
+    (least, best), others = figures[0], [ratio(figure) for figure, _ in figures[1:]]
+    rest = f"; the others {others[0]}{f' to {others[-1]}' if others[-1] != others[0] else ''}" if others else ""
+    return f"{best} is the most even, max/mean {ratio(least)}{rest}"
+
+
+def _scenario_legend(figure: Figure, panels: Sequence[Axes], brokers: Sequence[int]) -> None:
+    """What lines, bands and ticks mean; lines of brokers are too many to be named one by one."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    known = {
+        "all": "all brokers",
+        "half of them": "middle half of the brokers",
+        "mean": "mean",
+        "overloaded": "overloaded from here on",
+        "moves": "moves of bundles",
+    }
+    named = {words: handles[name] for name, words in known.items() if name in handles}
+    if any(many <= LINES_MAX for many in brokers):
+        line = next(panel.lines[0] for panel, many in zip(panels, brokers, strict=True) if many <= LINES_MAX)
+        named = {"a line for each broker": line} | named
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named), fontsize=7)
 
 
 def _broken(name: str) -> str:
@@ -241,77 +293,141 @@ def _broken(name: str) -> str:
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "Balance against churn") -> Plot:
-    """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out."""
+def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
+    """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out.
+
+    Args:
+        title: What is shown; by default the result.
+    """
     with styled():
-        figure = Figure(figsize=(10, 6), layout="constrained")
+        figure = Figure(figsize=(11, 6.4), layout="constrained")
         axes = figure.subplots()
         contenders = sorted(
             _by_contender(comparison), key=lambda contender: (contender.middle[1], contender.middle[0], contender.name)
         )
-        for number, contender in enumerate(contenders, 1):
-            ours = contender.name == comparison.against
-            colour = _OURS if ours else _UPSTREAM if contender.upstream else _OTHER
-            front = 6 if ours else 3
-            axes.scatter(
-                [x for x, _ in contender.points],
-                [y for _, y in contender.points],
-                s=12,
-                color=colour,
-                alpha=0.35,
-                linewidths=0,
-                zorder=front - 1,
-            )
-            marker = "D" if ours else "s" if contender.upstream else "o"
-            axes.scatter(
-                [contender.middle[0]], [contender.middle[1]], s=130, color=colour, marker=marker, edgecolors="white",
-                zorder=front, label=f"{number}  {contender.name}",
-            )  # fmt: skip
-            axes.annotate(
-                str(number),
-                contender.middle,
-                ha="center",
-                va="center_baseline",
-                color="white",
-                fontsize=7,
-                zorder=front + 1,
-            )
-        axes.set_xscale("symlog", linthresh=0.01)
+        looks = _looks(contenders, comparison.against)
+        for contender in contenders:
+            look = looks[contender.name]
+            xs, ys = [x for x, _ in contender.points], [y for _, y in contender.points]
+            axes.scatter(xs, ys, s=14, color=look.colour, marker=look.marker, alpha=0.35, linewidths=0, zorder=2)
+        axes.set_xscale("symlog", linthresh=_LINEAR_TO)
         axes.set_yscale("log")
-        axes.set_xlim(left=-0.001)
+        axes.set_xlim(left=-0.0012)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
         axes.yaxis.set_major_locator(FixedLocator(_RATIOS))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.axvline(_LINEAR_TO, color=_SOFT, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.annotate(
+            "linear | logarithmic", (_LINEAR_TO, 1.0), xycoords=axes.get_xaxis_transform(), xytext=(0, -9),
+            textcoords="offset points", ha="center", fontsize=7, color=_SOFT,
+        )  # fmt: skip
+        axes.set_xlabel(
+            "moved in an hour, of the cluster's traffic (linear up to 1 %, logarithmic beyond; less is better)"
+        )
+        axes.set_ylabel("largest load over mean load (logarithmic; 1 is even)")
+        axes.set_title(
+            f"{title or _least_churn(contenders, comparison.against)}\n"
+            "small: a scenario; large: the median over scenarios, beside its place where another one is there"
+        )
         if contenders:
-            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, labelspacing=1.2)
-        axes.set_xlabel("moved in an hour, of the cluster's traffic (less is better)")
-        axes.set_ylabel("largest load over mean load (1 is even)")
-        axes.set_title(f"{title}; small: a scenario, large: the median over scenarios")
+            handles = _medians(figure, axes, contenders, looks)
+            axes.legend(
+                handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, labelspacing=1.1,
+                title="max/mean and moved an hour, medians", title_fontsize=7, alignment="left",
+            )  # fmt: skip
     return Plot(figure)
+
+
+_LINEAR_TO: Final = 0.01
+_APART_POINTS: Final = 15.0
+"""Distance of the middles of two marks that do not cover each other."""
+_SHAPES: Final = ("p", "o", "s", "h", "8", "D")
+
+
+class _Look(NamedTuple):
+    colour: str
+    marker: str
+
+
+def _looks(contenders: Sequence[_Churn], against: str) -> dict[str, _Look]:
+    """A colour for each strategy, and a shape for each of its variants (`@upstream`, `@recommended`)."""
+    strategies = sorted({contender.name.partition("@")[0] for contender in contenders} - {against})
+    variants = sorted({contender.name.partition("@")[2] for contender in contenders})
+    looks = {}
+    for contender in contenders:
+        name, _, variant = contender.name.partition("@")
+        if name in strategies:
+            colour = COLOURS[1:][strategies.index(name) % (len(COLOURS) - 1)]
+            looks[contender.name] = _Look(colour, _SHAPES[variants.index(variant) % len(_SHAPES)])
+    return looks | {against: _Look(_OURS, "D")}
+
+
+def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
+    """The result, as a sentence."""
+    ours = next((contender for contender in contenders if contender.name == against), None)
+    others = [contender for contender in contenders if contender.name != against]
+    if ours is None or not others:
+        return "Balance against churn"
+    best = min(others, key=lambda other: (other.middle[1], other.middle[0]))
+    return (
+        f"{against}: max/mean {ratio(ours.middle[1])}, {share(ours.middle[0])} moved an hour; the most even other, "
+        f"{best.name}: {ratio(best.middle[1])}, {share(best.middle[0])}"
+    )
+
+
+def _medians(figure: Figure, axes: Axes, contenders: Sequence[_Churn], looks: Mapping[str, _Look]) -> list[Any]:
+    """Draw the medians; a mark that would cover another one moves to the right, with a line to its place."""
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()  # fixes the limits of the axes, by which places become points
+    per_point = figure.dpi / 72
+    taken: list[tuple[float, float]] = []
+    handles: list[Any] = []
+    for number, contender in enumerate(contenders, 1):
+        place = axes.transData.transform(contender.middle) / per_point
+        x, y = float(place[0]), float(place[1])
+        while any(abs(x - other[0]) < _APART_POINTS and abs(y - other[1]) < _APART_POINTS for other in taken):
+            x += 1.0
+        taken.append((x, y))
+        shift = (x - float(place[0]), 0.0)
+        look, ours = looks[contender.name], looks[contender.name].marker == "D"
+        if shift[0]:
+            axes.annotate(
+                "", contender.middle, xytext=shift, textcoords="offset points", zorder=3,
+                arrowprops={"arrowstyle": "-", "color": look.colour, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+            )  # fmt: skip
+        moved = offset_copy(axes.transData, fig=figure, x=shift[0], units="points")
+        (mark,) = axes.plot(
+            [contender.middle[0]], [contender.middle[1]], linestyle="none", marker=look.marker, markersize=12,
+            color=look.colour, markeredgecolor=_PAPER, transform=moved, zorder=5 + ours,
+            label=f"{number}  {contender.name}: {ratio(contender.middle[1])}, {share(contender.middle[0])}",
+        )  # fmt: skip
+        axes.annotate(
+            str(number), contender.middle, xytext=shift, textcoords="offset points", ha="center", va="center_baseline",
+            color=_ON_COLOUR, fontsize=7, zorder=6 + ours,
+        )  # fmt: skip
+        handles.append(mark)
+    return handles
 
 
 class _Churn(NamedTuple):
     """Load moved an hour and max/mean of one contender, in each scenario and in the middle."""
 
     name: str
-    upstream: bool
     points: list[tuple[float, float]]
     middle: tuple[float, float]
 
 
 def _by_contender(comparison: ContestComparison) -> Iterator[_Churn]:
     figures: dict[str, list[tuple[float, float]]] = {}
-    upstream: dict[str, bool] = {}
     for part in comparison.scenarios:
         for row in part.rows:
             if not row.measures:
                 continue
             moved, spread = row.measures["moved_share_per_h"].median, row.measures["max_over_mean"].median
             figures.setdefault(row.contender, []).append((moved or 0.0, spread or 1.0))
-            upstream[row.contender] = row.upstream
     for name, points in figures.items():
-        yield _Churn(name, upstream[name], points, (median(x for x, _ in points), median(y for _, y in points)))
+        yield _Churn(name, points, (median(x for x, _ in points), median(y for _, y in points)))
 
 
 def _loads(axes: Axes, series: RunSeries, overloaded: float, *, legend: bool) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from statechannel.audit.gaps import lost_of
 from statechannel.audit.id_series import IdSeries
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
@@ -53,6 +53,7 @@ class BundleChange:
         forced: A repair.
         by: Broker that wrote the first record.
         reason: What the first record gives as its reason; for people.
+        failure: Why it did not end as asked, such as the error of a hook, by the record that ended it; for people.
         foreign: One of its records bears an id that its writer does not make (`statechannel.audit.id_series`).
         children: Keys of the parts, of a split.
         ended_ms: Log time of its last record; equals `began_ms` where there is one only.
@@ -73,6 +74,7 @@ class BundleChange:
     lost: str | None = None
     forced: bool = False
     reason: str | None = None
+    failure: str | None = None
     foreign: bool = False
     children: Sequence[str] = field(default=())
 
@@ -186,8 +188,10 @@ class Trail:
         self, updated: BundleChange, record: RecordRead, change: Record, key: KeyState, *, fresh: bool
     ) -> BundleChange:
         in_flight = change.state in (State.ASSIGNING, State.RELEASING)
+        gave_up = change.text("action") in (Action.DECLINE, Action.RESUME)
         updated = replace(
             updated,
+            failure=change.text("reason") if gave_up else updated.failure,
             foreign=updated.foreign or self._foreign,
             ended_ms=max(updated.began_ms, record.timestamp_ms),
             wanted=(change.to if in_flight else None) or updated.wanted,

@@ -172,6 +172,7 @@ def _with_decision(step: ExplanationStep, decided: BundleDecision) -> Explanatio
 def _sentence(change: BundleChange, took_ms: int) -> str:
     source, destination = change.source, change.destination
     within = f" within {length(took_ms)}" if took_ms else ""
+    failed = f": {change.failure}" if change.failure else ""
     match change.what:
         case What.CREATED:
             return f"created with its namespace {change.bundle}, by {change.by}"
@@ -182,14 +183,14 @@ def _sentence(change: BundleChange, took_ms: int) -> str:
         case What.MOVED:
             return f"moved from {source} to {destination}{within}"
         case What.UNLOADED:
-            return f"unloaded from {source or 'its owner'}{within}"
+            return f"unloaded from {source or 'its owner'}{within}{failed}"
         case What.TAKEN_BACK:
             wanted = f" to {change.wanted}" if change.wanted else ""
-            return f"was to go from {source}{wanted}, but {destination} took it back{within}"
+            return f"was to go from {source}{wanted}, but {destination} took it back{within}{failed}"
         case What.RESUMED:
-            return f"{destination} served it again after a start"
+            return f"{destination} served it again after a start{failed}"
         case What.DECLINED:
-            return f"{change.wanted or 'its destination'} declined it{within}"
+            return f"{change.wanted or 'its destination'} declined it{within}{failed}"
         case What.SPLIT:
             return f"split by {destination} into {', '.join(_ranges(change.children))}{within}"
         case What.SUPERSEDED:
@@ -204,7 +205,7 @@ def _ranges(children: Sequence[str]) -> list[str]:
 
 def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDecision | None) -> str | None:
     """The cause according to the channel's records, who requested it, and who chose the destination."""
-    stated = f" (its reason: {change.reason})" if change.reason else ""
+    stated = f" (its reason: {change.reason})" if change.reason and change.reason != change.failure else ""
     to = "" if chosen is None else f"; destination: {_decided(chosen)}"
     if change.lost is not None:
         return f"{change.lost} was lost; {change.by} repaired it{stated}{to}"

@@ -352,11 +352,12 @@ def name_and_words(kind: PolicyKind, words: Sequence[str]) -> tuple[str, list[st
     if rule.is_name is _is_cluster:
         return CLUSTER, remaining[1:] if remaining[:1] == [CLUSTER] else remaining
     if not remaining or not rule.is_name(remaining[0]):
-        what = f"`{remaining[0]}` is not" if remaining else "missing:"
-        topic = (
-            " `statechannel lookup TOPIC` names a topic's bundle." if remaining and remaining[0].count("/") > 1 else ""
+        if not remaining:
+            raise BadPolicyError(f"the name of the policy is missing: {rule.named}", hint=usage(kind))
+        topic = " `statechannel lookup TOPIC` names a topic's bundle." if remaining[0].count("/") > 1 else ""
+        raise BadPolicyError(
+            f"`{remaining[0]}` is not {rule.named}, the name of a policy of kind {kind}", hint=f"{usage(kind)}{topic}"
         )
-        raise BadPolicyError(f"{what} {rule.named}, the name of a policy of kind {kind}", hint=f"{usage(kind)}{topic}")
     return remaining[0], remaining[1:]
 
 

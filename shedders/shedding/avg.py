@@ -232,9 +232,10 @@ class AvgShedder:
         scores = projection.of(names, booked)
         least = min(scores.values())
         best = [name for name, score in scores.items() if score == least]
-        why = f"no plan for it; the least loaded of {len(scores)}, bundles in flight included, has {least:.3f}"
+        chosen = pick(bundle.name, best)
+        why = f"no plan for it; {chosen} is the least loaded of {len(scores)} ({least * 100:.0f} %, including bundles in flight)"
         why += known.remark(names)
-        return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
+        return Placed(bundle.name, chosen, why, best, removed, scores, memory)
 
     def _pairs(self, draft: Draft, names: Sequence[str], hits: Hits) -> list[tuple[str, str]]:
         """Pairs (least, most) loaded, from both ends inwards, if they are apart."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loaddata.model.broker_load import ResourceWeights
+from shedders.model.amounts import are, count
 from shedders.model.candidates import CandidateReader, blind, pick
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed, Plan, Reason, SplitWanted
@@ -190,11 +191,13 @@ class Cycle:
         self._memory.large = steps.churn >= LARGE * len(self._sides)
         stuck = [self._sides[name] for name, (word, _) in steps.stuck.items() if word == "nothing-fits"]
         splits = wanted_splits(stuck, self._cargo_of, self._memory, settings.gap_percent / 100, steps.has_room)
-        why = "no broker deviates from the mean"
+        why = "balanced: no broker is far enough from the average"
         if self._waiting:
-            why = f"{self._waiting} brokers deviate from the mean, none for long enough"
+            waiting = self._waiting
+            why = f"{count(waiting, 'broker')} {are(waiting)} far from the average, but not for long enough yet"
         if steps.stuck:
-            why = f"{len(steps.stuck)} brokers have too much load, none of their bundles is worth moving"
+            stuck_count = len(steps.stuck)
+            why = f"{count(stuck_count, 'broker')} {are(stuck_count)} overloaded, but no move would help"
         otherwise = Reason.NO_BUNDLES if steps.stuck else Reason.HIT_COUNT
         return self._answer(splits, why, otherwise)
 
@@ -351,11 +354,12 @@ class Cycle:
 
     def _move(self, step: MoveStep) -> None:
         cargo, source, side = step.cargo, step.source, step.destination
-        back = " returned for one that is too heavy by itself;" if step.back else ""
+        back = ", in exchange for a bundle that is too heavy by itself" if step.back else ""
+        (hot, idle), (hot_after, idle_after) = step.before, step.after
         why = (
-            f"{cargo.size:.4f} of {source.name}:{back} levels {step.before[0]:.3f} and {step.before[1]:.3f} become "
-            f"{step.after[0]:.3f} and {step.after[1]:.3f} of the average, mainly {RESOURCES[step.resource]}; gain per "
-            f"churn {step.value:.3f}"
+            f"moves {cargo.size * 100:.1f} % of {source.name}'s capacity to {side.name} (mainly {RESOURCES[step.resource]})"
+            f"{back}: {source.name} goes from {hot * 100:.0f} % to {hot_after * 100:.0f} % of the average, {side.name} from "
+            f"{idle * 100:.0f} % to {idle_after * 100:.0f} %; gain per load moved {step.value:.3f}"
         )
         reason = Reason.OVERLOADED if (side if step.back else source).over else Reason.UNDERLOADED
         self._draft.move(cargo.bundle, source.name, reason, cargo.throughput, why, side.name)
@@ -498,6 +502,10 @@ class WeightedMove:
         expected = self._expected[1]
         levels = expected.levels(names, booked)
         least, best = expected.best(bundle, levels)
-        why = f"the least of {len(levels)} with it: {least:.3f} of its scarcest resource, bundles in flight included"
-        placed = Placed(bundle.name, pick(bundle.name, best), why, best, removed, levels, memory)
+        chosen = pick(bundle.name, best)
+        share = f"{least * 100:.1f} % of its most used resource, including bundles in flight"
+        why = f"{chosen} is the only candidate (afterwards at {share})"
+        if len(levels) > 1:
+            why = f"chosen because {chosen} would be the least loaded of {len(levels)} candidates afterwards ({share})"
+        placed = Placed(bundle.name, chosen, why, best, removed, levels, memory)
         return replace(placed, why=why + known.remark(names)) if known.lapsed else placed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 import sys
 import threading
@@ -24,6 +23,7 @@ from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableEr
 from statechannel.embedded.jars import cache_dir
 from statechannel.embedded.java import Java, find_java, make_archive, use_archive
 from statechannel.errors import ExitCode
+from statechannel.extras import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +170,7 @@ def check_installed() -> None:
     if missing:
         raise SparkJobError(
             f"the Spark jobs need {' and '.join(missing)}, not installed for {sys.executable}",
-            hint=f"Install the extra: `{shlex.quote(sys.executable)} -m pip install 'statechannel[spark]'`.",
+            hint=f"Install the extra: `{install_command('spark')}`.",
             exit_code=ExitCode.SPARK_MISSING,
         )
 

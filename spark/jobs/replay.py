@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from spark.cli.job import KafkaProperties, Option, SparkConf, job_app, job_main, pairs
 from spark.core.running import spark_errors, tasks_shown
 from spark.core.session import open_session
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ReadMode, Wants, not_in_full, parse_as_of
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ReadMode, Wants, not_in_full
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import AsOf, parse_as_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
 from statechannel.cli.kit.output import print_json, progress

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from spark.core.schemas import batch_of
 from statechannel.audit import origins, rejections
 from statechannel.audit.engine import GapCount, Wants
-from statechannel.audit.gaps import sum_gap_rows
+from statechannel.audit.gap_list import sum_gap_rows
 from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import LostRaces, as_rows, race_counts, rejected_document

@@ -42,7 +42,9 @@ from spark.replay.fold import (
     work_of,
 )
 from spark.replay.survey import PartitionSurvey, known_points, named, survey
-from statechannel.audit.engine import AsOf, AuditResult, Cut, ReadMode, Wants
+from statechannel.audit.engine import AuditResult, ReadMode, Wants
+from statechannel.audit.history import history_order
+from statechannel.audit.moments import AsOf, Cut
 from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of
@@ -314,7 +316,7 @@ class Replay:
         wants = self._request.wants
         names = ["partition", "offset"]
         timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins)
-        if any(timed) or wants.history is not None:
+        if any(timed) or wants.has_history:
             names.append("timestamp_ms")
         if self._outside:
             # What lies outside is only counted.
@@ -346,7 +348,7 @@ class Replay:
             gaps=sorted(self._listed(GAPS), key=gap_order) if wants.gaps else None,
             gap_count=gap_count_of(self._bodies) if wants.gap_count else None,
             races=races_of(self._bodies) if wants.races else None,
-            history=sorted(self._listed(HISTORY), key=_place) if wants.history is not None else None,
+            history=self._history(wants),
             named=wants.history is None or named(self._records(), wants.history),
             owned=sorted(self._listed(OWNED), key=lambda row: str(row["bundle"])) if wants.owned else None,
             moves=moves_of(self._bodies) if wants.moves else None,
@@ -357,6 +359,11 @@ class Replay:
             states=[*self._states()] if wants.states else None,
             complete=complete,
         )
+
+    def _history(self, wants: Wants) -> list[dict[str, Any]] | None:
+        if not wants.has_history:
+            return None
+        return sorted(self._listed(HISTORY), key=history_order if wants.history is None else _place)
 
     def _states(self) -> Iterator[bytes]:
         for piece in self._joined(LINE, "key"):

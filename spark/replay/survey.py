@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def named(rows: DataFrame, name: str) -> bool:
     """Whether any record is about it; see `History.is_named`."""
-    prefix = History(name).namespace.encode()
+    prefix = (History(name).namespace or "").encode()
     near = rows.where(F.startswith(F.col("key"), F.lit(prefix))).select("key", "value")
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,13 +7,15 @@ that something could not be done at all; every one has a hint.
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
 from statechannel.api.channel import StateChannel
-from statechannel.api.member import Ticket
+from statechannel.api.member import Ticket, WrongLoopError
+from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.broker.changes import Change, ChangesError, Derived
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
 from statechannel.engine.commands import (
     BoundTo,
+    Declined,
     Done,
     NotFound,
     Outcome,
@@ -25,6 +27,8 @@ from statechannel.engine.commands import (
     Unowned,
 )
 from statechannel.errors import StateChannelError
+from statechannel.protocol.bundle import BundleRange
+from statechannel.protocol.bundle import named_topic_hash as topic_hash
 
 __all__ = [
     "ArgumentTypeError",
@@ -34,17 +38,23 @@ __all__ = [
     "BlockingTicket",
     "BoundTo",
     "BrokerHooks",
+    "BundleRange",
     "Change",
     "ChangesError",
     "ChannelStoppedError",
+    "Declined",
     "Derived",
     "Done",
+    "FlightStatus",
     "HookReentryError",
     "JoinTimeoutError",
+    "MemberStatus",
     "NotFound",
     "Outcome",
     "Owned",
+    "PartitionStatus",
     "Rejected",
+    "RuntimeStatus",
     "Started",
     "StateChannel",
     "StateChannelError",
@@ -53,4 +63,6 @@ __all__ = [
     "Undetermined",
     "Unknown",
     "Unowned",
+    "WrongLoopError",
+    "topic_hash",
 ]

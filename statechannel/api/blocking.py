@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
+    from statechannel.api.status import MemberStatus
     from statechannel.broker.changes import Change
     from statechannel.broker.exits import Stopped
     from statechannel.engine.cluster_view import ClusterView
@@ -80,7 +81,7 @@ class BlockingStateChannel:
         **groups: Mapping[str, Any],
     ) -> Self:
         """See `StateChannel.open`; hooks run in separate threads."""
-        arguments.instance("hooks", hooks, BlockingBrokerHooks)
+        arguments.hooks_of(hooks, BlockingBrokerHooks)
         loop = LoopThread(f"statechannel-{broker}")
         threaded = None if hooks is None else ThreadedHooks(hooks)
 
@@ -176,7 +177,7 @@ class BlockingStateChannel:
             with contextlib.suppress(RuntimeError, ChannelStoppedError):
                 self._loop.call(stream.aclose())  # type: ignore[attr-defined]
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MemberStatus:
         """See `StateChannel.status`."""
         return self._loop.ask(self._channel.status)
 

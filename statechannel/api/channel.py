@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from statechannel.api.extensions import Running, placement_of
 from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.hooks import BrokerHooks, refuse_inside_hook
+from statechannel.broker.hooks import BrokerHooks
 from statechannel.engine import commands
 from statechannel.settings import Settings, load, to_identity
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
+    from statechannel.api.status import MemberStatus
     from statechannel.engine.placement import Placement
 
 
@@ -105,7 +106,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            values = settings if settings is not None else load(overrides=groups)
+            values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -166,15 +167,16 @@ class StateChannel(ChannelMember):
         await self._extensions.close()
         return stopped
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MemberStatus:
         """Status of this member: mode, leader, lag, debts, in-flight bundles, extensions. JSON-able."""
-        return {**self._host.status(), "extensions": self._extensions.status()}
+        self._look("status")
+        return cast("MemberStatus", {**self._host.status(), "extensions": self._extensions.status()})
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     async def wait_stopped(self) -> Stopped:
         """Wait until this member has ended for any reason; everything is closed then, including extensions."""
-        refuse_inside_hook("StateChannel.wait_stopped")
+        self._enter("StateChannel.wait_stopped")
         return await self._ended()
 
     async def _ended(self) -> Stopped:
@@ -189,7 +191,7 @@ class StateChannel(ChannelMember):
         Returns:
             How it ended; `stopped.clean` is whether all bundles were handed over.
         """
-        refuse_inside_hook("StateChannel.shutdown")
+        self._enter("StateChannel.shutdown")
         return await self._shut_down(budget_s)
 
     async def _shut_down(self, budget_s: float | None = None) -> Stopped:
@@ -226,6 +228,14 @@ class Opening:
             return await self._make(self._begun)
         finally:
             self._over.set()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(StateChannel, name):
+            raise AttributeError(
+                f"`StateChannel.open(...)` is not open yet and has no `{name}`: write `channel = await StateChannel.open(...)`, "
+                "or `async with StateChannel.open(...) as channel:`"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __await__(self) -> Generator[Any, Any, StateChannel]:
         return self._open().__await__()

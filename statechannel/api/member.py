@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from ulid import ULID
@@ -17,6 +18,7 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, brokers_of, owners_of
 from statechannel.engine.commands import AwaitOperation, NotFound, Started, Unknown
+from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import MAX_CHILDREN, namespace_bounds
 from statechannel.protocol.digest import digest
 
@@ -33,6 +35,17 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Command, Outcome
     from statechannel.engine.config import Identity
     from statechannel.settings import Settings
+
+
+class WrongLoopError(StateChannelError):
+    """A method of a channel was called from another event loop or thread than the one that opened it: nothing would answer."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(
+            f"{method}() was called from another event loop or thread than the one that opened the channel.",
+            hint="From other threads: `asyncio.run_coroutine_threadsafe(channel.lookup(...), loop).result()`, or "
+            "BlockingStateChannel, which any thread may call.",
+        )
 
 
 class Ticket:
@@ -59,7 +72,7 @@ class Ticket:
         Returns:
             `Started`, or the final outcome if it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
         """
-        refuse_inside_hook("Ticket.started")
+        self._channel._enter("Ticket.started")  # noqa: SLF001 - the two are one
         arguments.seconds("timeout_s", timeout_s)
         if self._begun is None:
             return await self.outcome(timeout_s)
@@ -76,7 +89,7 @@ class Ticket:
         Returns:
             `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
         """
-        refuse_inside_hook("Ticket.outcome")
+        self._channel._enter("Ticket.outcome")  # noqa: SLF001 - the two are one
         arguments.seconds("timeout_s", timeout_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
@@ -96,12 +109,37 @@ class ChannelMember:
         self._host = opened.host
         self._pictures = ClusterViews()
         self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def _enter(self, method: str) -> None:
+        """Begin a call that waits for the channel.
+
+        Raises:
+            HookReentryError: The caller is a hook, for which the channel waits.
+            WrongLoopError: The caller runs in another event loop.
+        """
+        self._check_loop(method)
+        refuse_inside_hook(method)
+
+    def _check_loop(self, method: str) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoopError(method)
+
+    def _look(self, method: str) -> None:
+        """Begin a call that reads the state of this member.
+
+        Raises:
+            WrongLoopError: The caller runs in another thread.
+        """
+        if threading.get_ident() != self._thread:
+            raise WrongLoopError(f"StateChannel.{method}")
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
     async def ask(self, command: Command) -> Outcome:
         """Give any command of `statechannel.engine.commands` to this member and wait for its answer."""
-        refuse_inside_hook("StateChannel.ask")
+        self._enter("StateChannel.ask")
         return await self._host.submit(command)
 
     async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
@@ -112,7 +150,7 @@ class ChannelMember:
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
         """
-        refuse_inside_hook("StateChannel.lookup")
+        self._enter("StateChannel.lookup")
         timeout_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
         return await self._host.submit(commands.Lookup(name, timeout_s, read_only))
 
@@ -154,7 +192,7 @@ class ChannelMember:
 
     async def resume_repair(self) -> Outcome:
         """End a repair pause on this member early."""
-        refuse_inside_hook("StateChannel.resume_repair")
+        self._enter("StateChannel.resume_repair")
         return await self._host.submit(commands.ResumeRepair())
 
     def ticket(self, operation: str) -> Ticket:
@@ -163,6 +201,7 @@ class ChannelMember:
         return Ticket(self, operation)
 
     def _begin(self, command: Command, operation: str) -> Ticket:
+        self._check_loop(f"StateChannel.{_METHODS[type(command)]}")
         return Ticket(self, operation, self._host.submit(command))
 
     @property
@@ -184,7 +223,7 @@ class ChannelMember:
                 now. No change is skipped without this error.
             ChannelStoppedError: This member has stopped.
         """
-        refuse_inside_hook("StateChannel.changes")
+        self._enter("StateChannel.changes")
         arguments.offsets("since", since)
         arguments.whole("limit", limit, 1)
         watcher = self._host.live.watch(limit)
@@ -216,14 +255,17 @@ class ChannelMember:
 
         With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens if there are new records.
         """
+        self._look("picture")
         return self._pictures.of(self._host.engine.context)
 
     def brokers(self) -> list[BrokerSeen]:
         """The live brokers, including this one, sorted by id."""
+        self._look("brokers")
         return brokers_of(self._host.engine.context)
 
     def positions(self) -> dict[int, int]:
         """Offset through which each partition is applied; -1 before the first record."""
+        self._look("positions")
         return {replica.partition: replica.applied for replica in self._host.engine.replicas}
 
     @property
@@ -233,17 +275,20 @@ class ChannelMember:
 
     def locate(self, name: str) -> str | NotFound:
         """The live bundle that a bundle's or topic's name means."""
+        self._look("locate")
         arguments.text("name", name)
         bundle = self._host.engine.locate(name)
         return bundle if isinstance(bundle, NotFound) else bundle.name
 
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or being assigned to it."""
+        self._look("owners")
         arguments.text("namespace", namespace)
         return owners_of(self._host.engine.context, namespace)
 
     def holder(self, bundle: str) -> str | None:
         """Broker that serves a bundle, or to which it is being assigned; None if there is neither."""
+        self._look("holder")
         arguments.text("bundle", bundle)
         located = self._host.engine.locate(bundle)
         return None if isinstance(located, NotFound) else located.to or located.owner
@@ -291,6 +336,7 @@ class ChannelMember:
             timeout_s: Answers are useless after this time, by the log's clock.
             on_reply: Called once in the loop with the reply, if one is read in time.
         """
+        self._look("request")
         arguments.one_of("asked", asked, RequestCommand)
         arguments.one_of("args", args, dict)
         arguments.seconds("timeout_s", timeout_s)
@@ -300,6 +346,7 @@ class ChannelMember:
 
     def answer_for(self, extension: str, handler: Handler) -> None:
         """Register a handler for requests to an extension from the requests topic."""
+        self._look("answer_for")
         arguments.text("extension", extension)
         arguments.function("handler", handler)
         self._host.handlers.register(extension, handler)
@@ -310,11 +357,13 @@ class ChannelMember:
         Raises:
             ChangesError: A partition is not caught up now, so changes would be missed: try again soon.
         """
+        self._look("watch")
         arguments.whole("limit", limit, 1)
         return self._host.live.watch(limit)
 
     def serving(self) -> dict[str, int]:
         """Bundles that this broker serves right now, with their generations."""
+        self._look("serving")
         return self._host.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
@@ -324,7 +373,7 @@ class ChannelMember:
         wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
         (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
         virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
-        storage with the generation if that matters. Costs a dictionary lookup.
+        storage with the generation if that matters. Costs a dictionary lookup. May be called from any thread.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
@@ -334,6 +383,7 @@ class ChannelMember:
 
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """
+        self._look("digest")
         replicas = self._host.engine.replicas
         return digest(replica.view for replica in replicas), {
             replica.partition: replica.applied for replica in replicas
@@ -343,6 +393,15 @@ class ChannelMember:
     def stopped(self) -> Stopped | None:
         """How this member has stopped, or is stopping; None while it runs."""
         return self._host.stopped
+
+
+_METHODS: dict[type, str] = {
+    commands.Transfer: "transfer",
+    commands.Unload: "unload",
+    commands.Split: "split",
+    commands.CreateNamespace: "create_namespace",
+    commands.DeleteNamespace: "delete_namespace",
+}
 
 
 def _new_operation() -> str:

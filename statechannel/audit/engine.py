@@ -1,4 +1,4 @@
-"""Questions and results of audits, with the moment that they ask for (`--as-of`), and the registry of audit engines.
+"""Questions and results of audits, and the registry of audit engines.
 
 An engine is a function from question to result, registered under the entry point group `statechannel.audit_engines`. All
 engines judge by `statechannel.protocol` and give the same answers; they differ in how much log they can read, and how fast.
@@ -6,86 +6,18 @@ engines judge by `statechannel.protocol` and give the same answers; they differ 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.protocol.log import RecordRead
-from statechannel.replay.auditor import prefix
-
-_OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
-_MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """Inclusive: the record at the offset, or of that millisecond, still counts.
-
-    Attributes:
-        offset: Applies to each partition; None for a time.
-        time_ms: Milliseconds since 1970; None for an offset.
-    """
-
-    offset: int | None = None
-    time_ms: int | None = None
-
-    def __call__(self, record: RecordRead) -> bool:
-        """Whether the record lies in the prefix; the first that does not ends its partition's."""
-        if self.offset is not None:
-            return record.offset <= self.offset
-        return self.time_ms is None or record.timestamp_ms <= self.time_ms
-
-    def cut(self, records: Sequence[RecordRead]) -> Cut:
-        """Number of a partition's records in the prefix."""
-        inside = prefix(records, self)
-        return Cut(len(inside), inside[-1].offset if inside else -1)
-
-
-class Cut(NamedTuple):
-    """Prefix of a partition for an audit of the past.
-
-    Attributes:
-        records: Number of records in it.
-        last_offset: Offset of the last of them; -1 if there is none.
-    """
-
-    records: int
-    last_offset: int
-
-
-def parse_as_of(text: str, name: str = "--as-of") -> AsOf:
-    """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, or ISO 8601 (UTC unless it says so).
-
-    Args:
-        name: Name of the option, for errors.
-
-    Raises:
-        AuditQuestionError: The text is invalid.
-    """
-    if _OFFSET.fullmatch(text):
-        return AsOf(offset=int(text))
-    milliseconds = _MILLISECONDS.fullmatch(text)
-    if milliseconds:
-        return AsOf(time_ms=int(milliseconds.group(1)))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise AuditQuestionError(
-            f"{name} {text!r} is neither an offset nor a time.",
-            hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z.",
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return AsOf(time_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
-
+from statechannel.audit.gap_list import ALL_GAPS, GapFilter
+from statechannel.audit.moments import WHOLE_LOG, AsOf, Cut, LogWindow
+from statechannel.extras import install_command
 
 ENGINES_GROUP = "statechannel.audit_engines"
 ARCHIVE_EXPORTS_GROUP = "statechannel.archive_exports"
@@ -153,6 +85,10 @@ class Wants:
         rejected: Rejected records by reason, writer and winner.
         states: Every accepted state.
         origins: The start of each operation.
+        all_records: The records of all namespaces are listed, as a history.
+        window: Part of the log to which the history and the rejected records are limited.
+        by: Broker to whose records they are limited.
+        gap_filter: The gaps that are listed.
     """
 
     gaps: bool = False
@@ -165,6 +101,15 @@ class Wants:
     rejected: bool = False
     states: bool = False
     origins: bool = False
+    all_records: bool = False
+    window: LogWindow = WHOLE_LOG
+    by: str | None = None
+    gap_filter: GapFilter = ALL_GAPS
+
+    @property
+    def has_history(self) -> bool:
+        """Whether records are listed."""
+        return self.history is not None or self.all_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +162,7 @@ class AuditResult:
         complete: From where on a compacted log is complete, and whether it has the answer; empty without gaps
             (`statechannel.replay.auditor.completeness`).
         gaps, history: May be too large for memory: iterate over them.
-        gap_sums: By namespace, with `gaps` (`statechannel.audit.gaps`).
+        gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_list`).
         rejected: See `statechannel.audit.rejections`.
         states: Lines of the digest, by key.
         origins: See `statechannel.audit.origins.put_together`.
@@ -311,7 +256,7 @@ def _load(group: str, name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
-            hint="Install its dependencies (`pip install 'statechannel[spark]'` for spark), or remove --engine.",
+            hint=f"Install its dependencies (`{install_command(name)}`), or remove --engine.",
         ) from error
 
 

@@ -1,30 +1,37 @@
-"""Gaps in service with their causes, and their sums by namespace, which add up over parts of a log.
+"""Gaps in service with their causes.
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them as well, one partition at
 a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
-took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.gaps`).
+took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.ownership`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from statechannel.protocol.bundle import bundle_key
+from statechannel.audit.ownership import (
+    SERVED,
+    LostOwner,
+    Trail,
+    Trails,
+    lost_of,
+    never_served,
+    process_started_ms,
+    repair_reason,
+    splits_of,
+    was_served,
+)
+from statechannel.engine.shutdown import SHUTDOWN
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
-from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-_SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 _BEFORE_LOG = "began before the first record judged"
 _NOT_TOLD = "not served since before the first record judged; the log no longer shows whether a broker had served it"
 
@@ -34,6 +41,10 @@ class GapCause(StrEnum):
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
+    DECLINED = (
+        "declined"  # the broker that should have taken it declined, or its owner could not serve it and gave it up
+    )
+    SHUTDOWN = "shutdown"  # its owner shut down, and no other broker could take it
     OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
@@ -55,8 +66,9 @@ class Gap:
     Attributes:
         start_ms: The accepted Releasing, or when the lost owner was last heard.
         end_ms: The next accepted Assigned; None while open.
-        on_request_ms: Part of it in which the bundle was Unassigned after an unload, waiting for a lookup
-            ; of an open gap only the ended part.
+        on_request_ms: Part of it in which the bundle was Unassigned after an unload, waiting for a lookup;
+            of an open gap only the ended part.
+        unassigned_ms: Part of it in which the bundle was Unassigned for any reason: no broker was asked to serve it.
         repaired: A forced record was needed.
         why: A sentence, with the names of the brokers.
         certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
@@ -75,6 +87,7 @@ class Gap:
     end_ms: int | None = None
     after: str | None = None
     on_request_ms: int = 0
+    unassigned_ms: int = 0
     repaired: bool = False
     certain: bool = True
 
@@ -93,9 +106,30 @@ class _Served(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
+    """A gap that has not ended.
+
+    Attributes:
+        on_request: It is Unassigned after an unload, and nothing but a lookup is missing.
+        declines: How often a broker declined it.
+        declined: By whom and why, the last time.
+        assigned: Who assigned it then; empty: no broker yet.
+    """
+
     gap: Gap
     state: State
     unassigned_since_ms: int | None = None
+    on_request: bool = False
+    declines: int = 0
+    declined: str = ""
+    assigned: str = ""
+
+    def so_far(self) -> Gap:
+        """The gap, with what happened in it in its sentence."""
+        gap = self.gap
+        if self.declines:
+            often = f", the last of {self.declines} times" if self.declines > 1 else ""
+            gap = replace(gap, why=f"{gap.why}; {self.declined}{often}")
+        return replace(gap, why=f"{gap.why}; {self.assigned}") if self.assigned else gap
 
 
 class Gaps:
@@ -126,7 +160,7 @@ class Gaps:
         splits = splits_of(view)
         created = {key.namespace: key.version for key in view.existing() if key.is_namespace}
         for key in view.live():
-            if key.state in _SERVED:
+            if key.state in SERVED:
                 self._served[key.name] = _Served(key.owner, trails.time_ms(key.offset))
             elif key.derived:
                 self._unserved.add(key.name)
@@ -150,8 +184,8 @@ class Gaps:
             # clean join is the accepted one, and so is one that lies right behind what its writer had read.
             held = record.offset == key.offset
             first = change.kind is Kind.PROPOSAL and (held or record.offset == change.covers + 1)
-            begins = change.state not in _SERVED and bundle not in self._open and bundle not in self._unserved
-            known = was is not None or change.state in _SERVED
+            begins = change.state not in SERVED and bundle not in self._open and bundle not in self._unserved
+            known = was is not None or change.state in SERVED
             alone = held and first and change.state is State.RELEASING
             if alone or (known and (first or not begins)):
                 self._step(record, change, bundle, was)
@@ -174,7 +208,7 @@ class Gaps:
         what, before = _BEFORE_LOG, None
         if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
             before = change.from_
-            what = f"{_release_cause(change.from_, change.to)[1]}, {_BEFORE_LOG}"
+            what = f"{_release_cause(change)[1]}, {_BEFORE_LOG}"
         elif not certain:
             what = _NOT_TOLD
         gap = Gap(
@@ -182,9 +216,10 @@ class Gaps:
             change.text("operation"), repaired=change.forced, certain=certain,
         )  # fmt: skip
         self._open[bundle] = _Open(gap, change.state)
-        unloaded = change.state is State.UNASSIGNED and not change.forced and change.text("action") == Action.UNLOAD
-        if unloaded and change.kind is Kind.PROPOSAL:
+        if change.state is State.UNASSIGNED and change.kind is Kind.PROPOSAL:
+            unloaded = not change.forced and change.text("action") == Action.UNLOAD
             self._open[bundle].unassigned_since_ms = record.timestamp_ms
+            self._open[bundle].on_request = unloaded and not _is_shutdown(change)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
@@ -202,7 +237,7 @@ class Gaps:
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
     def open(self) -> list[Gap]:
-        return [held.gap for held in self._open.values()]
+        return [held.so_far() for held in self._open.values()]
 
     def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
         prefix = f"{key.namespace}/"
@@ -222,7 +257,7 @@ class Gaps:
             self._served[f"{key.namespace}/{child}"] = _Served(owner, record.timestamp_ms)
 
     def _moved(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
-        if change.state in _SERVED:
+        if change.state in SERVED:
             owner = change.to if change.state is State.ASSIGNED else change.from_
             held = self._open.get(bundle)
             back = held is not None and held.state is State.RELEASING
@@ -233,13 +268,33 @@ class Gaps:
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
-            self._begin(record, change, bundle, *_release_cause(change.from_, change.to), change.from_)
+            self._begin(record, change, bundle, *_release_cause(change), change.from_)
         elif bundle not in self._open and bundle not in self._unserved:
             if _had_owner(change):
                 self._begin(record, change, bundle, GapCause.BEFORE_LOG, _BEFORE_LOG, None)
             else:
                 self._unserved.add(bundle)
+        held = self._open.get(bundle)
+        if held is not None:
+            self._go_on(held, change, was)
         self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
+
+    @staticmethod
+    def _go_on(held: _Open, change: Record, was: State | None) -> None:
+        """A step within a gap: a broker declined the bundle, or it is assigned after it had waited Unassigned."""
+        if change.state is State.UNASSIGNED and was is State.ASSIGNING:
+            if held.gap.cause in (GapCause.TRANSFER, GapCause.UNLOAD):
+                held.gap = replace(held.gap, cause=GapCause.DECLINED)
+            reason = change.text("reason")
+            held.declines += 1
+            held.declined = f"{change.broker} declined it" + (f" ({reason})" if reason else "")
+            held.assigned = ""
+        elif change.state is State.ASSIGNING and held.unassigned_since_ms is not None and not held.on_request:
+            started_ms = process_started_ms(change.incarnation)
+            later = started_ms is not None and started_ms > held.unassigned_since_ms
+            held.assigned = (
+                f"{change.broker}, which started after that, assigned it" if later else f"{change.broker} assigned it"
+            )
 
     def _resumed(self, record: RecordRead, change: Record, bundle: str, served: _Served) -> None:
         """A new process of the owner resumes; the previous one was gone for a while without a repair."""
@@ -276,7 +331,7 @@ class Gaps:
         self._served.pop(bundle, None)
         if bundle in self._open:
             return
-        reason = change.text("reason")
+        reason = change.text("reason") if cause is not GapCause.SHUTDOWN else None
         self._open[bundle] = _Open(
             Gap(
                 bundle=bundle,
@@ -292,22 +347,27 @@ class Gaps:
         )
 
     def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
-        """Time Unassigned is on request after an unload, not after a broker declined or was lost."""
+        """Time Unassigned is on request after an unload, not after a broker declined, shut down or was lost."""
         held = self._open.get(bundle)
         if held is None:
             return
         self._end_waiting(held, record)
         held.state = state
-        if state is State.UNASSIGNED and on_request:
+        if state is State.UNASSIGNED:
             held.unassigned_since_ms = record.timestamp_ms
+            held.on_request = on_request and held.gap.cause not in (GapCause.DECLINED, GapCause.SHUTDOWN)
 
     @staticmethod
     def _end_waiting(held: _Open, record: RecordRead) -> None:
         if held.unassigned_since_ms is None:
             return
         waited_ms = max(0, record.timestamp_ms - held.unassigned_since_ms)
-        held.gap = replace(held.gap, on_request_ms=held.gap.on_request_ms + waited_ms)
-        held.unassigned_since_ms = None
+        held.gap = replace(
+            held.gap,
+            unassigned_ms=held.gap.unassigned_ms + waited_ms,
+            on_request_ms=held.gap.on_request_ms + (waited_ms if held.on_request else 0),
+        )
+        held.unassigned_since_ms, held.on_request = None, False
 
     def _close(self, bundle: str, record: RecordRead, end: GapEnd, owner: str | None) -> None:
         held = self._open.pop(bundle, None)
@@ -315,32 +375,24 @@ class Gaps:
             return
         self._end_waiting(held, record)
         end_ms = max(record.timestamp_ms, held.gap.start_ms)
-        self._ended(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+        self._ended(replace(held.so_far(), end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
 
 
-def _release_cause(source: str | None, to: str | None) -> tuple[GapCause, str]:
+def _release_cause(change: Record) -> tuple[GapCause, str]:
     """Cause of the gap that an accepted Releasing begins, with its description."""
-    cause = GapCause.UNLOAD if to is None else GapCause.TRANSFER
-    return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
+    source, to = change.from_, change.to
+    if to is not None:
+        return GapCause.TRANSFER, f"transfer from {source} to {to}"
+    if change.text("action") == Action.DECLINE:
+        return GapCause.DECLINED, f"{source} gave it up"
+    if _is_shutdown(change):
+        return GapCause.SHUTDOWN, f"{source} shut down, and no other broker could take it"
+    return GapCause.UNLOAD, f"unload from {source}"
 
 
-class LostOwner(NamedTuple):
-    """The lost owner, as named by a repair, or by the resume of its next process."""
-
-    broker: str
-    incarnation: str | None
-    last_heard_ms: int
-
-
-def lost_of(record: Record) -> LostOwner | None:
-    """The field `lost`, if it is well-formed; verdicts do not depend on it."""
-    lost = record.raw.get("lost")
-    if not isinstance(lost, dict):
-        return None
-    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
-    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
-        return None
-    return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
+def _is_shutdown(change: Record) -> bool:
+    """Whether an owner that shuts down lets a bundle go that no other broker can take."""
+    return change.to is None and change.from_ == change.broker and change.text("reason") == SHUTDOWN
 
 
 def _had_owner(record: Record) -> bool:
@@ -348,13 +400,6 @@ def _had_owner(record: Record) -> bool:
     if record.state is State.ASSIGNING:
         return record.from_ is not None
     return record.text("action") != Action.DECLINE
-
-
-def repair_reason(record: Record) -> str:
-    """Description of a forced record."""
-    lost = lost_of(record)
-    what = f"repaired by {record.broker}"
-    return what if lost is None else f"{lost.broker} was gone, {what}"
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:
@@ -369,6 +414,7 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "end_ms": gap.end_ms,
         "length_ms": gap.length_ms,
         "on_request_ms": gap.on_request_ms,
+        "unassigned_ms": gap.unassigned_ms,
         "from": gap.before,
         "to": gap.after,
         "operation": gap.operation,
@@ -376,185 +422,3 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "why": gap.why,
         "certain": gap.certain,
     }
-
-
-STEPS_MAX = 64
-"""Maximum number of records of a trail; of a longer one only the last is kept, and the gap's start is unknown."""
-
-_LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD})
-_FIRST_ASSIGNED = 2
-"""Moves from a namespace's record to the first Assigned of its bundles: Assigning, Assigned."""
-
-
-class TrailStep(NamedTuple):
-    """One record of a trail."""
-
-    record: RecordRead
-    decoded: Record
-
-
-Trail = list[TrailStep]
-
-
-class Trails:
-    """Follows the records that a joining reader holds for each key."""
-
-    def __init__(self) -> None:
-        self._trails: dict[bytes, Trail] = {}
-        self._times_ms: dict[int, int] = {}
-
-    def take(self, record: RecordRead, decoded: Record) -> None:
-        key = record.key
-        if key is None:
-            return
-        self._times_ms[record.offset] = record.timestamp_ms
-        trail = self._trails.get(key)
-        step = TrailStep(record._replace(value=None), decoded)
-        if trail is None or decoded.state in _SERVED or not _follows(trail, decoded) or len(trail) >= STEPS_MAX:
-            self._forget(trail)
-            self._trails[key] = [step]
-        elif decoded.kind is Kind.PROPOSAL:  # an assert that restates the last step adds nothing
-            trail.append(step)
-
-    def _forget(self, trail: Trail | None) -> None:
-        for step in trail or ():
-            self._times_ms.pop(step.record.offset, None)
-
-    def of(self, key: bytes) -> Trail:
-        """The trail that ends with the record held; the first step may be an assert, the others are proposals."""
-        return self._trails.get(key, [])
-
-    def time_ms(self, offset: int) -> int:
-        """Log time of a held record; 0 if unknown."""
-        return self._times_ms.get(offset, 0)
-
-
-def was_served(first: Record, split: KeyState | None) -> bool:
-    """Whether the first record of a trail shows, by the moves or its reason, that the bundle had been served."""
-    if split is not None or first.state is State.RELEASING:
-        return True
-    moved = first.state is State.ASSIGNING and not first.forced and first.from_ is not None
-    return moved or first.text("flow") in _LET_GO
-
-
-def never_served(first: Record, split: KeyState | None, created: int) -> bool:
-    """Whether the bundle cannot have been served before the first record of its trail: its version leaves no room.
-
-    Args:
-        created: Version of the namespace's record.
-    """
-    return split is None and first.state is not State.RELEASING and first.version <= created + _FIRST_ASSIGNED
-
-
-def _follows(trail: Sequence[TrailStep], decoded: Record) -> bool:
-    last = trail[-1].decoded
-    if decoded.kind is Kind.PROPOSAL:
-        return last.kind is Kind.PROPOSAL and decoded.base == last.id and decoded.version == last.version + 1
-    restated = last.id if last.kind is Kind.PROPOSAL else last.base
-    same = (decoded.version, decoded.state, decoded.from_, decoded.to)
-    return decoded.base == restated and same == (last.version, last.state, last.from_, last.to)
-
-
-def splits_of(view: View) -> dict[bytes, KeyState]:
-    """The split parent of each bundle, by the key of the child; without those of a namespace's own ring."""
-    splits = {}
-    for parent in view.existing():
-        if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
-            continue
-        for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
-            splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
-    return splits
-
-
-@dataclass(slots=True)
-class GapSum:
-    """Of one namespace, or of all.
-
-    Attributes:
-        open: Gaps that have not ended; they have no length.
-        sum_ms: Of ended gaps, without the time Unassigned on request.
-        on_request_ms: That time.
-        worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
-        open_since_ms: When the oldest open one began; None without one.
-        uncertain: Gaps before which the bundle may never have been served, as the log is compacted; not counted elsewhere.
-    """
-
-    gaps: int = 0
-    open: int = 0
-    sum_ms: int = 0
-    on_request_ms: int = 0
-    worst_ms: int = 0
-    worst_bundle: str | None = None
-    worst_offset: int | None = None
-    open_since_ms: int | None = None
-    uncertain: int = 0
-
-    def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, given in the form of the JSON output."""
-        if not gap["certain"]:
-            self.uncertain += 1
-            return
-        self.gaps += 1
-        self.on_request_ms += gap["on_request_ms"]
-        length_ms = gap["length_ms"]
-        if length_ms is None:
-            self.open += 1
-            self._open_since(gap["start_ms"])
-            return
-        self.sum_ms += length_ms
-        self._worst(length_ms, gap["bundle"], gap["start_offset"])
-
-    def add(self, other: GapSum) -> None:
-        self.gaps += other.gaps
-        self.open += other.open
-        self.uncertain += other.uncertain
-        self.sum_ms += other.sum_ms
-        self.on_request_ms += other.on_request_ms
-        if other.worst_bundle is not None and other.worst_offset is not None:
-            self._worst(other.worst_ms, other.worst_bundle, other.worst_offset)
-        if other.open_since_ms is not None:
-            self._open_since(other.open_since_ms)
-
-    def _open_since(self, start_ms: int) -> None:
-        self.open_since_ms = start_ms if self.open_since_ms is None else min(self.open_since_ms, start_ms)
-
-    def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
-        """Update the longest; of equal ones the first by bundle and offset, independent of their order."""
-        held = (-self.worst_ms, self.worst_bundle or "", self.worst_offset or 0)
-        if self.worst_bundle is None or (-length_ms, bundle, offset) < held:
-            self.worst_ms, self.worst_bundle, self.worst_offset = length_ms, bundle, offset
-
-
-class GapSums:
-    """By namespace."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, GapSum] = {}
-
-    def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, given in the form of the JSON output."""
-        self.sums.setdefault(gap["bundle"].rpartition("/")[0], GapSum()).take(gap)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [{"namespace": name} | asdict(sums) for name, sums in sorted(self.sums.items())]
-
-
-def sum_gap_rows(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
-    """The sums of several parts of a log, from their rows."""
-    total = GapSums()
-    for part in parts:
-        for row in part:
-            total.sums.setdefault(row["namespace"], GapSum()).add(_sum_of(row))
-    return total
-
-
-def total_gap_sum(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum over all namespaces, for the JSON output."""
-    total = GapSum()
-    for row in rows:
-        total.add(_sum_of(row))
-    return asdict(total)
-
-
-def _sum_of(row: Mapping[str, Any]) -> GapSum:
-    return GapSum(**{name: value for name, value in row.items() if name != "namespace"})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from statechannel.audit.gaps import lost_of, repair_reason
+import orjson
+
 from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.moments import WHOLE_LOG, LogWindow
+from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
 from statechannel.audit.spool import Spool
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash
+from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
@@ -42,31 +46,43 @@ class HistoryLine:
 class History:
     """Collects the records of one bundle: on its own key, on ranges that contain it or are part of it, on its namespace.
 
-    For a topic, those of every bundle that ever held the topic's hash; for a namespace, those of all its bundles. All
-    verdicts, including duplicates and junk.
+    For a topic, those of every bundle that ever held the topic's hash; for a namespace, those of all its bundles; without
+    a name, all records but heartbeats. All verdicts, including duplicates and junk.
+
+    Args:
+        name: Bundle, topic or namespace; None: all.
+        window: Later and earlier records are only read for what they changed.
+        by: Only records of this broker; undecodable ones name none.
 
     Attributes:
         title: Subject of the history.
-        rows: For the JSON output, in log order; nearly all are in one partition.
+        rows: For the JSON output, in log order; without a name in the order of log time, as partitions are read one after the
+            other.
 
     Raises:
         ValueError: The name is not a bundle, topic or namespace.
     """
 
-    def __init__(self, name: str) -> None:
-        self._parts, self.title = meant(name)
+    def __init__(self, name: str | None, *, window: LogWindow = WHOLE_LOG, by: str | None = None) -> None:
+        self._parts: KeyParts | None = None
+        self.title = "all namespaces"
+        if name is not None:
+            self._parts, self.title = meant(name)
         self._is_topic = self.title != name
-        self.rows = Spool()
+        self._window, self._by = window, by
+        self.rows = Spool(None if name is not None else history_order)
         self._changes = ChangeHistory(self._concerns)
         self._ids = IdSeries()
 
     @property
-    def namespace(self) -> str:
-        return self._parts.namespace
+    def namespace(self) -> str | None:
+        return None if self._parts is None else self._parts.namespace
 
     def is_named(self, records: Iterable[RecordRead]) -> bool:
         """Whether any of these records concerns the subject: a bundle by its own key or among the children of another."""
         wanted = self._parts
+        if wanted is None:
+            return True
         prefix = wanted.namespace.encode()
         child = b"" if wanted.is_namespace or self._is_topic else range_name(wanted.lower, wanted.upper).encode()
         for record in records:
@@ -85,30 +101,66 @@ class History:
         """Continue the history from a joining reader's view."""
         if not sure:
             return
-        self._changes.begin(view, self._parts.namespace)
+        self._changes.begin(view, self.namespace)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         parts = None if record.key is None else parse_key(record.key)
-        if parts is None or not self._concerns(parts):
+        if parts is None:
+            self._without_bundle(record, judgement)
+            return
+        if not self._concerns(parts):
             return
         foreign = self._ids.is_foreign(record, judgement.record)
-        line = history_fields(history_line(record, judgement, foreign=foreign))
-        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.describe(record, judgement))
+        changes = self._changes.describe(record, judgement)
+        line = history_line(record, judgement, foreign=foreign)
+        self._list(line, {"relation": self._relation(parts)} | changes)
+
+    def _without_bundle(self, record: RecordRead, judgement: Judgement) -> None:
+        """A record whose key is of no bundle or namespace: a mark, or junk. Heartbeats are left out: one a second."""
+        if self._parts is not None or record.key == HEARTBEAT_KEY:
+            return
+        line = history_line(record, judgement)
+        if judgement.verdict is Verdict.CONTROL:
+            by, incarnation = control_writer(record.value)
+            line = replace(line, kind="mark", by=by, note=judgement.why)
+            self._list(line, {"relation": "none"} | NO_CHANGE | {"incarnation": incarnation})
+        else:
+            self._list(line, {"relation": "none"} | self._changes.describe(record, judgement))
+
+    def _list(self, line: HistoryLine, more: dict[str, Any]) -> None:
+        if (self._by is None or line.by == self._by) and self._window.has(line.offset, line.timestamp_ms):
+            self.rows.append(history_fields(line) | more)
 
     def _concerns(self, parts: KeyParts) -> bool:
-        return overlap(self._parts, parts)
+        return self._parts is None or overlap(self._parts, parts)
 
     def _relation(self, parts: KeyParts) -> str:
         wanted = self._parts
         if parts.is_namespace:
             return "namespace"
-        if wanted.is_namespace or self._is_topic:
+        if wanted is None or wanted.is_namespace or self._is_topic:
             return "bundle"
         if parts == wanted:
             return "own"
         if parts.lower <= wanted.lower and end_of(wanted) <= end_of(parts):
             return "ancestor"
         return "descendant" if wanted.lower <= parts.lower and end_of(parts) <= end_of(wanted) else "overlapping"
+
+
+def history_order(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Sort key of records of several partitions: by log time."""
+    return row["timestamp_ms"], row["partition"], row["offset"]
+
+
+def control_writer(value: bytes | None) -> tuple[str | None, str | None]:
+    """Broker and incarnation that a mark names, each None if it does not."""
+    try:
+        loaded = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None, None
+    by = loaded.get("by") if isinstance(loaded, dict) else None
+    broker, incarnation = (by.get("broker"), by.get("incarnation")) if isinstance(by, dict) else (None, None)
+    return broker if isinstance(broker, str) else None, incarnation if isinstance(incarnation, str) else None
 
 
 def meant(name: str) -> tuple[KeyParts, str]:
@@ -207,6 +259,10 @@ def short_range(key: str) -> str:
 
 _CHILDREN_MAX = 64
 _OPERATIONS_MAX = 10_000
+NO_CHANGE: dict[str, Any] = dict.fromkeys(
+    ("incarnation", "flow", "decision", "lost", "began", "before", "after", "children", "winner")
+)
+"""Fields of a record that changed no bundle."""
 
 
 class KnownState(NamedTuple):
@@ -236,24 +292,17 @@ class ChangeHistory:
         self._known: dict[str, KnownState] = {}
         self._began: dict[str, dict[str, Any]] = {}
 
-    def begin(self, view: View, namespace: str) -> None:
+    def begin(self, view: View, namespace: str | None) -> None:
+        """Start from a joining reader's view; None: all namespaces."""
         for key in view.existing():
-            if key.namespace == namespace and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
+            if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
     def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
         decoded, key = judgement.record, judgement.key
-        fields: dict[str, Any] = {
-            "incarnation": None,
-            "flow": None,
-            "decision": None,
-            "lost": None,
-            "began": None,
-            "before": None,
-            "after": None,
-            "children": None,
-            "winner": winner_fields(judgement) if judgement.verdict in REJECTIONS else None,
-        }
+        fields = dict(NO_CHANGE)
+        if judgement.verdict in REJECTIONS:
+            fields["winner"] = winner_fields(judgement)
         if decoded is not None:
             lost = lost_of(decoded)
             fields |= {
@@ -270,7 +319,8 @@ class ChangeHistory:
     def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
         if key.is_namespace:
-            self._known.clear()  # a new ring, or none: what its bundles were is over
+            # A new ring, or none: what its bundles were is over.
+            self._known = {name: known for name, known in self._known.items() if not name.startswith(f"{key.name}/")}
         self._note(key.name, after)
         fields: dict[str, Any] = {
             "before": None if before is None else before._asdict(),

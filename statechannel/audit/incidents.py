@@ -12,14 +12,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.gaps import Gap, GapCause, Gaps, lost_of
+from statechannel.audit.gaps import Gap, GapCause, Gaps
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import Action
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
+_REASON_MAX = 300
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
 
@@ -29,6 +33,7 @@ class IncidentKind(StrEnum):
 
     OWNER_LOST = "owner-lost"
     GAP = "gap"
+    DECLINED = "declined"
     DRAIN = "drain"
     COLD_START = "cold-start"
     LEADER = "leader"
@@ -38,6 +43,7 @@ class IncidentKind(StrEnum):
     MODE = "mode"
     REPAIR_PAUSED = "repair-paused"
     SILENCE = "silence"
+    FORGED = "forged"
 
 
 class Incident(NamedTuple):
@@ -68,26 +74,54 @@ class _Lost:
     newest_ms: int
 
 
+@dataclass(slots=True)
+class DeclineCount:
+    """How often a broker declined bundles, as a failing hook does.
+
+    Attributes:
+        waiting: Bundles that it declined and that no broker serves since; at most `KEPT_MAX`.
+        reason: Of the newest, by its record; empty without one.
+        newest_ms: Log time of the newest; `bundle` is the one declined then.
+    """
+
+    broker: str
+    times: int = 0
+    waiting: dict[str, None] = field(default_factory=dict)
+    bundle: str = ""
+    reason: str = ""
+    newest_ms: int = 0
+
+    @property
+    def message(self) -> str:
+        """As a sentence."""
+        times = "once" if self.times == 1 else f"{self.times} times"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"
+
+
 class ChannelIncidents:
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
+        with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
     """
 
-    def __init__(self, gap_over_ms: float) -> None:
+    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
         self._gap_over_ms = gap_over_ms
-        self._gaps = Gaps()
+        self._gaps = Gaps() if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
+        self._declines: dict[str, DeclineCount] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
-        self._gaps.observe(record, judgement)
+        if self._gaps is not None:
+            self._gaps.observe(record, judgement)
         change = judgement.record
         if judgement.verdict is not Verdict.ACCEPTED or change is None or judgement.key is None:
             return
@@ -102,13 +136,40 @@ class ChannelIncidents:
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
+        self._note_decline(record, change, judgement.key)
         self._note_gaps()
 
+    def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        if key.owner is not None:
+            for other in self._declines.values():
+                other.waiting.pop(key.name, None)
+        broker = change.from_
+        # The owner that cannot resume a bundle releases it by the same action.
+        if broker is None or change.forced or change.text("action") != Action.DECLINE:
+            return
+        count = self._declines.get(broker) or DeclineCount(broker)
+        self._declines.pop(broker, None)
+        remember(self._declines, broker, count, KEPT_MAX)
+        count.times += 1
+        count.bundle, count.newest_ms = key.name, record.timestamp_ms
+        count.reason = (change.text("reason") or "")[:_REASON_MAX]
+        remember(count.waiting, key.name, None, KEPT_MAX)
+
+    @property
+    def declines(self) -> list[DeclineCount]:
+        """Brokers that declined bundles; the one that did so last comes last."""
+        return list(self._declines.values())
+
     def _note_gaps(self) -> None:
-        for gap in self._gaps.closed:
-            if (gap.length_ms or 0) > self._gap_over_ms:
-                remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
-        self._gaps.closed.clear()  # a display that stays open must not grow
+        if self._gaps is not None:
+            for gap in self._gaps.closed:
+                self.add_gap(gap)
+            self._gaps.closed.clear()  # a display that stays open must not grow
+
+    def add_gap(self, gap: Gap) -> None:
+        """Note a gap that has ended; short ones are ignored."""
+        if (gap.length_ms or 0) > self._gap_over_ms:
+            remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
 
     def _control(self, record: RecordRead) -> None:
         control = self._marks.setdefault(record.partition, Marks()).control_read(record)
@@ -131,6 +192,9 @@ class ChannelIncidents:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
+        incidents += [
+            Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
+        ]
         incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]
@@ -164,6 +228,40 @@ _TOLD_WITHOUT_LEADER_MS = 1_000
 _QUIET_MODES = ("starting", "settling")
 
 
+_TOPIC_SHOWN = 20
+
+
+class ForgedRecords(NamedTuple):
+    """What a broker's heartbeat says of records in its name that it did not write: their number, and the newest."""
+
+    records: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None = None
+
+    def sentence(self, broker: str) -> str:
+        records = "1 record" if self.records == 1 else f"{self.records} records"
+        return (
+            f"{broker} has read {records} in its own name that it did not write, "
+            f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
+        )
+
+
+def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
+    """The field on forged records of a heartbeat, if it is well-formed."""
+    fields = info.get("forged")
+    if not isinstance(fields, dict):
+        return None
+    records, topic, partition, offset = (fields.get(name) for name in ForgedRecords._fields[:4])
+    if not isinstance(topic, str) or not all(
+        type(number) is int and number >= 0 for number in (records, partition, offset)
+    ):
+        return None
+    at_ms = fields.get("timestamp_ms")
+    return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
+
+
 @dataclass(slots=True)
 class RegisteredProcess:
     """One process, from its heartbeats.
@@ -175,6 +273,7 @@ class RegisteredProcess:
         lost: Silent for longer than its expiry, and not heard since.
         leads_since_ms: Log time since which it claims leadership; None while it does not.
         claim: Offset of its leadership claim, its term; None if that was not seen.
+        forgeries: The incident of the forged records that it has read; it is counted up, and does not push others out.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -187,6 +286,7 @@ class RegisteredProcess:
     lost: bool = False
     leads_since_ms: int | None = None
     claim: int | None = None
+    forgeries: Incident | None = None
     mode_since_ms: int = 0
     skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
 
@@ -208,6 +308,7 @@ class RegistryStory:
         newest_ms: Log time of the newest heartbeat of any process; 0 without one.
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
+        restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -219,6 +320,7 @@ class RegistryStory:
         self.leader: str | None = None
         self._replaced: dict[tuple[str, str], None] = {}
         self.heard_from_ms = 0
+        self.restarted_ms: int | None = None
         self._looked_ms = 0
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
@@ -258,9 +360,25 @@ class RegistryStory:
         if isinstance(info.get("seq"), int) and info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
             self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+            others = (other for other in self.processes.values() if other is not process)
+            if not any(self._is_alive(other, at_ms) for other in others):
+                self.restarted_ms = at_ms
         if info.get("leading") is True:
             self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
+        self._forged(process, None, info, at_ms)
         return process
+
+    def _forged(
+        self, process: RegisteredProcess, before: ForgedRecords | None, info: Mapping[str, Any], at_ms: int
+    ) -> None:
+        forged = forged_of(info)
+        if forged is None or not forged.records or (before is not None and forged.records <= before.records):
+            return
+        if process.forgeries is not None and process.forgeries in self.incidents:
+            self.incidents.remove(process.forgeries)
+        when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
+        process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
+        self.incidents.append(process.forgeries)
 
     def _changes(
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
@@ -273,6 +391,8 @@ class RegistryStory:
         elif process.leads_since_ms is not None:
             process.leads_since_ms = None
         self._mode(process, before, info, at_ms)
+        if before is not info:
+            self._forged(process, forged_of(before), info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
         if pause and not paused:
             self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
@@ -328,12 +448,17 @@ class RegistryStory:
         for process in self.processes.values():
             if process.left or process.lost:
                 continue
-            expiry_s = process.info.get("expiry_s")
-            patience_ms = expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
-            if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
+            if at_ms - max(process.last_ms, self.heard_from_ms) > self._patience_ms(process):
                 process.lost = True
                 process.leads_since_ms = None
                 self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
+
+    def _is_alive(self, process: RegisteredProcess, at_ms: int) -> bool:
+        return not (process.left or process.lost) and at_ms - process.last_ms <= self._patience_ms(process)
+
+    def _patience_ms(self, process: RegisteredProcess) -> float:
+        expiry_s = process.info.get("expiry_s")
+        return expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
 
     def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
         self.incidents.append(Incident(at_ms, kind, message))

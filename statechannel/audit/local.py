@@ -1,17 +1,20 @@
-"""Local audit engine: the audit of an export file in this process, by the rules of `statechannel.replay.auditor`."""
+"""Local audit engine: the audit of an export file in this process, by the rules of `statechannel.replay.auditor`.
+
+Also the owner of a bundle at a moment, for `lookup --as-of`.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
-    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -22,13 +25,20 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.history import History
+from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
-from statechannel.audit.observers import Observers
+from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
+from statechannel.audit.views import LogViews
+from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import Verdict
 from statechannel.replay import auditor
 from statechannel.replay.part import JoinObserver, PartitionAudit
 
@@ -174,3 +184,66 @@ def _with_progress(
         streams[number] = records.with_progress(lambda done, base=before: progress(base + done))  # type: ignore[misc]
         before += len(records)
     return streams
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerThen:
+    """Who owned a bundle at a moment of the log.
+
+    Attributes:
+        key: Its accepted state then.
+        partition: Of its namespace.
+        last_offset: Offset of the last record before the moment, in its partition; -1 without one.
+        since: Row of `Owners`: by which record the owner serves; None without an owner.
+        changed: Row of `History`: the record that made this state; None if the log no longer has it.
+    """
+
+    key: KeyState
+    partition: int
+    last_offset: int
+    since: Mapping[str, Any] | None
+    changed: Mapping[str, Any] | None
+
+
+def owner_then(
+    export: ExportFile, name: str, as_of: AsOf | None, *, compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
+) -> OwnerThen:
+    """The owner of a topic or bundle at a moment.
+
+    Raises:
+        NotInLogError: It did not exist then.
+        AuditQuestionError: The log was compacted, and no longer shows it.
+        ExportFileError: The file is malformed.
+    """
+    owners, history = Owners(), History(name)
+    parts: list[PartitionAudit] = []
+    owned: list[dict[str, Any]] = []
+
+    def ended(part: PartitionAudit) -> None:
+        parts.append(part)
+        owned.extend(owners.owned_in(part))
+
+    audit_export(
+        export,
+        as_of=as_of,
+        compaction_lag_ms=compaction_lag_ms,
+        observers=[owners.observe, history.observe],
+        join_observer=Listeners([owners, history]),
+        each_part=ended,
+    )
+    number = partition_of(history.namespace or "", len(parts))
+    if parts[number].tentative:
+        raise AuditQuestionError(
+            f"Partition {number} was compacted, and no longer shows who owned {name} then.",
+            hint="The archive does: `statechannel audit history NAME --as-of T --archive DIR --engine spark`.",
+            exit_code=ExitCode.UNDETERMINED,
+        )
+    key = LogViews(tuple(parts), ()).locate(name)
+    cut = (as_of or AsOf()).cut(export.partitions.get(number, ()))
+    return OwnerThen(
+        key,
+        number,
+        cut.last_offset,
+        next((row for row in owned if row["bundle"] == key.name), None),
+        next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from statechannel.audit.gaps import lost_of
+from statechannel.audit.ownership import lost_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record

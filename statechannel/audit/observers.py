@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from statechannel.audit.engine import GapCount, Wants
-from statechannel.audit.gaps import Gap, Gaps, GapSums, gap_fields
+from statechannel.audit.gap_list import GapSums
+from statechannel.audit.gaps import Gap, Gaps, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.moves import Moves
 from statechannel.audit.origins import Origins
@@ -44,10 +45,10 @@ class Observers:
         self.gap_number = 0
         self.gaps = Gaps(self._gap) if wants.gaps or wants.gap_count else None
         self.races = LostRaces() if wants.races else None
-        self.history = None if wants.history is None else History(wants.history)
+        self.history = History(wants.history, window=wants.window, by=wants.by) if wants.has_history else None
         self.moves = Moves() if wants.moves else None
         self.owners = Owners() if wants.owned else None
-        self.rejections = Rejections() if wants.rejected else None
+        self.rejections = Rejections(window=wants.window, by=wants.by) if wants.rejected else None
         self.origins = Origins() if wants.origins else None
         self.owned: list[dict[str, Any]] = []
         self.states: list[tuple[bytes, bytes]] = []
@@ -62,7 +63,7 @@ class Observers:
         listening = [
             observer for observer in (self.gaps, self.owners, self.history, self.origins) if observer is not None
         ]
-        return _Both(listening) if listening else None
+        return Listeners(listening) if listening else None
 
     def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
         for observer in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
@@ -76,6 +77,8 @@ class Observers:
 
     def _keep(self, gap: Gap) -> None:
         row = gap_fields(gap)
+        if not self._wants.gap_filter.has(row):
+            return
         self.gap_sums.take(row)
         self.gap_rows.append(row)
 
@@ -98,7 +101,7 @@ class Observers:
         return self.gap_rows
 
 
-class _Both:
+class Listeners:
     """Passes observations to several observers."""
 
     def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:

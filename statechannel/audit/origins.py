@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from statechannel.audit.history import end_of, meant
 from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
 from statechannel.engine.operation_fold import Operation, OperationFold
 from statechannel.protocol.bounded import remember
@@ -228,6 +229,14 @@ def _earlier(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
+
+
+def select_begun(answer: Mapping[str, Any], window: LogWindow, by: str | None) -> dict[str, Any]:
+    """Only the operations that began in the window, and whose first record this broker wrote; None: any."""
+    rows = [
+        row for row in answer["rows"] if window.has(row["offset"], row["began_ms"]) and (by is None or row["by"] == by)
+    ]
+    return {**answer, "rows": rows}
 
 
 def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
+from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -51,12 +52,17 @@ class RejectionTally:
 class Rejections:
     """Counts rejected records, and keeps the newest of them.
 
+    Args:
+        window: Only records in this part of the log.
+        by: Only records of this broker; undecodable ones name none.
+
     Attributes:
         newest: For the JSON output: those with the newest timestamps of all partitions, at least `NEWEST_MAX` of
             them if available.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, window: LogWindow = WHOLE_LOG, by: str | None = None) -> None:
+        self._window, self._by = window, by
         self.tallies: dict[RejectionGroup, RejectionTally] = {}
         self.newest: list[dict[str, Any]] = []
 
@@ -64,6 +70,10 @@ class Rejections:
         if judgement.verdict not in REJECTIONS:
             return
         decoded, key = judgement.record, judgement.key
+        if self._by is not None and (decoded is None or decoded.broker != self._by):
+            return
+        if not self._window.has(record.offset, record.timestamp_ms):
+            return
         stands = key is not None and key.state is not None
         winner = key.writer.broker if stands and key is not None and key.writer is not None else None
         group = RejectionGroup(judgement.verdict.value, None if decoded is None else decoded.broker, winner)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
-from prometheus_client import CollectorRegistry
 
 from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.protocol.codec import ID, is_new_broker_id
 from statechannel.settings import Settings
+from statechannel.suggestions import nearest
 
 if TYPE_CHECKING:
     from statechannel.engine.commands import Command
@@ -228,7 +229,7 @@ def check_opening(
     """
     instance("settings", settings, Settings)
     broker_id("broker", broker)
-    instance("hooks", hooks, hooks_class)
+    hooks_of(hooks, hooks_class)
     texts("listeners", listeners)
     texts("properties", properties)
     _advertised(listeners, properties)  # type: ignore[arg-type]  # `texts` saw to that
@@ -239,9 +240,63 @@ def check_opening(
     if placement is not None and not callable(getattr(placement, "choose", None)):
         wrong_type("placement", placement, "an object with a method `choose`, or None")
     _extensions(extensions)
+    # Commands read requests with this module, and need no metrics.
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
     instance("metrics_registry", metrics_registry, CollectorRegistry)
     if on_stuck is not None and not callable(on_stuck):
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
+
+
+def hooks_of(value: object, wanted: type[Any]) -> None:
+    """The hooks of a broker: an instance of a class, whose methods fit the class.
+
+    Args:
+        wanted: `BrokerHooks` or `BlockingBrokerHooks`, which says whether its hooks are coroutines.
+    """
+    instance("hooks", value, wanted)
+    if value is None:
+        return
+    names = [name for name in vars(wanted) if name.startswith(_HOOK)]
+    for name in dir(type(value)):
+        if name.startswith(_HOOK) and name not in names and callable(getattr(type(value), name)):
+            close = nearest(name, names)
+            like = f" Did you mean `{close[0]}`?" if close else ""
+            _wrong_hook(value, name, "is not a hook", f"{', '.join(names)}; other methods need another name.{like}")
+    for name in names:
+        _hook(value, name, getattr(wanted, name))
+
+
+_HOOK = "on_"
+
+
+def _hook(hooks: object, name: str, wanted: Callable[..., object]) -> None:
+    method = getattr(hooks, name)
+    parameters = list(inspect.signature(wanted).parameters)[1:]
+    coroutine = inspect.iscoroutinefunction(wanted)
+    form = f"`{'async def' if coroutine else 'def'} {name}({', '.join(['self', *parameters])})`"
+    if not callable(method):
+        _wrong_hook(hooks, name, f"is {_shown(method)}", form)
+    # A coroutine function may wrap a plain one, and the reverse: what is called decides, and for coroutines what it wraps.
+    called = (method, type(method).__call__, *((inspect.unwrap(method),) if coroutine else ()))
+    if any(map(inspect.iscoroutinefunction, called)) is not coroutine:
+        what = "is not a coroutine function" if coroutine else "is a coroutine function, and these hooks run in threads"
+        _wrong_hook(hooks, name, what, form)
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # some callables have none
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        _wrong_hook(hooks, name, f"does not take its {len(parameters)} arguments ({error})", form)
+
+
+def _wrong_hook(hooks: object, name: str, what: str, wanted: str) -> NoReturn:
+    text = f"`{name}` of {type(hooks).__name__} {what}; wanted: {wanted}"
+    raise ArgumentTypeError(
+        text, hint="Correct the class of the hooks; the channel was not changed.", exit_code=ExitCode.USAGE
+    )
 
 
 def _extensions(value: object) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.broker.driver import DriverOptions
+from statechannel.broker.hook_runner import overridden
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
@@ -17,11 +18,13 @@ from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
+from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
+from statechannel.logger import SafeLogger
 from statechannel.protocol.log import Topic
 from statechannel.settings import to_engine
 
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
     from statechannel.settings import Settings
+
+_log = SafeLogger(__name__)
+
+SILENCE_SAID_S = 2.0
 
 
 class Access(NamedTuple):
@@ -69,6 +76,7 @@ def host_options(settings: Settings) -> HostOptions:
     runtime, requests = settings.runtime, settings.requests
     return HostOptions(
         watchdog_s=runtime.watchdog_s,
+        blocked_s=runtime.loop_blocked_s,
         close_timeout_s=runtime.close_timeout_s,
         hooks_close_s=settings.hooks.deadline_s,
         commands_max=runtime.commands_max,
@@ -118,9 +126,10 @@ async def open_member(
         MetricsPortError: The port for metrics is in use.
     """
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
-    infos = await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
+    infos = await _verified(settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
-    config = to_engine(settings, partitions=partitions)
+    split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
+    config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
     metrics = Metrics(
         settings.channel.name,
@@ -133,19 +142,22 @@ async def open_member(
     endpoint = _endpoint(settings, metrics)
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
+    availability = Availability(metrics)
     log = KafkaLog(
         kafka.client,
         kafka.topics,
         infos,
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
-        on_availability=Availability(metrics).changed,
+        on_availability=availability.changed,
         progress_limit_s=config.member_expiry_s,
     )
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max
     engine = Engine(identity, config, placement)
     host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
+    host.availability = availability
+    availability.loop_blocked = lambda: host.loop_blocked
     if endpoint is not None:
         host.endpoint = endpoint
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
@@ -157,6 +169,24 @@ async def open_member(
             endpoint.close()
         raise
     return Opened(host, kafka, partitions, config.compaction_lag_s)
+
+
+async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+    """The topics; if Kafka does not answer soon, what this waits for is logged, long before the time is up."""
+
+    def say() -> None:
+        _log.warning(
+            "kafka.awaited",
+            address=kafka.client.bootstrap_servers,
+            seconds=SILENCE_SAID_S,
+            limit_s=settings.kafka.command_timeout_s,
+        )
+
+    timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say)
+    try:
+        return await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
+    finally:
+        timer.cancel()
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:

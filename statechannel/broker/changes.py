@@ -191,8 +191,8 @@ def accepted_of(
             asserts = restated.control_read(read, marks, view.newest_format)
             if asserts:
                 view, _ = overrule(view, asserts)
-        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
-            restated.read(read.offset, judgement.key, judgement.record)
+        elif judgement.verdict is Verdict.ASSERT_STALE:
+            restated.read(read.offset, judgement)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             raise _newer(partition, read.offset, judgement.format)
         if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:

@@ -24,7 +24,25 @@ _CODES = {
 }
 
 
+STOP_REASONS = {
+    "closed": "it was closed or shut down on request, and all bundles were handed over",
+    "shutdown-late": "it was shut down, and the time ran out: the leader repairs the remaining bundles",
+    "log-away": "it was shut down while Kafka was away: the leader repairs its bundles once it has expired",
+    "id-in-use": "another live process has its broker id",
+    "replaced": "a later process has taken over its broker id",
+    "topic-broken": "a topic was re-created or truncated",
+    "part-failed": "a reader, the writer or the election failed for good",
+    "loop-closed": "the event loop was closed while the channel was open",
+    "invariant-violated": "a bug",
+    "stuck": "the event loop is stuck, and `broker run` ended its process",
+    "busy": "no end: too many calls wait for an answer, try again",
+}
+"""Why a member stops, by the stable word."""
+
+_CLOSED = "It was closed on request, and nothing is left to be repaired; `StateChannel.open` opens a new one."
 _HINTS = {
+    "shutdown": _CLOSED,
+    "closed": _CLOSED,
     "id-in-use": "`statechannel brokers` shows who is alive; stop that process, choose another --id, or use --take-over.",
     "replaced": "Nothing to do: the other process serves on under this id.",
     "newer-format": "Upgrade this broker to the version that the others run.",
@@ -37,7 +55,7 @@ class Stopped:
     """Why a member stopped.
 
     Attributes:
-        reason: A stable word.
+        reason: A stable word, one of `STOP_REASONS`.
         detail: A sentence with what to do next.
     """
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statechannel.broker.hooks import BrokerHooks, HookRunsOnError, ThreadedHooks, mark_caller
 from statechannel.engine.effects import Hook
 from statechannel.engine.inputs import HookFinished
+from statechannel.engine.proposals import REASON_MAX
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class HookRunner:
         feed: Takes `HookFinished`.
         urls_of: Registered listeners of a broker, for `on_moved`.
         on_problem: Called with the hook and the error of each failed call; for metrics.
-        on_end: Called with each ended call, the seconds since its request, and its error.
+        on_end: Called with each ended call, the seconds since its request, its failure as text, and what it raised.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class HookRunner:
         feed: Callable[[Input], None],
         urls_of: Callable[[str], Mapping[str, str]],
         on_problem: Callable[[Hook, str], None] | None = None,
-        on_end: Callable[[CallHook, float, str | None], None] | None = None,
+        on_end: Callable[[CallHook, float, str | None, BaseException | None], None] | None = None,
     ) -> None:
         self._hooks = hooks
         self._feed = feed
@@ -165,13 +166,18 @@ class HookRunner:
         self._lanes: dict[str, _Lane] = {}
         self._changed = asyncio.Event()
         self._closed = False
-        self._wanted = frozenset(hook for hook in Hook if _overridden(hooks, hook))
+        self._wanted = frozenset(hook for hook in Hook if overridden(hooks, hook))
 
     @property
     def counts(self) -> HookCounts:
         """Numbers of running and late calls; may be read from any thread."""
         threads = self._hooks.threads if isinstance(self._hooks, ThreadedHooks) else None
         return HookCounts(len(self._open) + len(self._late), len(self._late), len(self._owed), threads)
+
+    def call_of(self, task: asyncio.Task[Any] | None) -> CallHook | None:
+        """The call that a task runs, if it runs one; may be called from any thread while the loop is blocked."""
+        lanes = [] if task is None else list(self._lanes.values())
+        return next((lane.running.effect for lane in lanes if lane.running.task is task), None)
 
     def call(self, effect: CallHook) -> None:
         """Call a hook; one that is not overridden ends at once."""
@@ -227,16 +233,14 @@ class HookRunner:
             raised.ended.add_done_callback(lambda ended: self._returned(call, ended))
             return
         effect = call.effect
-        if raised is not None:
-            _log.error("hook-raised", hook=effect.hook, bundle=effect.bundle, exc_info=raised)
         if not call.reported:
             if ended.cancelled():
                 self._report(call, f"{effect.hook} was cancelled")
             elif raised is not None:
-                self._report(call, f"{effect.hook} raised {type(raised).__name__}: {raised}")
+                self._report(call, f"{effect.hook} raised {_words_of(raised)}", raised)
             else:
                 self._report(call, None)
-        self._over(call)
+        self._over(call, raised)
 
     def _overran(self, call: _Call) -> None:
         effect = call.effect
@@ -267,23 +271,21 @@ class HookRunner:
                 del lane.waiting[place]
                 return
 
-    def _report(self, call: _Call, error: str | None) -> None:
+    def _report(self, call: _Call, error: str | None, raised: BaseException | None = None) -> None:
         """Report the end of a call, or its failure although it still runs."""
         effect = call.effect
         call.reported = True
         self._open.discard(call)
         if call.timer is not None:
             call.timer.cancel()
-        if error is not None:
-            _log.warning("hook-failed", bundle=effect.bundle, generation=effect.generation, error=error)
-            if self._on_problem is not None:
-                self._on_problem(effect.hook, error)
+        if error is not None and self._on_problem is not None:
+            self._on_problem(effect.hook, error)
         if self._on_end is not None:
-            self._on_end(effect, time.monotonic() - call.asked_s, error)
+            self._on_end(effect, time.monotonic() - call.asked_s, error, raised)
         self._notify_engine(effect, error)
         self._changed.set()
 
-    def _over(self, call: _Call) -> None:
+    def _over(self, call: _Call, raised: BaseException | None = None) -> None:
         """A call has actually returned: start the next one of its bundle."""
         effect = call.effect
         if call in self._late:
@@ -294,6 +296,7 @@ class HookRunner:
                 bundle=effect.bundle,
                 generation=effect.generation,
                 took_s=round(time.monotonic() - call.asked_s, 3),
+                exc_info=raised,
             )
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:
@@ -326,6 +329,10 @@ class HookRunner:
             case Hook.ON_MOVED:
                 urls = {} if effect.peer is None else self._urls_of(effect.peer)
                 return hooks.on_moved(bundle, effect.peer, urls)
+            case Hook.ON_SPLIT:
+                return hooks.on_split(bundle, effect.children, generation)
+            case Hook.ON_SPLIT_DONE:
+                return hooks.on_split_done(bundle, effect.children, generation)
 
     async def close(self, timeout_s: float) -> None:
         """Wait for running and queued calls, each at most to its deadline; then cancel the rest.
@@ -356,8 +363,18 @@ class HookRunner:
         self._open.clear()
 
 
-def _overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+    """Whether a broker has this hook."""
     if isinstance(hooks, ThreadedHooks):
         return hooks.overrides(hook)
     method = getattr(hooks, hook)
     return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)
+
+
+def _words_of(raised: BaseException) -> str:
+    """Type and text of a hook's error, bounded; an error whose text raises must not keep its bundle's lane for ever."""
+    try:
+        text = str(raised)
+    except Exception:
+        text = "its text cannot be shown"
+    return f"{type(raised).__name__}: {text}"[:REASON_MAX]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 
@@ -66,6 +66,37 @@ class BrokerHooks:
         A notification: nothing waits for it.
         """
 
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """A bundle that this broker serves is about to be split here: take no more writes to `parent`.
+
+        Called before `on_own` of the children, which may copy the parent's data: what is written to the parent before this
+        returns is copied, and nothing may be written afterwards. The parent's clients wait, or try again: until the
+        children are served, lookups still name this broker. Reads may go on.
+
+        The hooks of a split share one deadline. Raising, or overrunning it, gives the split up. A split that is given up
+        calls `on_release` of the children, `on_own` of the parent at a higher generation, and `on_serve` of the parent once
+        it takes writes again.
+
+        It may come late, as to a process that was paused: fence it by `generation`, as `on_own`.
+
+        Args:
+            parent: Key of the bundle.
+            children: Keys of its parts, in order.
+            generation: By which the children will be served; above the parent's.
+        """
+
+    async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """A split is committed: the parent is gone for ever, its data may be dropped.
+
+        A notification, at the same time as `on_serve` of the children. It is the only call that allows that: `on_release`
+        does not. A process that ends before it was called is not called again.
+
+        Args:
+            parent: Key of the former bundle.
+            children: Keys of its parts, which this broker serves.
+            generation: By which it does.
+        """
+
 
 class BlockingBrokerHooks:
     """The same hooks as plain functions, for `BlockingStateChannel`; they run in separate threads.
@@ -84,6 +115,12 @@ class BlockingBrokerHooks:
 
     def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
         """See `BrokerHooks.on_moved`."""
+
+    def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """See `BrokerHooks.on_split`."""
+
+    def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """See `BrokerHooks.on_split_done`."""
 
 
 class HookRunsOnError(Exception):
@@ -128,6 +165,14 @@ class ThreadedHooks(BrokerHooks):
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
         """See `BrokerHooks.on_moved`."""
         await self._call(lambda: self._hooks.on_moved(bundle, owner, urls))
+
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """See `BrokerHooks.on_split`."""
+        await self._call(lambda: self._hooks.on_split(parent, children, generation))
+
+    async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """See `BrokerHooks.on_split_done`. One that waits for a thread keeps waiting after its deadline."""
+        await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
 
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
         """Run it in a thread.

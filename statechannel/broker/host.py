@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
@@ -24,7 +25,7 @@ from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
-from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, within
+from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, place_of, within
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
 from statechannel.engine.context import Mode
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from statechannel.broker.observe.endpoint import Endpoint
     from statechannel.broker.observe.metrics import Metrics
+    from statechannel.broker.observe.observer import Availability
     from statechannel.broker.observe.traces import Traces
     from statechannel.broker.parts import KafkaParts
     from statechannel.engine.engine import Engine
@@ -76,6 +78,7 @@ class HostOptions:
 
     Attributes:
         watchdog_s: A loop without progress for this time is stuck.
+        blocked_s: A loop without progress for this time is blocked, which is logged with the hook that does it.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         hooks_close_s: Longest time for the hooks of released bundles at the end, before that.
         commands_max: Maximum number of commands without an answer.
@@ -86,6 +89,7 @@ class HostOptions:
     """
 
     watchdog_s: float = 10.0
+    blocked_s: float = 1.0
     close_timeout_s: float = 8.0
     hooks_close_s: float = 15.0
     commands_max: int = 100_000
@@ -129,6 +133,7 @@ class Host:
         self.metrics = metrics
         self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
         self.endpoint: Endpoint | None = None
+        self.availability: Availability | None = None
         self._log = log
         self._on_stuck = on_stuck
         self._around = EngineSurroundings(engine)
@@ -181,6 +186,8 @@ class Host:
             on_stuck=self._stuck,
             loop_thread=threading.get_ident(),
             loop_lives=self._driver.check_loop,
+            blocked_s=self.options.blocked_s,
+            on_blocked=partial(self._blocked, asyncio.get_running_loop(), threading.get_ident()),
         )
         self._log.start(
             self._driver.inbox,
@@ -289,6 +296,22 @@ class Host:
         if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
             self._closing_beats += 1
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
+
+    def _blocked(self, loop: asyncio.AbstractEventLoop, thread: int, seconds: float) -> None:
+        """In the watchdog's thread."""
+        call = self._hooks.call_of(asyncio.current_task(loop))
+        place = place_of(thread)
+        hook, bundle = (None, None) if call is None else (call.hook, call.bundle)
+
+        def say() -> None:
+            self.metrics.log.emit("loop-blocked", seconds=round(seconds, 1), hook=hook, bundle=bundle, place=place)
+
+        within(FINAL_LOG_S, say)
+
+    @property
+    def loop_blocked(self) -> bool:
+        """Whether the loop makes no progress now; may be read from any thread."""
+        return time.monotonic() - self._driver.last_progress_s > self.options.blocked_s
 
     def _stuck(self, stack: str) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
@@ -462,6 +485,8 @@ class Host:
             self._observe()
 
     def _observe(self) -> None:
+        if self.availability is not None:
+            self.availability.review()
         self._watch.look(
             inbox=len(self._driver.inbox),
             commands=len(self._waiting),

@@ -98,7 +98,10 @@ def from_json(document: Mapping[str, Any]) -> Outcome:
     if kind is commands.NotFound:
         values.setdefault("reason", "not-found")
     try:
+        if "declines" in values:
+            parts = [field.name for field in fields(commands.Declined)]
+            values["declines"] = tuple(commands.Declined(*map(item.get, parts)) for item in values["declines"])
         outcome: Outcome = kind(**values)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"an outcome without all its fields: {error}") from error
     return outcome

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -135,6 +137,7 @@ class Watchdog:
         beats: A number that grows while the loop makes progress.
         limit_s: Time without progress after which the loop is stuck.
         on_stuck: Called once, in this thread, with the stack of the loop's thread; again after a recovery.
+        blocked_s: Shorter time without progress, after which `on_blocked` is called once with the seconds.
         loop_lives: Called in this thread each time; False if the loop was closed, which ends the watch.
     """
 
@@ -146,12 +149,16 @@ class Watchdog:
         on_stuck: Callable[[str], None],
         loop_thread: int,
         loop_lives: Callable[[], bool] = lambda: True,
+        blocked_s: float = math.inf,
+        on_blocked: Callable[[float], None] | None = None,
     ) -> None:
         self._beats = beats
         self._limit_s = limit_s
         self._on_stuck = on_stuck
         self._loop_thread = loop_thread
         self._loop_lives = loop_lives
+        self._blocked_s = blocked_s
+        self._on_blocked = on_blocked
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statechannel-watchdog", daemon=True)
         self.stuck = False
@@ -167,7 +174,8 @@ class Watchdog:
             self._thread.join(5.0)
 
     def _run(self) -> None:
-        interval_s = self._limit_s / 10
+        interval_s = min(self._limit_s / 10, self._blocked_s / 4)
+        blocked = False
         seen, still_s, looked_s = self._beats(), 0.0, time.monotonic()
         while not self._stopping.wait(interval_s) and self._loop_lives():
             now_s = time.monotonic()
@@ -175,8 +183,15 @@ class Watchdog:
             looked_s = now_s
             count = self._beats()
             if count != seen:
-                seen, still_s, self.stuck = count, 0.0, False
-            elif still_s > self._limit_s and not self.stuck:
+                seen, still_s, self.stuck, blocked = count, 0.0, False, False
+                continue
+            if still_s > self._blocked_s and not blocked and self._on_blocked is not None:
+                blocked = True
+                with suppress(
+                    Exception
+                ):  # a warning that cannot be given, as without a free thread, must not end the watch
+                    self._on_blocked(still_s)
+            if still_s > self._limit_s and not self.stuck:
                 self.stuck = True
                 self._on_stuck(stack_of(self._loop_thread))
 
@@ -193,6 +208,16 @@ def stack_of(thread: int) -> str:
     """Current stack of a thread."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers
     return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
+
+
+def place_of(thread: int) -> str:
+    """Where a thread is now: its innermost calls, the innermost first."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
+    calls = [] if frame is None else traceback.extract_stack(frame)
+    return " < ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls[: -_CALLS_SHOWN - 1 : -1])
+
+
+_CALLS_SHOWN = 4
 
 
 def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:

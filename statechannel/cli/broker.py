@@ -25,6 +25,7 @@ from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
+from statechannel.logger import count_unwritten
 from statechannel.printable import printable_lines
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
@@ -310,6 +311,20 @@ def _print_event(event: Mapping[str, Any]) -> None:
         silence_stdout()
 
 
+class LineHandler(logging.StreamHandler[Any]):
+    """Writes log lines to standard error; one that cannot be written is counted."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of `logging`
+        del record
+        count_unwritten()
+
+
+def _with_fields(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event and its fields, where the line has them, instead of its text."""
+    record = line["_record"]
+    return {**line, **getattr(record, "facts", {}), "event": getattr(record, "event", line["event"])}
+
+
 def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Escapes control characters in messages of errors and libraries that bypass our logger."""
     for name, value in line.items():
@@ -319,32 +334,23 @@ def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping
 
 def set_up_logs(settings: Settings) -> None:
     """Send every log line to standard error, in the level and format of the settings."""
-    level = logging.getLevelNamesMapping()[settings.observe.log_level.value.upper()]
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _harmless,
-    ]
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
         if settings.observe.log_format is LogFormat.JSON
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
     )
-    structlog.configure(
-        processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            foreign_pre_chain=[
+                _with_fields,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _harmless, renderer],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.getLevelNamesMapping()[settings.observe.log_level.value.upper()])

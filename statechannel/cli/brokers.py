@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
+from rich.console import RenderableType
 
 from statechannel.audit.views import LogViews
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.confirmation import Effect
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, print_json, print_table
+from statechannel.cli.kit.output import Output, duration, make_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import BrokerRequest, broker_request
+from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import Member
+
+_HEADERS = (
+    "broker",
+    "state",
+    "mode",
+    Column("phase", 2),
+    Column("accepting", 1),
+    "leader",
+    "bundles",
+    Column("lag", 1),
+    "heard",
+    Column("software", 4),
+    Column("URLs", 5, text=False),
+)
 
 brokers_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @brokers_app.command()
 @with_connection
-def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
-    """List the live brokers, and those lost within the last minute."""
+def brokers(
+    connect: Connect,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """List the live brokers, and those lost within the last minute; with --watch continuously."""
     connection = connect()
-    registry = read_registry(connection)
-    views = read_channel(connection)
-    notes = remarks(connection)
-    rows = members(registry, views, notes)
-    if output is Output.JSON:
-        print_json({"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative})
-        return
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        registry = read_registry(connection)
+        views = read_channel(connection)
+        rows = members(registry, views, remarks(connection))
+        document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
+        return [Block("brokers", len(rows), lambda most: _table(rows[:most]))], document
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     marked = any(row["remarks"] for row in rows)
-    headers = (
-        "broker",
-        "state",
-        "mode",
-        "phase",
-        "accepting",
-        "leader",
-        "bundles",
-        "lag",
-        "heard",
-        "software",
-        "URLs",
-    )
-    print_table(
-        (*headers, "remarks") if marked else headers,
+    return make_table(
+        (*_HEADERS, Column("remarks", text=True)) if marked else _HEADERS,
         [
             (
                 row["broker"],
-                row["state"],
-                row["mode"],
+                toned(row["state"]),
+                toned(row["mode"]),
                 row["phase"],
                 row["accepting"],
                 row["leading"],
@@ -148,7 +166,25 @@ def _group() -> None:
 
 
 @repair_app.command()
-@broker_request
+@confirmed_request
 def resume(_: Connect) -> BrokerRequest:
     """Resume repair after a pause because many brokers were lost at once."""
-    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair resumed")
+    return BrokerRequest(
+        RequestCommand.RESUME_REPAIR,
+        {},
+        "repair resumed",
+        effect=_effect_of_resume,
+        results={"not-paused": "repair was not paused: there was nothing to resume"},
+    )
+
+
+def _effect_of_resume(connection: Connection) -> Effect:
+    registry = read_registry(connection)
+    paused = None if registry.leader is None else registry.leader.info.get("repair_paused")
+    lost = sorted(registry.members.lost)
+    facts = {"paused": paused, "lost": lost}
+    if paused is None:
+        return Effect(["repair is not paused: there is nothing to resume"], facts)
+    return Effect(
+        [f"repair is paused: {paused}", f"it would reassign the bundles of {', '.join(lost) or 'lost brokers'}"], facts
+    )

@@ -1,31 +1,31 @@
-"""Commands `statechannel namespace create|list|show|delete`, `bundles` and `lookup`: what exists, and who serves it."""
+"""Commands `statechannel namespace create|list|show|delete` and `bundles`: what exists, and who serves it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from statechannel.audit.views import NAMESPACES
+from statechannel.audit.views import NAMESPACES, LogViews
 from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.confirmation import Effect, count_of
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, columns, print_json, print_table, stdout
-from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.fitted_tables import Column, toned
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.output import Output, columns, make_table, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.requests import (
     BrokerRequest,
-    RequestAnswer,
-    ask,
     broker_request,
-    require_name,
-    require_success,
+    confirmed_request,
 )
-from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_namespace, split_topic
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
@@ -42,22 +42,51 @@ def create_namespace(
     bundles: Annotated[
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
+    wait_for_broker: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-broker",
+            metavar="SECONDS",
+            min=0,
+            max=600,
+            help="Longest wait for a live broker, such as right after the start of the first one.",
+        ),
+    ] = 30.0,
 ) -> BrokerRequest:
     """Create a namespace, with the same bundle boundaries as Pulsar."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
     return BrokerRequest(
-        RequestCommand.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}"
+        RequestCommand.CREATE_NAMESPACE,
+        args,
+        f"{name} created with {count_of(count, 'bundle')}",
+        broker_within_s=wait_for_broker,
     )
 
 
 @namespace_app.command("delete")
-@broker_request
+@confirmed_request
 def delete_namespace(_: Connect, name: Name) -> BrokerRequest:
-    """Unload all bundles of a namespace and delete it."""
+    """Unload all bundles of a namespace and delete it; nothing undoes it."""
     _require_namespace(name)
-    return BrokerRequest(RequestCommand.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
+    return BrokerRequest(
+        RequestCommand.DELETE_NAMESPACE,
+        {"namespace": name},
+        f"{name} deleted",
+        effect=lambda connection: _effect_of_deletion(connection, name),
+        final=True,
+        hints={"unknown-namespace": NAMESPACES},
+    )
+
+
+def _effect_of_deletion(connection: Connection, name: str) -> Effect:
+    key = _existing(read_channel(connection), name)
+    fields = _namespace_fields(key) | _namespace_details(key)
+    owners = ", ".join(f"{broker} {number}" for broker, number in fields["owners"].items())
+    where = f" ({owners})" if owners else ""
+    bundles = f"{count_of(fields['bundles'], 'bundle')}, {fields['served']} of them served{where}"
+    return Effect([f"{name} would be deleted with its {bundles}; nothing undoes it"], fields)
 
 
 @namespace_app.command("list")
@@ -70,7 +99,7 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         print_json({"namespaces": rows, "tentative": views.tentative})
         return
     print_table(
-        ("namespace", "bundles", "served", "in flight", "version"),
+        ("namespace", "bundles", "served", Column("in flight", 1), Column("version", 2)),
         columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
         empty="no namespaces",
     )
@@ -82,22 +111,25 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     """Show one namespace: its states, owners, and the bundles that were split."""
     _require_namespace(name)
     views = read_channel(connect())
-    key = views.key(name)
-    if key is None or key.state is not State.ACTIVE:
-        was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    key = _existing(views, name)
     fields = _namespace_fields(key) | _namespace_details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
         print_json(fields)
         return
-    print_table(
-        ("namespace", name),
-        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
-    )
+    titles = ("version", "bundles", "served", "in_flight", "splits", "created_by")
+    print_facts([("namespace", name), *((title.replace("_", " "), fields[title]) for title in titles)])
     stdout().print()
     print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
     print_table(("owner", "bundles"), list(fields["owners"].items()), empty="no bundle has an owner")
+
+
+def _existing(views: LogViews, name: str) -> KeyState:
+    key = views.key(name)
+    if key is None or key.state is not State.ACTIVE:
+        was = " (it was deleted)" if key is not None else ""
+        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    return key
 
 
 def _namespace_fields(key: KeyState) -> dict[str, Any]:
@@ -134,6 +166,8 @@ def _require_namespace(name: str) -> None:
         )
 
 
+_SHOWN = ("owner", "next", "generation", "version", "operation")
+
 bundles_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -146,27 +180,45 @@ def bundles(
         str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the live bundles."""
-    views = read_channel(connect())
-    if namespace is not None:
-        key = views.key(namespace)
-        if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
-    rows = [
-        bundle_fields(key)
-        for key in views.live()
-        if (namespace is None or key.namespace == namespace)
-        and (broker is None or key.owner == broker)
-        and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
-    ]
-    if output is Output.JSON:
-        print_json({"bundles": rows, "tentative": views.tentative})
-        return
-    print_table(
-        ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
-        columns(rows, "bundle", "state", "owner", "next", "generation", "version", "operation"),
+    """List the live bundles; with --watch continuously."""
+    connection = connect()
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        views = read_channel(connection)
+        if namespace is not None:
+            key = views.key(namespace)
+            if key is None or key.state is not State.ACTIVE:
+                raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
+        rows = [
+            bundle_fields(key)
+            for key in views.live()
+            if (namespace is None or key.namespace == namespace)
+            and (broker is None or key.owner == broker)
+            and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+        ]
+        block = Block("bundles", len(rows), lambda most: _table(rows[:most]))
+        return [block], {"bundles": rows, "tentative": views.tentative}
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    return make_table(
+        (
+            "bundle",
+            "state",
+            "served by",
+            Column("destination", 1),
+            Column("generation", 2),
+            Column("version", 2),
+            Column("operation", 4),
+        ),
+        [(row["bundle"], toned(row["state"]), *(row[name] for name in _SHOWN)) for row in rows],
         empty="no bundles",
     )
 
@@ -185,69 +237,3 @@ def bundle_fields(key: KeyState) -> dict[str, Any]:
         "flow": key.flow,
         "offset": key.offset,
     }
-
-
-lookup_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@lookup_app.command()
-@with_connection
-def lookup(
-    connect: Connect,
-    name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Only read the log; assign nothing. Needs no broker.")
-    ] = False,
-    timeout: Timeout = None,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
-    require_name(name)
-    connection = connect()
-    if read_only:
-        answer = RequestAnswer("", _from_log(connection, name), name=name)
-    else:
-        wait_s = timeout or connection.settings.lookups.timeout_s
-        answer = ask(connection, RequestCommand.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
-    if output is Output.JSON:
-        print_json(answer.fields())
-        require_success(answer)
-        return
-    require_success(answer)
-    outcome = answer.outcome
-    if isinstance(outcome, Owned):
-        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old"
-        rows: list[tuple[str, Any]] = [
-            ("bundle", outcome.bundle),
-            ("broker", outcome.broker),
-            ("generation", str(outcome.generation)),
-        ]
-        rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
-        print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
-    elif isinstance(outcome, BoundTo):
-        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
-
-
-def _from_log(connection: Connection, name: str) -> Outcome:
-    registry = read_registry(connection)
-    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
-    tenant, _, broker = namespace.partition("/")
-    if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
-        return BoundTo(broker, registry.members.alive[broker].urls)
-    views = read_channel(connection)
-    key = locate(views, name)
-    if views.tentative:
-        return Undetermined("tentative", f"{key.name}: the log alone does not show the owner")
-    return _outcome(key, registry)
-
-
-def _outcome(key: KeyState, registry: Registry) -> Outcome:
-    if key.state is State.UNASSIGNED:
-        return Unowned(key.name)
-    owner = key.owner
-    if owner is None or key.generation is None or key.state is State.RELEASING:
-        return Undetermined("in-flight", f"{key.name} is {key.state}")
-    member = registry.members.alive.get(owner)
-    if member is None:
-        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is lost")
-    return Owned(key.name, owner, key.generation, member.urls)

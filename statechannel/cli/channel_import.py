@@ -20,6 +20,7 @@ from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.audit.options import remark_unchained
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, progress, say
@@ -173,7 +174,16 @@ def _namespace(namespace: PlannedNamespace) -> dict[str, Any]:
 
 def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
     print_table(
-        ("namespace", "state", "bundles", "to their owners", "unassigned", "in flight", "highest version", "begins at"),
+        (
+            "namespace",
+            "state",
+            "bundles",
+            "to their owners",
+            "unassigned",
+            Column("in flight", 1),
+            Column("highest version", 2),
+            Column("begins at", 2),
+        ),
         [
             (
                 row["namespace"],

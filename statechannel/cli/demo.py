@@ -13,12 +13,15 @@ import typer
 
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
+from statechannel.cli.kit.output import say
 from statechannel.demo.chapters import run_demo
 from statechannel.demo.cluster import DemoCluster
 from statechannel.demo.load_story import LaunchStory
 from statechannel.demo.narrator import Narrator
+from statechannel.demo.series import missing_plotter
 from statechannel.demo.story import Story
 from statechannel.errors import ExitCode
+from statechannel.extras import install_command
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -30,9 +33,13 @@ def demo(
         bool, typer.Option("--balance", help="Show load balancing instead: a namespace suddenly becomes much busier.")
     ] = False,
     plots: Annotated[
-        Path,
-        typer.Option("--plots", metavar="FOLDER", help="With --balance: folder for the plot and its data."),
-    ] = Path("statechannel-demo-balance"),
+        Path | None,
+        typer.Option(
+            "--plots",
+            metavar="FOLDER",
+            help="With --balance: folder for the plot and its data; else ./statechannel-demo-balance.",
+        ),
+    ] = None,
     quiet_s: Annotated[
         float,
         typer.Option(
@@ -48,11 +55,13 @@ def demo(
 
     With --balance: generated load with a hot spot, balancing, and a plot at the end; two minutes.
     """
+    folder = plots or Path("statechannel-demo-balance")
     if balance:
-        make_folder(plots)
+        _check_plotter(wanted=plots is not None)
+        make_folder(folder)
     with _terminated_as_interrupted():
         cluster, narrator = DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator()
-        story = LaunchStory(cluster, narrator, folder=plots, quiet_s=quiet_s) if balance else Story(cluster, narrator)
+        story = LaunchStory(cluster, narrator, folder=folder, quiet_s=quiet_s) if balance else Story(cluster, narrator)
         broken = run_demo(story, keep=keep)
     if broken:
         raise CommandError(
@@ -60,6 +69,21 @@ def demo(
             hint="This is a bug; the folder named above has the brokers' logs.",
             code=ExitCode.FAILED,
         )
+
+
+def _check_plotter(*, wanted: bool) -> None:
+    """Say that there will be no plot before the demo runs, not after.
+
+    Raises:
+        CommandError: A plot was asked for.
+    """
+    missing = missing_plotter()
+    if not missing:
+        return
+    hint = f"Install the extra `simulate`: `{install_command('simulate')}`."
+    if wanted:
+        raise CommandError(f"--plots needs a plotter: {missing}", hint=hint, code=ExitCode.EXTRA_MISSING)
+    say(f"there will be no plot at the end, only its data: {missing}. {hint}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from statechannel.cli.kit.connection import embedded_folder, read_settings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import notify_if_slow
 from statechannel.cli.kit.options import Config, Connect, OutputAs, SettingFlags, with_connection
-from statechannel.cli.kit.output import Output, duration, print_json, print_table, say
+from statechannel.cli.kit.output import Output, duration, print_facts, print_json, print_table, say
 from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError, resume_hint
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
@@ -43,7 +43,7 @@ def up(
             embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
         )
     _show(broker, output, {"started": started})
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         say("started" if started else "it was already running")
 
 
@@ -68,7 +68,14 @@ def status(
 ) -> None:
     """Show whether the embedded Kafka runs, and where."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
-    broker = broker_status(embedded_folder(settings))
+    place = embedded_folder(settings)
+    if folder is not None and not place.is_dir():
+        raise CommandError(
+            f"the folder {place} does not exist",
+            hint="Omit --folder for the default one, or start a Kafka there with `statechannel kafka up --folder DIR`.",
+            code=ExitCode.NOT_FOUND,
+        )
+    broker = broker_status(place)
     _show(broker, output, {})
     if broker.state is BrokerState.CRASHED:
         say(f"it ended unexpectedly; see {broker.log_path}; `statechannel kafka up` starts it again")
@@ -105,7 +112,7 @@ def _show(broker: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
     rows = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
     if broker.uptime_s is not None:
         rows.insert(2, ("up for", duration(broker.uptime_s * 1_000)))
-    print_table(("kafka", ""), rows)
+    print_facts(rows)
 
 
 @contextmanager

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.fitted_tables import Column, toned
+from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
+from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
+from statechannel.cli.kit.output import (
+    Output,
+    duration,
+    make_table,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    stdout,
+    when,
+)
 from statechannel.cli.kit.requests import requests_seen
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
@@ -24,32 +40,65 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations 
 def list_(
     connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="BROKER|PERSON", help="Only what this broker began or executed, or this person asked for."
+        ),
+    ] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List operations, the oldest first: those of commands, and those started by brokers."""
+    """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously."""
+    window = time_window(since, until, now_ms())
     connection = connect()
-    seen = OperationsSeen(connection.settings.limits.operations_max)
-    views = read_channel(connection, [seen.observe])
-    rows = _merged(seen, requests_seen(connection))[-limit:]
-    if output is Output.JSON:
-        print_json({"operations": rows, "tentative": views.tentative})
-        return
-    print_table(
-        ("operation", "began", "flow", "what", "status", "result", "took", "by"),
+
+    def read() -> tuple[list[Block], dict[str, Any]]:
+        seen = OperationsSeen(connection.settings.limits.operations_max)
+        views = read_channel(connection, [seen.observe])
+        rows = [
+            row
+            for row in _merged(seen, requests_seen(connection))
+            if window.meets((0, row["began_ms"]), (0, row["changed_ms"]))
+            and by in (None, row["by"], row["executed_by"])
+        ][-limit:]
+        empty = "no operations" if window.is_whole and by is None else "no operation of this kind"
+        block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else [], empty))
+        return [block], {"operations": rows, "tentative": views.tentative}
+
+    show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
+    return make_table(
+        (
+            Column("operation", 4),
+            "began",
+            Column("flow", 2),
+            "what",
+            Column("status", 1),
+            "result",
+            Column("took", 2),
+            Column("by", 1),
+        ),
         [
             (
                 row["operation"],
-                moment(row["began_ms"]),
+                when(row["began_ms"]),
                 row["flow"],
                 row["name"],
-                row["status"],
+                toned(row["status"]),
                 row["result"],
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
             )
             for row in rows
         ],
-        empty="no operations",
+        empty=empty,
     )
 
 
@@ -80,18 +129,29 @@ def show(
         print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
     shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
-    print_table(("what", "value"), [*shown, ("began", moment(rows[0]["began_ms"]))])
+    print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
-        ("offset", "time", "key", "verdict", "version", "state", "from", "to", "by", "note"),
+        (
+            "offset",
+            "time",
+            Column("key", 2),
+            Column("verdict", 1),
+            Column("version", 2),
+            "state",
+            "from",
+            "to",
+            "by",
+            Column("note", text=True),
+        ),
         [
             (
                 line.offset,
-                moment(line.timestamp_ms),
+                when(line.timestamp_ms),
                 line.key,
                 line.verdict.value,
                 line.version,
-                line.state,
+                toned(line.state),
                 line.from_,
                 line.to,
                 line.by,

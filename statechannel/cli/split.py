@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,27 +11,34 @@ import orjson
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.cli.kit.channel_view import bundle_of, locate, read_channel
+from statechannel.cli.kit.confirmation import Effect
+from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, Reason
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
-from statechannel.cli.kit.requests import BrokerRequest, balancer_args, broker_request, require_name
+from statechannel.cli.kit.requests import BrokerRequest, balancer_args, confirmed_request, require_name
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import (
     FULL_UPPER,
     MAX_CHILDREN,
     KeyParts,
     bounds_at,
+    children_of,
     even_bounds,
+    is_bundle,
     parse_key,
     split_topic,
+    split_typed_topic,
     topic_hash,
 )
+from statechannel.protocol.keys import KeyState
 
 split_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @split_app.command()
-@broker_request
+@confirmed_request
 def split(
     _: Connect,
     name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],
@@ -60,14 +68,46 @@ def split(
     _check_choice(at, parts, algorithm, own_flags)
     if algorithm is not None:
         asked = {"algorithm": algorithm, "settings": _settings(own_flags)}
-        return _of_owner(name, asked, reason, f"{name} split by {algorithm}", unload_children=unload_children)
+        request = _of_owner(name, asked, reason, f"{name} split by {algorithm}", unload_children=unload_children)
+        return replace(request, effect=lambda connection: _effect_of_algorithm(connection, name, algorithm))
     cuts = [_hash(text) for text in at or ()]
     _check_range(name, cuts, parts or 2)
     done = f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts"
     where = {"at": cuts or None, "parts": None if cuts else parts or 2}
-    if unload_children:
-        return _of_owner(name, where, reason, done, unload_children=True)
-    return BrokerRequest(RequestCommand.SPLIT, {"name": name, **where, "reason": reason}, done)
+    request = (
+        _of_owner(name, where, reason, done, unload_children=True)
+        if unload_children
+        else BrokerRequest(RequestCommand.SPLIT, {"name": name, **where, "reason": reason}, done)
+    )
+    return replace(request, effect=lambda connection: _effect(connection, name, cuts, parts or 2))
+
+
+def _effect(connection: Connection, name: str, cuts: list[int], parts: int) -> Effect:
+    key, place = _served(connection, name)
+    _check_range(key.name, cuts, parts)
+    bounds = bounds_at(place.lower, place.upper, cuts) if cuts else even_bounds(parts, place.lower, place.upper)
+    children = [f"{place.namespace}/{child}" for child in children_of(bounds)]
+    sentence = f"{key.name} of {key.owner} would be split into {len(children)} parts; nothing undoes it"
+    return Effect([sentence, *children], {"bundle": key.name, "owner": key.owner, "children": children})
+
+
+def _effect_of_algorithm(connection: Connection, name: str, algorithm: str) -> Effect:
+    key, _ = _served(connection, name)
+    sentence = f"{key.owner} would split {key.name} where {algorithm} says; nothing undoes it"
+    hint = "`statechannel split plan --snapshot live` shows where"
+    return Effect([sentence, hint], {"bundle": key.name, "owner": key.owner, "algorithm": algorithm})
+
+
+def _served(connection: Connection, name: str) -> tuple[KeyState, KeyParts]:
+    key = locate(read_channel(connection), name)
+    place = parse_key(key.key)
+    if key.owner is None or place is None:
+        raise CommandError(
+            f"no broker serves {key.name}",
+            hint=f"`statechannel lookup {key.name}` assigns it.",
+            code=ExitCode.REJECTED,
+        )
+    return key, place
 
 
 def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
@@ -154,8 +194,12 @@ _TRIES_MAX = 4_000_000
 
 
 @positions_app.command()
+@with_connection
 def positions(
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="tenant/namespace/0x..._0x...")],
+    connect: Connect,
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE|TOPIC", help="The bundle; of a topic, its bundle in the live channel.")
+    ],
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
     topics_file: Annotated[
         Path | None,
@@ -168,13 +212,15 @@ def positions(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show the hashes of topics in a bundle, and the position that halves them."""
+    if not is_bundle(bundle) and split_typed_topic(bundle) is not None:
+        bundle = bundle_of(connect(), bundle)
     parts = _bundle(bundle)
     names = [*(topic or ()), *(_read(topics_file) if topics_file is not None else ())]
     if generate is not None or not names:
         names += _generated(parts, generate or 10)
     placed = sorted((_topic_hash(name, parts), name) for name in dict.fromkeys(names))
-    inside = [(place, name) for place, name in placed if _inside(place, parts)]
-    outside = [(place, name) for place, name in placed if not _inside(place, parts)]
+    inside = [(place, name) for place, name in placed if parts.contains(place)]
+    outside = [(place, name) for place, name in placed if not parts.contains(place)]
     cut = _cut([place for place, _ in inside], parts)
     if output is Output.JSON:
         print_json(
@@ -230,15 +276,11 @@ def _topic_hash(name: str, parts: KeyParts) -> int:
     return topic_hash(split[1])
 
 
-def _inside(place: int, parts: KeyParts) -> bool:
-    return parts.lower <= place < parts.upper or place == parts.upper == FULL_UPPER
-
-
 def _generated(parts: KeyParts, count: int) -> list[str]:
     names: list[str] = []
     for number in range(_TRIES_MAX):
         name = f"{parts.namespace}/topic-{number}"
-        if _inside(topic_hash(f"persistent://{name}"), parts):
+        if parts.contains(topic_hash(f"persistent://{name}")):
             names.append(name)
             if len(names) == count:
                 return names

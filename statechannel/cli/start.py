@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _INTERRUPTED = 130  # ExitCode.INTERRUPTED, whose module may not be loaded yet
 
 
+def _open_closed_streams() -> None:
+    """Give a process without standard streams (`>&-`) empty ones: else files and sockets would get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_closed_streams()
     try:
         from statechannel.cli.main import main as run
     except KeyboardInterrupt:

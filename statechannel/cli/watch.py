@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
+from statechannel.audit.moments import LogWindow, parse_window
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import Pulse
+from statechannel.cli.kit.listing import Writer
+from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode
@@ -35,6 +37,16 @@ def watch(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="Also show rejected records.")] = False,
+    by: Writer = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="AGE|TIME|OFFSET", help="Begin there: 10m (ago), 2026-01-01T00:00:00Z, or an offset."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="AGE|TIME|OFFSET", help="End there, as --since; inclusive.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after this number of changes.")] = None,
     max_seconds: Annotated[
         float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this time.")
@@ -42,12 +54,13 @@ def watch(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Print accepted changes as they happen, until interrupted; in JSON, one object per line."""
+    window = parse_window(since, until, now_ms=now_ms())
     connection = connect().within(max_seconds)
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0
-    with closing(_judged(connection, ends_s, namespace)) as lines:
+    with closing(_judged(connection, ends_s, namespace, window)) as lines:
         for line in lines:
-            if not _wanted(line, namespace, rejected=rejected):
+            if not _wanted(line, namespace, rejected=rejected) or by not in (None, line.by):
                 continue
             if output is Output.JSON:
                 print_json_line(history_fields(line))
@@ -84,11 +97,11 @@ def _text(line: HistoryLine) -> str:
     return "  ".join(word for word in words if word)
 
 
-def _next(part: FollowedPartition) -> Iterator[tuple[RecordRead, Judgement]]:
-    """Judged records of a partition's next batch, possibly none. Records from before the start are not shown."""
+def _next(part: FollowedPartition, window: LogWindow) -> Iterator[tuple[RecordRead, Judgement]]:
+    """Judged records of a partition's next batch, possibly none; of those from before the start only what --since asks for."""
     if not part.following:
         for record, judgement in part.open():
-            if record.offset >= part.began_at:
+            if record.offset >= part.began_at or window.since is not None:
                 yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
             _print_phase(part)
@@ -125,16 +138,27 @@ def _warn_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> No
         say(f"namespace {namespace} does not exist yet; `statechannel namespace list` lists all")
 
 
-def _judged(connection: Connection, ends_s: float | None, namespace: str | None) -> Generator[HistoryLine, None, None]:
+def _is_over(window: LogWindow, watched: Sequence[FollowedPartition]) -> bool:
+    """Whether no later record can lie in the window."""
+    until = window.until
+    if until is None or not all(part.following for part in watched):
+        return False
+    return until.time_ms is None or now_ms() > until.time_ms
+
+
+def _judged(
+    connection: Connection, ends_s: float | None, namespace: str | None, window: LogWindow
+) -> Generator[HistoryLine, None, None]:
     with ExitStack() as stack:
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
         reported = namespace is None
-        while ends_s is None or time.monotonic() < ends_s:
+        while (ends_s is None or time.monotonic() < ends_s) and not _is_over(window, watched):
             pulse.beat()
             for partition in watched:
-                for record, judgement in _next(partition):
-                    yield history_line(record, judgement)
+                for record, judgement in _next(partition, window):
+                    if window.has(record.offset, record.timestamp_ms):
+                        yield history_line(record, judgement)
             if not reported and namespace is not None and all(partition.following for partition in watched):
                 reported = True
                 _warn_if_unknown(watched, namespace)

@@ -148,7 +148,7 @@ LATE_MS = 1_500
 """How much later than in the log a client may see the end: hooks, its own retries and lookups."""
 SEEN_FROM_MS = 500
 """A client that writes four times a second cannot miss a gap of this length."""
-EXPLAINED = frozenset({"transfer", "unload", "owner-lost"})
+EXPLAINED = frozenset({"transfer", "unload", "declined", "shutdown", "owner-lost"})
 """Known causes; any other one means that the log does not show the cause."""
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from statechannel.demo.client import LinkDownError, ask_broker
 from statechannel.demo.cluster import DemoBroker
+from statechannel.extras import install_command
 
 PLOTS = "statechannel.demo_plots"
 """Entry points that draw a series: called with its JSON object and a folder, they return the written files."""
@@ -120,11 +121,24 @@ class LoadSeries:
             try:
                 draw: Callable[[Mapping[str, Any], Path], Sequence[Path]] = point.load()
             except ImportError as error:
-                why = f"{error}; install statechannel[simulate]"
+                why = f"{error}; `{install_command('simulate')}`"
                 continue
             files += draw(document, folder)
             why = ""
         return files, why
+
+
+def missing_plotter() -> str:
+    """Why no plot can be drawn; empty if one can."""
+    why = "no plotter is installed"
+    for point in entry_points(group=PLOTS):
+        try:
+            point.load()
+        except ImportError as error:
+            why = str(error)
+        else:
+            return ""
+    return why
 
 
 class Sampler:

@@ -66,7 +66,7 @@ class Story(Chapters):
         n.say("They store nothing; each has a port that accepts writes only for the bundles that it serves.")
         self.start_brokers(BROKERS)
         n.say("They balance load automatically; for now an override keeps the balancer from moving bundles:")
-        self.command("override", "shedding", "off", "--for", "1h", "--why", "the steps before")
+        self.command("override", "shedding", "off", "--for", "1h", "--reason", "the steps before")
 
     def _create_namespace(self) -> None:
         n = self.narrator

@@ -160,12 +160,35 @@ class NotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """A broker that was asked to take a bundle, and declined.
+
+    Attributes:
+        reason: Why, in its own words, such as what its hook raised; empty if it did not say. A text for people.
+        ago_s: Since the answering broker read that, by its clock.
+        again_in_s: Until it may be asked again (`repair.decline_memory_s`).
+    """
+
+    broker: str
+    reason: str
+    ago_s: float
+    again_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Undetermined:
-    """Not known within the time allowed; never a stale owner."""
+    """Not known within the time allowed; never a stale owner.
+
+    Attributes:
+        reason: A stable code: `timed-out`; `declined`: no broker takes the bundle, and some have declined it; `joining`:
+            this broker has not caught up; `busy`; `running`: the operation has not ended; `stopped`: this broker stops.
+        declines: Of a lookup without an answer: who declined the bundle, the newest last.
+    """
 
     reason: str
     message: str = ""
     hint: str = ""
+    declines: tuple[Declined, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +203,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation has ended as asked. `result` is a stable word (`owned`, `unloaded`, `split`, `created`, ...)."""
+    """The operation has ended as asked.
+
+    Attributes:
+        operation: Its id; empty where the command is none, such as `resume_repair`.
+        result: A stable word: `owned` (assigned to a broker), `transferred`, `unloaded`, `split`, `created`, `deleted`,
+            `repaired` (a broker was lost meanwhile), `resumed` (of `resume_repair`); extensions have words of their own.
+        facts: Of an operation `bundle` (its subject: a bundle, or the namespace), `flow` (`assignment`, `transfer`, `unload`,
+            `split`, `namespace`, `repair`) and `offset` (of its last record); extensions have facts of their own.
+    """
 
     operation: str
     result: str
@@ -192,7 +223,7 @@ class Rejected:
     """The command was refused before any record was written, or its record was rejected.
 
     Attributes:
-        reason: A verdict of the protocol, or another stable code (`not-assigned`, `unknown-destination`, ...).
+        reason: A stable code: a verdict of the protocol, or another one. All codes: design/api.md.
         winner: Id of the accepted record that stood in the way, if one did.
         bundle: The one that the command was about, where the name in the command was another.
     """

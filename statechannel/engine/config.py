@@ -38,6 +38,7 @@ class EngineConfig:
     Attributes:
         newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
             (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
+        split_hooks: Whether the broker has hooks for splits; without them a split makes no call for the parent.
     """
 
     partitions: int = 1
@@ -80,4 +81,5 @@ class EngineConfig:
     members_max_bytes: int = 64 * 2**20
     lease_s: float | None = None
     newest_format: int = NEWEST_FORMAT
+    split_hooks: bool = False
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

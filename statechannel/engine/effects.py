@@ -20,6 +20,8 @@ class Hook(StrEnum):
     ON_SERVE = "on_serve"
     ON_RELEASE = "on_release"
     ON_MOVED = "on_moved"
+    ON_SPLIT = "on_split"
+    ON_SPLIT_DONE = "on_split_done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class CallHook:
         hook_id: 0 for notifications whose end is not waited for.
         generation: Fencing token of the bundle (protocol.md section 1).
         peer: Destination (on_release), owner (on_moved), else None.
+        children: The parts of a split (on_split, on_split_done), else empty.
     """
 
     hook_id: int
@@ -67,6 +70,7 @@ class CallHook:
     generation: int
     peer: str | None
     deadline_s: float
+    children: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

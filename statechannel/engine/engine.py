@@ -342,8 +342,9 @@ class Engine:
             case AwaitOperation():
                 self.operations.wait(token, command)
             case ResumeRepair():
+                was_paused = self.context.repair_paused is not None
                 self.repair.resume()
-                self.context.complete(token, Done("", "resumed"))
+                self.context.complete(token, Done("", "resumed" if was_paused else "not-paused"))
             case Shutdown():
                 self.departure.begin(token, command.budget_s)
             case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from statechannel.engine.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
+from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import current_until_s, is_current, view_age_s
 from statechannel.engine.names import locate, place
@@ -445,10 +445,19 @@ class Lookups:
             del waiters[token]
             if not waiters:
                 del self._waiting[waiter.bundle]
-            message = f"{waiter.command.name}: {waiter.why}"
-            self._context.complete(token, Undetermined(_word(waiter.why), message))
+            self._context.complete(token, self._undetermined(waiter))
         if len(late) == TRIES_A_STEP:
             self._context.wake_soon(self._more)
+
+    def _undetermined(self, waiter: Waiter) -> Undetermined:
+        name, now_s = waiter.command.name, self._context.now.mono_s
+        key = self._context.key(waiter.bundle) if waiter.bundle else None
+        decliners = self._placer.decliners(waiter.bundle) if key is not None and key.state is State.UNASSIGNED else ()
+        if not decliners:
+            return Undetermined(_word(waiter.why), f"{name}: {waiter.why}")
+        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, d.until_s - now_s) for d in decliners)
+        hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
+        return Undetermined("declined", f"{name}: {'; '.join(map(_sentence, declines))}", hint, declines)
 
     def _look_around(self) -> None:
         """Begin what could not be begun; and answer those that wait for a bundle that does not exist any more."""
@@ -482,6 +491,12 @@ class Lookups:
     def waiting(self) -> int:
         """Number of lookups that wait."""
         return len(self._by_token)
+
+
+def _sentence(declined: Declined) -> str:
+    reason = f": {declined.reason}" if declined.reason else ""
+    ago = f"{declined.broker} declined {declined.ago_s:.0f} s ago{reason}"
+    return f"{ago}; asked again in {declined.again_in_s:.0f} s"
 
 
 def _word(why: str) -> str:

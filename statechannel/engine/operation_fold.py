@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.view import View
 
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
+_WHY_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Operation:
         status: `running`, `ended` (as asked) or `failed` (ended otherwise).
         result: A stable word: `owned`, `transferred`, `taken-back`, `unloaded`, `declined`, `split`, `given-up`,
             `created`, `deleted`, `superseded`, `repaired`.
+        why: Who ended it otherwise than asked, and why, if its record says so: a text for people.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Operation:
     state: str = ""
     destination: str | None = None
     changed_offset: int = -1
+    why: str = ""
 
 
 class OperationListener(Protocol):
@@ -97,6 +100,8 @@ class OperationFold:
             operation.destination = record.to or operation.destination
             self._current[name] = operation_id
             return
+        reason = record.text("reason")
+        operation.why = f"{record.broker}: {reason[:_WHY_MAX]}" if reason else ""
         self._came_to_rest(operation, record.state, record.from_, offset)
 
     def seed(self, view: View) -> None:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions
 
-REASON_MAX = 1_000
 TIMED_OUT_A_STEP = 1_000
 LATER = "Ask for the operation again later."
 
@@ -119,7 +118,10 @@ class Operations:
         facts = {"bundle": operation.name, "flow": operation.flow, "offset": operation.changed_offset}
         if operation.status == ENDED:
             return Done(operation.id, operation.result, facts)
-        return Rejected(operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}")
+        because = f" ({operation.why})" if operation.why else ""
+        return Rejected(
+            operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}{because}"
+        )
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class Operations:
             from_=key.to,
             to=to,
             children=children,
-            reason=_sayable(command.reason),
+            reason=command.reason,
             decision=None if isinstance(command, Split) else command.decision,
         )
         self._propose(token, key.name, written)
@@ -416,11 +418,6 @@ class Operations:
             self._context.complete(token, outcome)
         if len(late) == TIMED_OUT_A_STEP:
             self._context.wake_soon(self._time_out)
-
-
-def _sayable(reason: str | None) -> str | None:
-    """A caller's words as a record can hold them."""
-    return None if reason is None else reason[:REASON_MAX].encode(errors="replace").decode()
 
 
 def _ignore(_: ProposalResult) -> None:

@@ -6,9 +6,10 @@ Strategies join through entry points (package `shedders`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.engine.pending_assignments import PendingAssignments
+from statechannel.engine.proposals import REASON_MAX
 from statechannel.protocol.states import Action, State
 
 if TYPE_CHECKING:
@@ -45,6 +46,20 @@ class FewestBundles:
         return min(turned, key=lambda broker: load.get(broker, 0))
 
 
+class Decliner(NamedTuple):
+    """A broker that declined a bundle lately.
+
+    Attributes:
+        reason: By its record; empty without one.
+        at_s, until_s: When that was, and when placement may choose it again (engine clock).
+    """
+
+    broker: str
+    reason: str
+    at_s: float
+    until_s: float
+
+
 class Placer:
     """Chooses among the brokers that may take a bundle, and counts what is already assigned to each."""
 
@@ -52,7 +67,7 @@ class Placer:
         self._context = context
         self.placement: Placement = placement or FewestBundles()
         self._tables: list[PendingAssignments] = []
-        self._decliners: dict[str, dict[str, float]] = {}
+        self._decliners: dict[str, dict[str, Decliner]] = {}
 
     def new_table(self) -> PendingAssignments:
         """A new table of pending assignments, which are counted as load of their destinations."""
@@ -63,12 +78,11 @@ class Placer:
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
         """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
         context = self._context
-        now_s = context.now.mono_s
-        declined = self._decliners.get(key.name, {})
+        declined = {decliner.broker for decliner in self.decliners(key.name)}
         candidates = sorted(
             broker
             for broker in context.members.alive
-            if broker != without and declined.get(broker, 0.0) <= now_s and context.accepts(broker)
+            if broker != without and broker not in declined and context.accepts(broker)
         )
         return self.placement.choose(key.name, candidates, self._load())
 
@@ -87,12 +101,19 @@ class Placer:
         declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
         gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
         if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
-            until_s = self._context.now.mono_s + self._context.config.decline_memory_s
-            self._decliners.setdefault(key.name, {})[record.from_] = until_s
+            now_s = self._context.now.mono_s
+            reason = (record.text("reason") or "")[:REASON_MAX]
+            decliner = Decliner(record.from_, reason, now_s, now_s + self._context.config.decline_memory_s)
+            self._decliners.setdefault(key.name, {})[record.from_] = decliner
+
+    def decliners(self, bundle: str) -> list[Decliner]:
+        """Brokers that declined a bundle and are not asked again yet; the newest last."""
+        now_s = self._context.now.mono_s
+        return [decliner for decliner in self._decliners.get(bundle, {}).values() if decliner.until_s > now_s]
 
     def tick(self) -> None:
         """Forget the decliners whose time is over."""
         now_s = self._context.now.mono_s
         for name, brokers in list(self._decliners.items()):
-            if all(until_s <= now_s for until_s in brokers.values()):
+            if all(decliner.until_s <= now_s for decliner in brokers.values()):
                 del self._decliners[name]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from statechannel.protocol.states import Action, Flow
     from statechannel.protocol.view import Judgement
 
+REASON_MAX = 1_000
+"""Characters of a text for people in a record."""
+
 
 class ProposalStatus(StrEnum):
     """How a record of ours ended."""
@@ -164,7 +167,7 @@ class Proposals:
         }
         if not key.is_namespace:
             fields |= {"from": from_, "to": to}
-        more |= {"flow": flow, "operation": operation}
+        more |= {"flow": flow, "operation": operation, "reason": _sayable(more.get("reason"))}
         fields |= {name: value for name, value in more.items() if value is not None}
         fields |= carried or {}
         return self._write(key, Kind.PROPOSAL, fields, done)
@@ -403,3 +406,8 @@ class Proposals:
 def _is_state_by(pending: Pending, key: KeyState) -> bool:
     """Whether a key's accepted record has the id of one of ours."""
     return key.record_id == pending.record_id and not key.derived
+
+
+def _sayable(reason: str | None) -> str | None:
+    """A text for people as a record can hold it."""
+    return None if reason is None else reason[:REASON_MAX].encode(errors="replace").decode()

@@ -5,7 +5,7 @@
 | Assigning | named | prepares (`on_own`), then Assigned; or declines |
 | Assigned | the owner, by a record that this process did not write | prepares, then resumes at the next generation |
 | Releasing | the source | lets go (`on_release`), then Assigning or Unassigned; takes back if the destination is lost |
-| Splitting | the source and serving | prepares the children, then Deleted; else gives up |
+| Splitting | the source and serving | `on_split`, prepares the children, then Deleted; else gives up |
 
 Source: PIP-192 "Bundle State Change Examples"; upstream `ServiceUnitStateChannelImpl.handle*Event`, which does not resume
 in-flight states of a restarted actor and waits for the leader's monitor instead.
@@ -72,7 +72,12 @@ class ServedBundle:
 
 @dataclass(slots=True)
 class ReactionTask:
-    """One due reaction to one accepted state."""
+    """One due reaction to one accepted state.
+
+    Attributes:
+        freezing: The parent of a split is asked to take no more writes; its children are prepared after that.
+        why: The failure of a hook that changed what is due; None without one. The record of the reaction carries it.
+    """
 
     due: DueReaction
     version: int
@@ -81,9 +86,11 @@ class ReactionTask:
     hooks: dict[int, str] = field(default_factory=dict)
     deadline_s: float = 0.0
     children: tuple[int, ...] = ()
+    freezing: bool = False
     ready: bool = False
     sent: bool = False
     retry_at_s: float = 0.0
+    why: str | None = None
 
 
 class Reactions:
@@ -188,6 +195,9 @@ class Reactions:
             if key.state is State.DELETED and self._provenance.is_own(key):
                 # The split is committed: the children are served by this process in its place.
                 del self.holdings[name]
+                if self._context.config.split_hooks:
+                    children = tuple(f"{key.namespace}/{child}" for child in key.children or ())
+                    self._call(Hook.ON_SPLIT_DONE, name, key.version + 1, children=children)
                 return
         self._let_go_of(name, key.owner or key.bound_for if key is not None else None)
 
@@ -273,9 +283,20 @@ class Reactions:
         else:
             self._give_up(task, key)
             return
+        if self._context.config.split_hooks:
+            task.freezing = True
+            children = tuple(self._child_names(key.namespace, task.children))
+            self._wait_for(key.name, task, Hook.ON_SPLIT, key.version + 2, children=children)
+        else:
+            self._own_children(task, key)
+
+    def _own_children(self, task: ReactionTask, key: KeyState) -> None:
+        """The hooks of a split share one deadline: a bundle that is in flight for too long is repaired."""
+        task.freezing = False
+        left_s = max(0.0, task.deadline_s - self._context.now.mono_s)
         for child in self._child_names(key.namespace, task.children):
             self.holdings[child] = ServedBundle(prepared=key.version + 2)
-            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child)
+            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child, deadline_s=left_s)
 
     def _give_up(self, task: ReactionTask, key: KeyState) -> None:
         task.due = DueReaction.GIVE_UP
@@ -294,9 +315,19 @@ class Reactions:
         if state is State.ASSIGNED and key.from_ == me and key.to != me:
             self._call(Hook.ON_MOVED, key.name, key.version, key.to)
 
-    def _call(self, hook: Hook, bundle: str, generation: int, peer: str | None = None, hook_id: int = 0) -> None:
-        deadline_s = self._context.config.hook_deadline_s
-        self._context.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s))
+    def _call(
+        self,
+        hook: Hook,
+        bundle: str,
+        generation: int,
+        peer: str | None = None,
+        hook_id: int = 0,
+        *,
+        children: tuple[str, ...] = (),
+        deadline_s: float | None = None,
+    ) -> None:
+        deadline_s = self._context.config.hook_deadline_s if deadline_s is None else deadline_s
+        self._context.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s, children))
 
     def _wait_for(
         self,
@@ -307,12 +338,14 @@ class Reactions:
         *,
         bundle: str | None = None,
         peer: str | None = None,
+        children: tuple[str, ...] = (),
+        deadline_s: float | None = None,
     ) -> None:
         bundle = bundle or name
         self._next_hook += 1
         task.hooks[self._next_hook] = bundle
         self._hook_tasks[self._next_hook] = name
-        self._call(hook, bundle, generation, peer, self._next_hook)
+        self._call(hook, bundle, generation, peer, self._next_hook, children=children, deadline_s=deadline_s)
 
     def hook_finished(self, event: HookFinished) -> None:
         """A hook that a task waits for returned or raised."""
@@ -320,12 +353,17 @@ class Reactions:
         task = self.tasks.get(name) if name is not None else None
         if name is None or task is None or event.hook_id not in task.hooks:
             return
-        bundle = task.hooks.pop(event.hook_id)
+        del task.hooks[event.hook_id]
         if event.error is not None:
-            self._context.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
-            self._hooks_failed(name, task)
+            self._hooks_failed(name, task, event.error)
             return
         self._advance(name, task)
+
+    def about(self, hook_id: int) -> dict[str, Any]:
+        """The reaction that waits for a hook, and the record that asks for it; empty if none waits."""
+        name = self._hook_tasks.get(hook_id)
+        task = None if name is None else self.tasks.get(name)
+        return {} if name is None or task is None else self._about(name, task)
 
     def _about(self, name: str, task: ReactionTask) -> dict[str, Any]:
         """Which reaction it is, to which record."""
@@ -333,8 +371,9 @@ class Reactions:
         operation, offset = (None, -1) if key is None else (key.operation, key.offset)
         return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
-    def _hooks_failed(self, name: str, task: ReactionTask) -> None:
+    def _hooks_failed(self, name: str, task: ReactionTask, error: str) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
+        task.why = error
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()
@@ -395,6 +434,9 @@ class Reactions:
         key = self._context.key(name)
         if key is None or self.tasks.get(name) is not task:
             return
+        if task.freezing and task.due is DueReaction.COMMIT_SPLIT:
+            self._own_children(task, key)
+            return
         wait_s = self._lease_wait_s(key, task.due)
         if self._context.now.mono_s < task.started_at_s + wait_s:
             task.retry_at_s = task.started_at_s + wait_s
@@ -429,6 +471,8 @@ class Reactions:
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
         me = self._context.identity.broker
         propose = partial(self._proposals.propose, carried=key.more)
+        if (reason := self._reason(task)) is not None:
+            propose = partial(propose, reason=reason)
         flow, operation = key.flow, key.operation
 
         def done(result: ProposalResult) -> None:
@@ -475,6 +519,12 @@ class Reactions:
         task.sent = written is not None
         task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
 
+    def _reason(self, task: ReactionTask) -> str | None:
+        """Why the reaction is not the one that was asked for."""
+        if task.due is DueReaction.DECLINE and task.why is None and self._context.draining:
+            return "it is shutting down"
+        return task.why
+
     def _predecessor(self, key: KeyState) -> dict[str, Any] | None:
         """What is known of the process before this one that served the bundle: since when it did not, people want to know."""
         server, me = key.server, self._context.identity
@@ -508,7 +558,7 @@ class Reactions:
                 return
             if task.hooks and context.now.mono_s >= task.deadline_s:
                 context.emit("hook.late", bundle=name, **self._about(name, task))
-                self._hooks_failed(name, task)
+                self._hooks_failed(name, task, f"a hook did not return within {context.config.hook_deadline_s:g} s")
             else:
                 # If it was sent, its end is still open: writing it again does no harm, only one of the two can be accepted.
                 task.sent = False

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
+from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
-from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -199,6 +199,7 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
+        addresses_of(self.bootstrap_servers)
 
     @classmethod
     def from_sources(
@@ -430,14 +431,5 @@ class OncePerKind(logging.Filter):
         return True
 
 
-class ToStructlog(logging.Handler):
-    """Sends these lines to our own log if the embedder has not set up logging."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            SafeLogger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
-
-
 once_per_kind = OncePerKind()
 client_logger.addFilter(once_per_kind)
-kafka_logger.addHandler(ToStructlog())

@@ -70,6 +70,10 @@ class TopicPolicyError(KafkaAdapterError):
     exit_code = ExitCode.TOPIC_REFUSED
 
 
+class ReplicationRefusedError(KafkaAdapterError):
+    """The cluster has fewer brokers than a topic would have replicas."""
+
+
 class AppendOutcomeUnknownError(KafkaAdapterError):
     """An append ended without an answer: the record may be in the log or may not."""
 
@@ -224,9 +228,14 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
         return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* and the ssl.* properties.")
     if code in _NO_TOPIC:
         return TopicMissingError(message, hint="Create the topics with `statechannel init`.")
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return ReplicationRefusedError(
+            message,
+            hint="Start more Kafka brokers, or use a smaller --replication-factor (channel.replication_factor).",
+        )
     if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
         return ClientSettingRefusedError(message, hint="Check the Kafka properties file and the -X options.")
-    return KafkaClientError(message, hint="See the broker's log for the cause.")
+    return KafkaClientError(message, hint="If this does not say enough, the log of the Kafka broker does.")
 
 
 def _forbidden(error: KafkaError, doing: str) -> KafkaAccessDeniedError:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from statechannel.engine.inputs import PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import make_client
-from statechannel.kafka.errors import describe, is_topic_missing
+from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, Stall, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
@@ -174,6 +174,7 @@ class LogReader:
         self._on_availability = on_availability
         self._on_failure = on_failure
         self._available: bool | None = None
+        self._unanswered_since_s: float | None = None
         self._roles = {info.name: topic for topic, info in topics.items()}
         self._partitions = {
             (info.name, number): _Partition(topic, info.name, number, Stall(settings.tuning.stall_timeout_s))
@@ -272,8 +273,21 @@ class LogReader:
                 self._miss(partition)
                 return None
             watermarks = None
+            cause = kafka_error_of(error)
+            if (
+                cause is not None and cause.code() > 0
+            ):  # a broker's own answer, such as that a new topic has no leader yet
+                self._unanswered_since_s = None
+            elif self._unanswered_since_s is None:
+                self._unanswered_since_s = time.monotonic()
         partition.missing_s = None
-        self._set_available(available=watermarks is not None)
+        if watermarks is not None:
+            self._unanswered_since_s = None
+            self._set_available(available=True)
+        elif self._unanswered_since_s is not None:
+            # One call without an answer is no outage: a client that has just connected may not know the partition yet.
+            if time.monotonic() - self._unanswered_since_s >= self._tuning.watch_timeout_s:
+                self._set_available(available=False)
         if watermarks is None:
             self._stopping.wait(self._tuning.poll_s)
         return watermarks
@@ -295,7 +309,7 @@ class LogReader:
             return
         low, high = marks
         partition.ends = SeenEnds(asked_s)
-        partition.ends.look(self._clock(), high)
+        partition.ends.look(asked_s, high)
         inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
         if low == high:
             inputs.append(self._position(partition, high))
@@ -372,8 +386,9 @@ class LogReader:
         """
         partition = self._partitions[place]
         partition.position = max(partition.position, position)
+        now_s = self._clock()  # before the end is read: an end that comes meanwhile must not seem older than it is
         end, before_s = self._cached_end(place), partition.ends.newest_s
-        partition.ends.look(self._clock(), end)
+        partition.ends.look(now_s, end)
         reached = self._position(partition, position)
         if (drained and end == position) or reached.as_of_s != before_s:
             inputs.append(reached)

@@ -149,7 +149,7 @@ def _read(
             verdicts[verdict] += 1
         if verdict is _UNSUPPORTED:
             return _Taken(offset, accepted, judgement.format)
-        if restated is not None and verdict is _STALE and judgement.record is not None and judgement.key is not None:
-            restated.read(offset, judgement.key, judgement.record)
+        if restated is not None and verdict is _STALE:
+            restated.read(offset, judgement)
         position = offset + 1
     return _Taken(position, accepted, 0)

@@ -47,6 +47,10 @@ class KeyParts(NamedTuple):
     def is_namespace(self) -> bool:
         return self.lower < 0
 
+    def contains(self, place: int) -> bool:
+        """Whether a bundle's range has this hash; the last bundle of the ring has its upper bound, too."""
+        return self.lower <= place < self.upper or place == self.upper == FULL_UPPER
+
 
 def parse_key(key: bytes) -> KeyParts | None:
     """Parse a key; None for a key of unknown form (control keys are handled elsewhere)."""
@@ -109,6 +113,69 @@ def split_typed_topic(name: str) -> tuple[str, str] | None:
 def topic_hash(full_name: str) -> int:
     """Place of a topic on the ring: zlib CRC-32 of the full name, as Pulsar's default `NamespaceBundleFactory`."""
     return crc32(full_name.encode())
+
+
+def named_topic_hash(name: str) -> int:
+    """Place on the ring of the topic that a caller names: `tenant/namespace/topic`, or its full name with the domain.
+
+    Raises:
+        ValueError: It is not the name of a topic.
+    """
+    topic = split_typed_topic(name)
+    if topic is None:
+        raise ValueError(
+            f"`{name}` is not the name of a topic; wanted: tenant/namespace/topic, or persistent://... of it"
+        )
+    return topic_hash(topic[1])
+
+
+class BundleRange(NamedTuple):
+    """The hash range of a bundle: which topics are in it.
+
+    Attributes:
+        namespace: `tenant/namespace`.
+        lower: First hash of the range.
+        upper: End of the range, not part of it; the last range of the ring contains its end, 0xffffffff.
+    """
+
+    namespace: str
+    lower: int
+    upper: int
+
+    @classmethod
+    def parse(cls, key: str) -> BundleRange:
+        """The range of a bundle's key, as hooks and lookups name it.
+
+        Raises:
+            ValueError: It is not the key of a bundle.
+        """
+        match = _BUNDLE.fullmatch(key)
+        bundle = None if match is None else cls(match.group(1), int(match.group(3), 16), int(match.group(4), 16))
+        if bundle is None or bundle.lower >= bundle.upper:
+            raise ValueError(f"`{key}` is not the key of a bundle; wanted: tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+        return bundle
+
+    @property
+    def key(self) -> str:
+        """Key of the bundle."""
+        return bundle_key(self.namespace, self.lower, self.upper)
+
+    def contains(self, topic: str) -> bool:
+        """Whether a topic is in this bundle.
+
+        Raises:
+            ValueError: It is not the name of a topic.
+        """
+        split = split_typed_topic(topic)
+        return self.contains_hash(named_topic_hash(topic)) and split is not None and split[0] == self.namespace
+
+    def contains_hash(self, place: int) -> bool:
+        """Whether a place of the namespace's ring is in this bundle (see `topic_hash`)."""
+        return self.lower <= place < self.upper or place == self.upper == FULL_UPPER
+
+    def covers(self, other: BundleRange) -> bool:
+        """Whether all of another bundle is in this one, as that of a child is in its parent."""
+        return self.namespace == other.namespace and self.lower <= other.lower and other.upper <= self.upper
 
 
 @lru_cache(maxsize=65_536)

@@ -57,6 +57,13 @@ class Debts:
             key.settled = offset
             del self.open[key]
 
+    def settles(self, key: KeyState, covers: int, version: int) -> bool:
+        """Whether a clean record, if it came now, would settle its key."""
+        debt = self.open.get(key)
+        return covers >= key.settled and (
+            debt is None or covers >= debt.newest_offset or version > debt.highest_version
+        )
+
     @property
     def oldest(self) -> Debt | None:
         return next(iter(self.open.values()), None)

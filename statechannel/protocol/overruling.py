@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.cold_start_marks import Marks
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.view import View
+    from statechannel.protocol.view import Judgement, View
     from statechannel.protocol.view_rows import KeyRow
 
 RESTATED_MAX = 1_000_000
@@ -32,16 +32,30 @@ class OverruledState(NamedTuple):
     asserted: str | None
 
 
+class LateAssert(NamedTuple):
+    """A stale assert that a mark may make count, or has made count.
+
+    Attributes:
+        settles: It would have settled its key as an equal assert at its place.
+    """
+
+    offset: int
+    key: bytes
+    record: Record
+    settles: bool
+
+
 class Restated:
     """Stale asserts since the newest heartbeat of a writer that knew the history: a mark may still make them count."""
 
     def __init__(self) -> None:
-        self._asserts: dict[tuple[bytes, str], tuple[int, Record]] = {}
+        self._asserts: dict[tuple[bytes, str], LateAssert] = {}
 
-    def read(self, offset: int, key: KeyState, record: Record) -> None:
+    def read(self, offset: int, judgement: Judgement) -> None:
         """Note a stale assert; of those of one writer on one key only the newest can count."""
-        if len(self._asserts) < RESTATED_MAX:
-            self._asserts[key.key, record.incarnation] = offset, record
+        record, key = judgement.record, judgement.key
+        if record is not None and key is not None and len(self._asserts) < RESTATED_MAX:
+            self._asserts[key.key, record.incarnation] = LateAssert(offset, key.key, record, judgement.settles)
 
     def heartbeat_read(self, offset: int) -> None:
         """Note a heartbeat of a writer that knew the history: marks of earlier views are void.
@@ -49,9 +63,9 @@ class Restated:
         Asserts after it may be here already, if a whole portion was read at once.
         """
         if self._asserts:
-            self._asserts = {name: entry for name, entry in self._asserts.items() if entry[0] > offset}
+            self._asserts = {name: late for name, late in self._asserts.items() if late.offset > offset}
 
-    def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[tuple[int, bytes, Record]]:
+    def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[LateAssert]:
         """Apply a control record, a heartbeat or a mark; returns the asserts that now count, in log order."""
         control = marks.control_read(record, newest_format)
         if isinstance(control, Mark):
@@ -60,35 +74,35 @@ class Restated:
             self.heartbeat_read(record.offset)
         return []
 
-    def take(self, mark: Mark) -> list[tuple[int, bytes, Record]]:
+    def take(self, mark: Mark) -> list[LateAssert]:
         """The asserts that a mark makes count, in log order."""
         asserts, self._asserts = self._asserts, {}
         return sorted(
-            (offset, name, record)
-            for (name, writer), (offset, record) in asserts.items()
-            if writer == mark.writer and offset > mark.through
+            (late for (_, writer), late in asserts.items() if writer == mark.writer and late.offset > mark.through),
+            key=lambda late: late.offset,
         )
 
 
-def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[View, list[OverruledState]]:
+def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[OverruledState]]:
     """The view after applying asserts like a lenient reader (R4, R5), with its differences.
 
-    Unchanged keys keep all their fields; an applied assert settles its key.
+    Unchanged keys keep all their fields. An applied assert settles its key if it would have as an equal assert at its place;
+    else the key stays in debt.
     """
-    taken: dict[bytes, int] = {}
+    taken: dict[bytes, LateAssert] = {}
     joiner = Joiner(view.partition, view.partitions, view.newest_format)
-    names = {name: parse_key(name) for _, name, _ in asserts}
+    names = {late.key: parse_key(late.key) for late in asserts}
     namespaces = {parts.namespace for parts in names.values() if parts is not None}
     before = {row.key: row for row in dump(view)}
     for key in view.existing():
         if key.namespace in namespaces and not key.derived:
             joiner.hold(key.key, HeldRecord(key.offset, _assert_of(key)))
-    for offset, name, record in asserts:
-        parts = names[name]
-        if parts is not None and possible(record, parts):
-            joiner.take(offset, name, record)
-            if joiner.held[name].offset == offset:
-                taken[name] = offset
+    for late in asserts:
+        parts = names[late.key]
+        if parts is not None and possible(late.record, parts):
+            joiner.take(late.offset, late.key, late.record)
+            if joiner.held[late.key].offset == late.offset:
+                taken[late.key] = late
     rows = [row for row in before.values() if row.namespace not in namespaces]
     lenient = joiner.view()
     joined = {row.key: row for row in dump(lenient)}
@@ -115,7 +129,7 @@ def _assert_of(key: KeyState) -> Record:
     return record
 
 
-def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | None) -> KeyRow:
+def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: LateAssert | None) -> KeyRow:
     """The new state of a key: unchanged if the asserts have not changed it."""
     row = joined
     if joined is None or (before is not None and _accepted(joined) == _accepted(before)):
@@ -129,10 +143,10 @@ def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | N
     if before is not None:
         row = row._replace(settled=before.settled, purged=before.purged, debt_since=before.debt_since)
         row = row._replace(debt_newest=before.debt_newest, debt_highest=before.debt_highest)
-    if taken is not None:
+    if taken is not None and taken.settles:
         newest = -1 if row.debt_newest is None else row.debt_newest
-        row = row._replace(settled=taken)
-        if newest <= taken:
+        row = row._replace(settled=taken.offset)
+        if newest <= taken.offset:
             row = row._replace(debt_since=None, debt_newest=None, debt_highest=None)
     return row
 

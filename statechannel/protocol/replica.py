@@ -170,8 +170,8 @@ class Replica:
             return None
         if judgement.verdict is Verdict.CONTROL:
             self._look_at(record)
-        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
-            self._restated.read(record.offset, judgement.key, judgement.record)
+        elif judgement.verdict is Verdict.ASSERT_STALE:
+            self._restated.read(record.offset, judgement)
         self._advance(now_s)
         return judgement
 

@@ -30,6 +30,7 @@ class Judgement(NamedTuple):
         key: The key's state after the record; None for keys without a state.
         why: Details in addition to the verdict.
         format: The newer format that stops the reader; 0 otherwise.
+        settles: Of a stale assert: it would settle its key if it counted, as by the mark of a cold start.
     """
 
     verdict: Verdict
@@ -37,6 +38,7 @@ class Judgement(NamedTuple):
     key: KeyState | None = None
     why: str = ""
     format: int = 0
+    settles: bool = False
 
 
 WRITERS_MAX = 10_000
@@ -101,13 +103,15 @@ class View:
         if verdict is _ACCEPTED:
             self.accept(record, state, offset)
             self.ledger.clean(state, offset, record.covers, record.version)
-            return _judgement(Judgement, (verdict, record, state, "", 0))
+            return _judgement(Judgement, (verdict, record, state, "", 0, False))
         if verdict is Verdict.ASSERT_EQUAL:
             self._hold(state)
             self.ledger.clean(state, offset, record.covers, record.version)
         else:
             self._hold(state)
+            settles = verdict is Verdict.ASSERT_STALE and self.ledger.settles(state, record.covers, record.version)
             self.ledger.unclean(state, offset, record.version)
+            return Judgement(verdict, record, state, settles=settles)
         return Judgement(verdict, record, state)
 
     def _unheld(self, key: bytes | None, value: bytes | None) -> KeyState | Judgement:

@@ -18,7 +18,9 @@ class SettingsError(StateChannelError):
     def __init__(self, problems: list[str], *, hint: str = "", settings: Any = None) -> None:
         text = problems[0] if len(problems) == 1 else "Invalid settings:\n  " + "\n  ".join(problems)
         super().__init__(
-            text, hint=hint or "design/settings.md explains every setting.", exit_code=ExitCode.BAD_SETTINGS
+            text,
+            hint=hint or "`statechannel settings explain NAME` explains a setting.",
+            exit_code=ExitCode.BAD_SETTINGS,
         )
         self.problems = problems
         self.settings = settings

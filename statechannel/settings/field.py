@@ -13,13 +13,14 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
-def setting(default: Any, why: str, *, pip_192: str = "", **bounds: Any) -> Any:
+def setting(default: Any, why: str, *, pip_192: str = "", form: str = "", **bounds: Any) -> Any:
     """Declare a setting.
 
     Args:
         default: Default value.
         why: Meaning, and the reason for the default.
         pip_192: Name of the nearest setting or constant of Pulsar's load manager extension (PIP-192 as built).
+        form: Form of a text, for people; `pattern` checks it.
         **bounds: Bounds as pydantic names them (`ge`, `gt`, `le`, `lt`, `pattern`, ...).
     """
-    return Field(default, description=why, json_schema_extra={"pip_192": pip_192}, **bounds)
+    return Field(default, description=why, json_schema_extra={"pip_192": pip_192, "form": form}, **bounds)

@@ -63,6 +63,13 @@ class KafkaSettings(SettingsGroup):
     command_timeout_s: float = setting(
         20.0, "Time-out of one call to Kafka by a command or at start, including retries.", gt=0, le=600
     )
+    refused_wait_s: float = setting(
+        1.5,
+        "A command that begins retries for this time where every Kafka address refuses the connection or does not resolve. "
+        "Brokers, and commands that have reached Kafka once, retry longer.",
+        ge=0,
+        le=600,
+    )
     topic_grace_s: float = setting(
         2.0,
         "Retry time for a topic that exists, but is unknown to a Kafka broker: the brokers "
@@ -88,6 +95,7 @@ class ChannelSettings(SettingsGroup):
         "host several channels.",
         pip_192="loadbalancer-service-unit-state",
         pattern=TOPIC_NAME,
+        form="1 to 200 of A-Z a-z 0-9 . _ -",
     )
     partitions: int = setting(
         1,
@@ -184,6 +192,7 @@ class ObserveSettings(SettingsGroup):
         "127.0.0.1",
         "Address of that port. It has no authentication: use another address only in a private network.",
         pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
+        form="1 to 253 of A-Z a-z 0-9 . : _ -",
     )
     http_connections_max: int = setting(
         8,

@@ -249,6 +249,12 @@ class RuntimeSettings(SettingsGroup):
         gt=0,
         le=86_400,
     )
+    loop_blocked_s: float = setting(
+        1.0,
+        "An event loop that makes no progress for this time is blocked: a warning names the hook, and the place in the code.",
+        ge=0.5,
+        le=600,
+    )
     watchdog_s: float = setting(
         10.0,
         "A loop that makes no progress for this time is stuck, and `broker run` ends its process: later than the "

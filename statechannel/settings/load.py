@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -15,12 +15,15 @@ from pydantic_settings import SettingsError as SourceError
 
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.relations import violations
+from statechannel.settings.sentences import sentence_of, value_text
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, Settings, groups
 from statechannel.suggestions import nearest
 
 CONFIG_VARIABLE = "STATECHANNEL_CONFIG"
 OTHER_VARIABLES = (
     "STATECHANNEL_CONFIG",
+    "STATECHANNEL_CONTEXT",
+    "STATECHANNEL_CONTEXTS",
     "STATECHANNEL_KAFKA_JARS",
     "STATECHANNEL_CACHE_DIR",
     "STATECHANNEL_SPARK_JARS",
@@ -36,8 +39,41 @@ EXTENSIONS = "extensions"
 """The group that belongs to extensions: a group of settings each, by the extension's name."""
 
 
+class _Places(NamedTuple):
+    """Where values come from, for messages.
+
+    Attributes:
+        typed: Of the options those given by `--set`.
+        origin: Name of the file.
+        options_origin: What the options are; None: options of the command line.
+    """
+
+    file: dict[str, Any]
+    options: dict[str, Any]
+    typed: dict[str, Any]
+    origin: str
+    options_origin: str | None
+
+    def of(self, group: str, name: str, value: str) -> str:
+        """Place, name and value of a setting."""
+        setting = f"{group}.{name}{value}" if name else f"{group}{value}"
+        variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
+        if name in self.options.get(group, {}):
+            if self.options_origin is not None:
+                return f"{self.options_origin}: {setting}"
+            return f"--set {setting}" if name in self.typed.get(group, {}) else setting
+        if name in self.file.get(group, {}) and variable not in {known.upper() for known in os.environ}:
+            return f"{self.origin}: {setting}"
+        return f"the environment: {variable}{value}"
+
+
 def load(
-    *, config: Path | None = None, flags: Iterable[str] = (), overrides: Mapping[str, Mapping[str, Any]] | None = None
+    *,
+    config: Path | None = None,
+    flags: Iterable[str] = (),
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    options_origin: str | None = None,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -46,24 +82,38 @@ def load(
         flags: `group.name=value`, with the highest precedence.
         overrides: Values of named options, by group and name; same precedence as flags. None
             means that the option was not given.
+        defaults: Values by group and name that only this function's own defaults give way to: file, environment and
+            flags override them.
+        options_origin: What flags and overrides are, for messages; None: options of the command line.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
-    options = _parse_flags(flags)
-    for group, values in (overrides or {}).items():
-        options.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+    typed = _parse_flags(flags)
+    named = {
+        group: {name: value for name, value in values.items() if value is not None}
+        for group, values in (overrides or {}).items()
+    }
+    options = {group: {**typed.get(group, {}), **named.get(group, {})} for group in typed.keys() | named.keys()}
     broken = [
         f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "a flag")]
+    unknown = [
+        *unknown_in(file, str(path)),
+        *unknown_variables(os.environ),
+        *unknown_in(typed, options_origin or "--set"),
+        *unknown_in(named, options_origin or "an option"),
+    ]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, options, origin=str(path))
+    below = {group: {**values, **file.get(group, {})} for group, values in (defaults or {}).items()}
+    whole = {**file, **below}
+    places = _Places(whole, options, typed, str(path) if path is not None else "the context", options_origin)
+    settings = _validated(whole, options, places)
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
@@ -75,7 +125,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], places: _Places) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -91,24 +141,39 @@ def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) ->
     try:
         return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, options, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, places) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str) -> str:
+def _problem(detail: Any, places: _Places) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    if name in options.get(group, {}):
-        where = "a flag"
-    elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
-        where = "the environment"
-    else:
-        where = origin if name in file.get(group, {}) else "the environment"
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    shown = "" if group == "kafka" and name == "properties" else f" (found {detail['input']!r})"
-    return f"{where}: {'.'.join(detail['loc'][:2])}: {message}{shown}."
+    secret = group == "kafka" and name == "properties"
+    value = "" if secret else f"={value_text(detail['input'])}"
+    where = places.of(group, name, value)
+    return f"{where}: {sentence_of(detail, unit=unit_of(name), bounds=bounds_of(group, name))}."
+
+
+def bounds_of(group: str, name: str) -> dict[str, Any]:
+    """Bounds of a setting (`ge`, `gt`, `le`, `lt`), and `form`, the form of a text; empty where it is unknown."""
+    field = groups()[group].model_fields.get(name) if group in groups() else None
+    if field is None:
+        return {}
+    signs = ("ge", "gt", "le", "lt")
+    bounds = {
+        sign: bound for item in field.metadata for sign in signs if (bound := getattr(item, sign, None)) is not None
+    }
+    extra = field.json_schema_extra
+    form = extra.get("form") if isinstance(extra, dict) else None
+    return bounds | ({"form": form} if form else {})
+
+
+def unit_of(name: str) -> str:
+    """What a setting counts, from the end of its name."""
+    last = name.rpartition("_")[2]
+    return {"s": "seconds", "ms": "milliseconds", "mib": "MiB", "kib": "KiB", "bytes": "bytes"}.get(last, "")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

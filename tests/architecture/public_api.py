@@ -19,6 +19,9 @@ def listing() -> str:
 
 def _lines(name: str) -> Iterator[str]:
     thing = getattr(statechannel.api, name)
+    if inspect.isfunction(thing):
+        yield f"{name}{inspect.signature(thing)}"
+        return
     if not inspect.isclass(thing):
         yield f"{name} = {_plain(thing)}"
         return

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any
-
-import structlog
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
 from statechannel.demo.plane import PROTOCOL, DataPlane
@@ -84,12 +81,12 @@ class Broker:
     async def transfers(self, moves: list[tuple[str, str]]) -> dict[str, Any]:
         """Many transfers at once; the time until the last has ended, and that of each."""
 
-        async def one(bundle: str, to: str) -> tuple[float, bool]:
+        async def transfer_one(bundle: str, to: str) -> tuple[float, bool]:
             outcome = await (await self._channel.transfer(bundle, to)).outcome(60)
             return (time.monotonic_ns() - began_ns) / 1e6, isinstance(outcome, Done)
 
         began_ns = time.monotonic_ns()
-        ended = await asyncio.gather(*(one(bundle, to) for bundle, to in moves))
+        ended = await asyncio.gather(*(transfer_one(bundle, to) for bundle, to in moves))
         return {"ms": [ms for ms, _ in ended], "done": all(done for _, done in ended)}
 
     async def watch(self, topic: str) -> None:
@@ -147,8 +144,8 @@ class Broker:
             now_ns = time.monotonic_ns()
             taken_ns.append(now_ns - last_ns)
             last_ns = now_ns
-        found = {f"p{share}_us": percentile(taken_ns, share / 100) / 1e3 for share in (50, 99)}
-        return found | {"rate": len(taken_ns) / ((last_ns - began_ns) / 1e9)}
+        figures = {f"p{share}_us": percentile(taken_ns, share / 100) / 1e3 for share in (50, 99)}
+        return figures | {"rate": len(taken_ns) / ((last_ns - began_ns) / 1e9)}
 
     async def status(self) -> dict[str, Any]:
         return self._channel.status()
@@ -158,10 +155,6 @@ class Broker:
 
 
 async def main(broker: str, bootstrap: str, channel: str, *, made_with: type[Broker] = Broker) -> None:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     plane = DataPlane(broker)
     stamps = Stamps(plane)
     groups = {"kafka": {"bootstrap_servers": bootstrap}, "channel": {"name": channel}}

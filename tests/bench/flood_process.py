@@ -218,22 +218,22 @@ class Flooded(Broker):
 
 
 async def _end_of(asked: Any) -> Outcome:
-    found: Outcome = await (await asked).outcome(120)
-    return found
+    outcome: Outcome = await (await asked).outcome(120)
+    return outcome
 
 
 async def _counted(asked: list[asyncio.Future[Any]]) -> dict[str, int]:
     """How often each answer was given; one after the other, not by `gather`, which looks at all of them in one turn."""
-    found: Counter[str] = Counter()
-    for one in asked:
+    counts: Counter[str] = Counter()
+    for request in asked:
         try:
-            outcome = await one
+            outcome = await request
         except ChannelStoppedError as error:
-            found[f"refused: {error.stopped.reason}"] += 1
+            counts[f"refused: {error.stopped.reason}"] += 1
             continue
         reason = f" {outcome.reason}" if isinstance(outcome, Rejected | Undetermined) else ""
-        found[type(outcome).__name__ + reason] += 1
-    return dict(found)
+        counts[type(outcome).__name__ + reason] += 1
+    return dict(counts)
 
 
 if __name__ == "__main__":

@@ -116,9 +116,9 @@ def through_the_topic(ground: Ground, count: int) -> dict[str, Any]:
     place.offset = consumer.get_watermark_offsets(place, timeout=10)[1]
     consumer.assign([place])
     mark = f"flood-{next(ground.numbers)}"
-    told: dict[str, int] = {}
+    outcomes: dict[str, int] = {}
     open_ids = {f"{mark}-{number}" for number in range(count)}
-    ground.write(topic, ((one.encode(), _lookup_request(one)) for one in list(open_ids)))
+    ground.write(topic, ((broker.encode(), _lookup_request(broker)) for broker in list(open_ids)))
     until_s = time.monotonic() + REQUESTS_WITHIN_S
     while open_ids and time.monotonic() < until_s:
         for message in consumer.consume(500, 0.2):
@@ -126,9 +126,9 @@ def through_the_topic(ground: Ground, count: int) -> dict[str, Any]:
             if isinstance(item, Reply) and item.id in open_ids:
                 open_ids.discard(item.id)
                 word = f"{item.outcome.get('outcome')} {item.outcome.get('reason', '')}".strip()
-                told[word] = told.get(word, 0) + 1
+                outcomes[word] = outcomes.get(word, 0) + 1
     consumer.close()
-    return told | ({"no reply": len(open_ids)} if open_ids else {})
+    return outcomes | ({"no reply": len(open_ids)} if open_ids else {})
 
 
 def _lookup_request(identifier: str) -> bytes:
@@ -140,9 +140,9 @@ def idle_subscriber(ground: Ground, count: int, limit: int = 10_000) -> dict[str
     """Two accepted records a bundle, and a subscriber who takes none of the changes."""
     bundles = ground.namespace(count // 2)
     ground.b1.ask("subscribe", limit)
-    told = ground.b1.ask("look_up_all", bundles, 60)
+    answer = ground.b1.ask("look_up_all", bundles, 60)
     taken, why = ground.b1.ask("subscribed")
-    return told | {"changes kept": taken, "then": why or "(more may come)"}
+    return answer | {"changes kept": taken, "then": why or "(more may come)"}
 
 
 def large_records(ground: Ground, count: int) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def large_namespaces(ground: Ground, count: int) -> dict[str, Any]:
     for _ in range(count):
         bundles = ground.namespace(32_768)
         ended.append(ground.b1.ask("delete", bundles[0].rpartition("/")[0]))
-    return {one: ended.count(one) for one in set(ended)}
+    return {broker: ended.count(broker) for broker in set(ended)}
 
 
 def junk(ground: Ground, count: int, keys_max: int = JUNK_KEYS) -> dict[str, Any]:
@@ -254,19 +254,19 @@ def measured(ground: Ground, flood: Flood, size: int) -> tuple[dict[str, float],
     both = (ground.b1, ground.b2)
     for broker in both:
         broker.ask("begin")
-    told = flood(ground, size)
+    outcomes = flood(ground, size)
     ground.drain()
     seen, other = (broker.ask("measured") for broker in both)
     seen["mode_changes"] += other["mode_changes"]
-    return {key: round(value, 1) for key, value in seen.items()}, told
+    return {key: round(value, 1) for key, value in seen.items()}, outcomes
 
 
 def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
     load, began_s = Load(), time.monotonic()
-    seen, told = measured(ground, flood, size)
+    seen, outcomes = measured(ground, flood, size)
     seconds = time.monotonic() - began_s
-    print(f"floods: {name} {size}: {seconds:.1f} s, {seen}, {told}", file=sys.stderr)
-    notes = {"size": size, "seconds": round(seconds, 1), **seen, "told": told}
+    print(f"floods: {name} {size}: {seconds:.1f} s, {seen}, {outcomes}", file=sys.stderr)
+    notes = {"size": size, "seconds": round(seconds, 1), **seen, "told": outcomes}
     return Figure(
         f"floods.{name}.{size}", seen["stall_max_ms"], "ms", aim=f"<= {AIM_MS} ms", load=str(load), notes=notes
     )
@@ -287,12 +287,12 @@ def page(figures: Sequence[Figure]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for figure in figures:
         seen = figure.notes
-        told = ", ".join(f"{count} {word}" for word, count in seen["told"].items())
+        outcomes = ", ".join(f"{count} {word}" for word, count in seen["told"].items())
         rss = " / ".join(f"{seen[f'rss_{when}_mib']:.0f}" for when in ("before", "peak", "after"))
         held = f"{seen['stall_p50_ms']:.1f} / {seen['stall_max_ms']:.0f} ms"
         name = figure.name.split(".")[1]
         turn = f"{seen['burst_cpu_max_ms']:.0f} ms"
         changes = f"{seen['mode_changes']:.0f}"
-        cells = (name, f"{seen['size']:,}", f"{seen['seconds']:.0f}", turn, held, changes, rss, told[:120])
+        cells = (name, f"{seen['size']:,}", f"{seen['seconds']:.0f}", turn, held, changes, rss, outcomes[:120])
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

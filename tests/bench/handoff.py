@@ -71,10 +71,10 @@ def run(transfers: int = 500, members: int = 3) -> Sequence[Figure]:
             bare_readers(members - 1, bootstrap, shared_topics.channel),
             brokers(bootstrap, CHANNEL, names) as running,
         ):
-            found = _measure(running, hops, shared, transfers)
+            measured = _measure(running, hops, shared, transfers)
         hops.close()
         shared.close()
-    return found
+    return measured
 
 
 def _measure(running: dict[str, BrokerProcess], hops: Hops, shared: Hops, transfers: int) -> list[Figure]:
@@ -119,9 +119,9 @@ def _stamp(process: BrokerProcess, hook: str, bundle: str) -> int:
     """When a hook was called; notifications may come a moment after the transfer's end."""
     until_s = time.monotonic() + 10
     while time.monotonic() < until_s:
-        found = process.ask("stamp", hook, bundle)
-        if found is not None:
-            return int(found)
+        answer = process.ask("stamp", hook, bundle)
+        if answer is not None:
+            return int(answer)
         time.sleep(0.001)
     raise RuntimeError(f"{process.broker} was never told {hook} of {bundle}")
 
@@ -132,7 +132,7 @@ def _figures(
     figures = []
     for name, share, aim in (("p50", 0.5, "<= 1.5"), ("p99", 0.99, "beside it"), ("max", 1.0, "")):
         gap, call = percentile(gaps, share), percentile(calls, share)
-        floor, shared = (percentile(found, share) for found in floors)
+        floor, shared = (percentile(floor_ms, share) for floor_ms in floors)
         notes = {"transfers": len(gaps)}
         figures += [
             Figure(f"{label}.floor.{name}", floor, "ms", load=load, notes=notes),

@@ -82,8 +82,8 @@ def _eager(settings: ClientSettings, topic: str) -> Iterator[None]:
             future.result(30)
 
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    (found,) = (future.result(30) for future in admin.describe_configs([resource]).values())
-    before = {name: found[name].value for name in EAGER}
+    (config,) = (future.result(30) for future in admin.describe_configs([resource]).values())
+    before = {name: config[name].value for name in EAGER}
     wanted = EAGER
     alter(AlterConfigOpType.SET)
     try:

@@ -24,7 +24,7 @@ def keep(lane: str, figures: Sequence[Figure], path: Path = KEPT) -> None:
 
 def _short(figure: dict[str, Any]) -> dict[str, Any]:
     rounds = figure["rounds"] if len(figure["rounds"]) <= _ROUNDS_MAX else []
-    figure["rounds"] = [_rounded(one) for one in rounds]
+    figure["rounds"] = [_rounded(figures) for figures in rounds]
     figure["value"], figure["ratio"] = _rounded(figure["value"]), _rounded(figure["ratio"])
     return {name: value for name, value in figure.items() if value not in (None, "", [], {})}
 
@@ -35,9 +35,9 @@ def _rounded(value: float | None) -> float | None:
 
 def rows(path: Path = KEPT) -> Iterator[tuple[str, str, str, str, str]]:
     """Kept figures: name, value, what they are held against, load, and the command that repeats those of a lane."""
-    for lane, found in json.loads(path.read_text(encoding="utf-8")).items():
+    for lane, figures in json.loads(path.read_text(encoding="utf-8")).items():
         command = f"`make bench ARGS={lane}`"
-        for figure in found["figures"]:
+        for figure in figures["figures"]:
             yield f"`{figure['name']}`", _shown(figure), figure.get("aim", ""), figure.get("load", ""), command
             command = ""
 

@@ -106,13 +106,13 @@ def run(plot: Path) -> list[Figure]:
 
 def figures(live: Live, plot: Path, load: str = "") -> list[Figure]:
     """What came of the comparison."""
-    found, foretold = compare(live)
+    differences, foretold = compare(live)
     title = (
-        f"{len(BROKERS)} live brokers and their simulation: {found.moves_live} and {found.moves_foretold} moves, loads differ by "
-        f"{100 * found.by_rank:.1f} % of a machine by rank"
+        f"{len(BROKERS)} live brokers and their simulation: {differences.moves_live} and {differences.moves_foretold} moves, "
+        f"loads differ by {100 * differences.by_rank:.1f} % of a machine by rank"
     )
     plot.write_text(prediction_plot(live.run, foretold, {"hot spot": live.hot_s}, title).svg(), encoding="utf-8")
-    return list(_figures(found, load, live))
+    return list(_figures(differences, load, live))
 
 
 def compare(live: Live) -> tuple[LoadDifferences, LoadRun]:
@@ -137,17 +137,17 @@ def compare(live: Live) -> tuple[LoadDifferences, LoadRun]:
     return differences(live.run, foretold, live.hot_s), foretold
 
 
-def _figures(found: LoadDifferences, load: str, live: Live) -> Iterator[Figure]:
+def _figures(compared: LoadDifferences, load: str, live: Live) -> Iterator[Figure]:
     lane = "live-balance"
     notes = {"brokers": len(BROKERS), "bundles": sum(map(len, live.owners.values())), "readings": len(live.series.at_s)}
-    yield Figure(f"{lane}.loads-by-rank", 100 * found.by_rank, "% of a machine", load=load, notes=notes)
-    yield Figure(f"{lane}.loads-by-broker", 100 * found.by_broker, "% of a machine", load=load)
-    yield Figure(f"{lane}.largest-load", 100 * found.largest, "% of a machine", load=load)
-    yield Figure(f"{lane}.apart-at-the-end.live", 100 * found.apart_live, "% of a machine", load=load)
-    yield Figure(f"{lane}.apart-at-the-end.simulated", 100 * found.apart_foretold, "% of a machine", load=load)
-    yield Figure(f"{lane}.moves.live", found.moves_live, "moves", load=load)
-    yield Figure(f"{lane}.moves.simulated", found.moves_foretold, "moves", load=load)
-    for name, seconds in (("live", found.settle_live_s), ("simulated", found.settle_foretold_s)):
+    yield Figure(f"{lane}.loads-by-rank", 100 * compared.by_rank, "% of a machine", load=load, notes=notes)
+    yield Figure(f"{lane}.loads-by-broker", 100 * compared.by_broker, "% of a machine", load=load)
+    yield Figure(f"{lane}.largest-load", 100 * compared.largest, "% of a machine", load=load)
+    yield Figure(f"{lane}.apart-at-the-end.live", 100 * compared.apart_live, "% of a machine", load=load)
+    yield Figure(f"{lane}.apart-at-the-end.simulated", 100 * compared.apart_foretold, "% of a machine", load=load)
+    yield Figure(f"{lane}.moves.live", compared.moves_live, "moves", load=load)
+    yield Figure(f"{lane}.moves.simulated", compared.moves_foretold, "moves", load=load)
+    for name, seconds in (("live", compared.settle_live_s), ("simulated", compared.settle_foretold_s)):
         if seconds is not None:
             yield Figure(f"{lane}.settled.{name}", seconds, "s", load=load)
 
@@ -165,9 +165,9 @@ def _live(hot_at_s: float) -> Live:
         finally:
             sampler.stop()
         decisions = cluster.ask("decisions", "--since", "1h")["decisions"]
-        made = [one for one in decisions if one["subject"] == "shed"]
-        sampler.series.moved(made)
-        decided_s = next(one["at_ms"] for one in made if one["skipped"] is None) / 1_000 - begin_s
+        sheds = [decision for decision in decisions if decision["subject"] == "shed"]
+        sampler.series.moved(sheds)
+        decided_s = next(shed["at_ms"] for shed in sheds if shed["skipped"] is None) / 1_000 - begin_s
         return Live(sampler.series, begin_s, hot_at_s - begin_s, decided_s, owners)
 
 
@@ -176,8 +176,8 @@ def _cluster(hot_at_s: float) -> Iterator[DemoCluster]:
     cluster = DemoCluster.make(own_ms=0, release_ms=0)
     try:
         cluster.settings.write_text(_settings(hot_at_s))
-        found = cluster.ask("kafka", "up", "--folder", str(cluster.kafka_folder), timeout_s=600)
-        cluster.address = found["bootstrap_servers"]
+        answer = cluster.ask("kafka", "up", "--folder", str(cluster.kafka_folder), timeout_s=600)
+        cluster.address = answer["bootstrap_servers"]
         cluster.ask("init")
         for broker in [cluster.start_broker(name) for name in BROKERS]:
             cluster.wait_ready(broker)
@@ -189,12 +189,12 @@ def _cluster(hot_at_s: float) -> Iterator[DemoCluster]:
 @contextmanager
 def _served(cluster: DemoCluster) -> Iterator[None]:
     """Everything is served, the namespace that heats up by one broker; nothing moves yet."""
-    cluster.ask("override", "shedding", "off", "--for", "1h", "--why", "until the run begins")
+    cluster.ask("override", "shedding", "off", "--for", "1h", "--reason", "until the run begins")
     cluster.ask("policy", "set", "pin", HOT, BROKERS[0])
     for namespace in NAMESPACES:
         cluster.ask("namespace", "create", namespace, "--bundles", str(BUNDLES))
     topics = [topic for namespace in NAMESPACES for topic in topic_names(namespace, BUNDLES)]
-    client = Client(topics, [one.url for one in cluster.living()])
+    client = Client(topics, [process.url for process in cluster.living()])
     client.start()
     try:
         until_s = time.monotonic() + SERVED_S
@@ -219,7 +219,7 @@ def _begin(cluster: DemoCluster, at_s: float) -> Sampler:
 
 def _owners(cluster: DemoCluster, namespace: str) -> list[str]:
     bundles = cluster.ask("bundles", "--namespace", namespace)["bundles"]
-    return [one["owner"] for one in sorted(bundles, key=lambda one: one["bundle"])]
+    return [bundle["owner"] for bundle in sorted(bundles, key=lambda bundle: bundle["bundle"])]
 
 
 def _settings(hot_at_s: float) -> str:
@@ -251,5 +251,5 @@ def _toml(value: object) -> str:
 
 if __name__ == "__main__":
     KEPT = Path(sys.argv[1])
-    for one in figures(Live.of(json.loads(KEPT.read_text(encoding="utf-8"))), KEPT.with_suffix(".svg")):
-        print(f"{one.name}: {one.value:.4g} {one.unit}")
+    for figure in figures(Live.of(json.loads(KEPT.read_text(encoding="utf-8"))), KEPT.with_suffix(".svg")):
+        print(f"{figure.name}: {figure.value:.4g} {figure.unit}")

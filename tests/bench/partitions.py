@@ -34,14 +34,14 @@ TIMEOUT_S = 3_600.0
 
 def run(sizes: Sequence[int] = REPLICAS) -> list[Figure]:
     """Time and memory of each plan."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for replicas in sizes:
         for mode in MODES:
             load = Load()
             facts = worker("tests.bench.partitions", mode, replicas, timeout_s=TIMEOUT_S)
             name, limited = f"partitions.{mode}.{replicas}", replicas >= REPLICAS[-1]
             notes = facts["notes"]
-            found.append(
+            figures.append(
                 Figure(
                     f"{name}.time",
                     facts["took_s"],
@@ -53,8 +53,8 @@ def run(sizes: Sequence[int] = REPLICAS) -> list[Figure]:
                 )
             )
             aim = f"<= {LIMIT_MIB:g} MiB" if limited else ""
-            found.append(Figure(f"{name}.memory", facts["peak_mib"], "MiB", aim=aim, load=str(load)))
-    return found
+            figures.append(Figure(f"{name}.memory", facts["peak_mib"], "MiB", aim=aim, load=str(load)))
+    return figures
 
 
 def measure(mode: PlanMode, replicas: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def measure(mode: PlanMode, replicas: int) -> dict[str, Any]:
     empty = max(1, brokers // NEW_SHARE) if mode is PlanMode.ADD_BROKERS else 0
     topics = TOPICS.get(replicas, max(10, replicas // 250))
     layout, loads = big_cluster(1, replicas=replicas, brokers=brokers, topics=topics, empty=empty)
-    ids = [one.id for one in layout.brokers]
+    ids = [broker.id for broker in layout.brokers]
     gone = max(1, brokers // GONE_SHARE)
     subjects = {PlanMode.ADD_BROKERS: ids[-empty:], PlanMode.REMOVE_BROKERS: ids[2 :: brokers // gone][:gone]}.get(
         mode, []
@@ -97,15 +97,15 @@ def measure(mode: PlanMode, replicas: int) -> dict[str, Any]:
             "partitions_moved": len(plan.moves),
             "copied_share": plan.copied_bytes / every,
             "complete": plan.complete,
-            "goals_met": sum(one.status is GoalStatus.MET for one in plan.goals),
-            "goals": {one.name: [str(one.status), one.moves, round(one.took_s, 1)] for one in plan.goals},
+            "goals_met": sum(goal.status is GoalStatus.MET for goal in plan.goals),
+            "goals": {goal.name: [str(goal.status), goal.moves, round(goal.took_s, 1)] for goal in plan.goals},
         },
     }
 
 
 def _peak_mib() -> float:
     """Most memory that the process ever had; `ru_maxrss` would count the process that started it, too."""
-    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:"))
+    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 

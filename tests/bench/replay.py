@@ -59,21 +59,21 @@ def run(records: int = 1_000_000, rounds: int = 5) -> Sequence[Figure]:
         end = fill(bootstrap, CHANNEL, maker)
         print(f"replay: {end:,} records written in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
         load = Load()
-        found: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+        results: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
         for number in range(rounds):
             for mode in MODES[number % len(MODES) :] + MODES[: number % len(MODES)]:
                 facts = worker("tests.bench.replay_worker", mode, bootstrap, CHANNEL, end)
-                found[mode].append(facts)
+                results[mode].append(facts)
                 print(f"replay: {mode} {facts}", file=sys.stderr)
-    for facts in found["replica"] + found["engine"]:
+    for facts in results["replica"] + results["engine"]:
         if facts["bundles"] != len(maker.bundles):
             raise RuntimeError(f"the replica holds {facts['bundles']} bundles, not {len(maker.bundles)}")
-    return _figures(records, found, str(load))
+    return _figures(records, results, str(load))
 
 
-def _figures(records: int, found: dict[str, list[dict[str, float]]], load: str) -> list[Figure]:
-    speed = {mode: [f["records"] / f["wall_s"] for f in facts] for mode, facts in found.items()}
-    cpu = {mode: [f["records"] / f["cpu_s"] for f in facts] for mode, facts in found.items()}
+def _figures(records: int, rounds: dict[str, list[dict[str, float]]], load: str) -> list[Figure]:
+    speed = {mode: [f["records"] / f["wall_s"] for f in facts] for mode, facts in rounds.items()}
+    cpu = {mode: [f["records"] / f["cpu_s"] for f in facts] for mode, facts in rounds.items()}
     figures = []
     for mode in MODES:
         figures.append(Figure(f"replay.{mode}", median(speed[mode]), "records/s", rounds=speed[mode], load=load))

@@ -88,22 +88,22 @@ def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[s
     calm = ReplayGcPause()
     watch = Stopwatch()
     calm.begin()  # as the runtime does while a member joins
-    found = Replica(0, 1, compaction_lag_s=3600, kept_records_max=1_000_000)
+    built = Replica(0, 1, compaction_lag_s=3600, kept_records_max=1_000_000)
     done = threading.Event()
 
     def sink(inputs: list[Any]) -> None:
         now_s = time.monotonic()
         for item in inputs:
             if isinstance(item, RecordsRead):
-                for record in item.records[found.read_many(now_s, item.records) :]:
-                    found.read(now_s, record)
+                for record in item.records[built.read_many(now_s, item.records) :]:
+                    built.read(now_s, record)
             elif isinstance(item, RecordRead):
-                found.read(now_s, item)
+                built.read(now_s, item)
             elif isinstance(item, PartitionOpened):
-                found.opened(now_s, item.first_offset, item.end_offset)
+                built.opened(now_s, item.first_offset, item.end_offset)
             elif isinstance(item, PositionReached):
-                found.reached(now_s, item.position)
-        if found.caught_up and found.position >= end:
+                built.reached(now_s, item.position)
+        if built.caught_up and built.position >= end:
             done.set()
 
     reader = LogReader(settings, {Topic.CHANNEL: infos[topics.channel]}, sink, group_id=topics.reader_group)
@@ -113,9 +113,9 @@ def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[s
     calm.end()
     facts = watch.facts()
     reader.close()
-    view = found.view
+    view = built.view
     return {
-        "records": found.position,
+        "records": built.position,
         "bundles": sum(1 for _ in view.live()),
         "assigned": sum(view.load.values()),
         "debts": len(view.ledger.open),
@@ -130,13 +130,13 @@ def engine(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[st
     watch = Stopwatch()
     calm.begin()
     identity = Identity("bench", "bench-1", bytes(16), time.time_ns() // 1_000_000, {})
-    found = Engine(identity, EngineConfig(partitions=1))
+    built = Engine(identity, EngineConfig(partitions=1))
 
     async def replay() -> None:
         caught_up = asyncio.Event()
 
         def look() -> None:
-            if found.replicas[0].caught_up:
+            if built.replicas[0].caught_up:
                 caught_up.set()
 
         def failed(error: Exception, _: object) -> None:
@@ -146,7 +146,7 @@ def engine(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[st
             if isinstance(effect, RestartReading):  # a cleaned log is read once more, leniently
                 reader.restart(effect.topic, effect.partition)
 
-        driver = Driver(found, perform=perform, on_failure=failed, on_progress=look)
+        driver = Driver(built, perform=perform, on_failure=failed, on_progress=look)
         driver.start()
         reader = LogReader(
             settings, {Topic.CHANNEL: infos[topics.channel]}, driver.inbox.offer, group_id=topics.reader_group
@@ -159,7 +159,7 @@ def engine(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[st
         reader.close()
 
     asyncio.run(replay())
-    replica, view = found.replicas[0], found.replicas[0].view
+    replica, view = built.replicas[0], built.replicas[0].view
     if replica.position < end:
         raise SystemExit(f"the engine read to {replica.position} of {end}")
     return {

@@ -51,16 +51,16 @@ ON_THE_WAY = 50
 
 def run(sizes: Sequence[str] = tuple(SIZES)) -> list[Figure]:
     """All figures."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for size in sizes:
         for name in declared()[SHEDDING]:
-            found += _figures("decision", name, size, "ms", AIM_MS)
+            figures += _figures("decision", name, size, "ms", AIM_MS)
         for name in declared()[PLACEMENT]:
-            found += _figures("placement", name, size, "placements/s", None)
-        found += _figures("split", "range-equally-divide", size, "ms", AIM_MS)
-        found += _figures("booked", f"{ON_THE_WAY} moves", size, "ms", None)
-        found += _figures("snapshot", "file", size, "s", None)
-    return found
+            figures += _figures("placement", name, size, "placements/s", None)
+        figures += _figures("split", "range-equally-divide", size, "ms", AIM_MS)
+        figures += _figures("booked", f"{ON_THE_WAY} moves", size, "ms", None)
+        figures += _figures("snapshot", "file", size, "s", None)
+    return figures
 
 
 def _figures(what: str, name: str, size: str, unit: str, aim: float | None) -> list[Figure]:
@@ -68,10 +68,10 @@ def _figures(what: str, name: str, size: str, unit: str, aim: float | None) -> l
     facts: Mapping[str, Any] = worker("tests.bench.shedding", what, name, size)
     floor_ms = median(facts["floor_ms"])
     notes = {**facts["notes"], "floor_ms": floor_ms}
-    found = []
+    figures = []
     for part, rounds_ms in facts["rounds_ms"].items():
-        rounds = [_in_unit(one, unit) for one in rounds_ms]
-        found.append(
+        rounds = [_in_unit(round_ms, unit) for round_ms in rounds_ms]
+        figures.append(
             Figure(
                 ".".join(filter(None, ("shedding", what, name, part, size))),
                 median(rounds),
@@ -84,7 +84,7 @@ def _figures(what: str, name: str, size: str, unit: str, aim: float | None) -> l
             )
         )
     memory = {"shedding.memory." + ".".join((what, name, size)): facts["memory_mib"]}
-    return found + [Figure(one, mib, "MiB", load=str(load)) for one, mib in memory.items()]
+    return figures + [Figure(place, mib, "MiB", load=str(load)) for place, mib in memory.items()]
 
 
 def _in_unit(took_ms: float, unit: str) -> float:
@@ -93,8 +93,8 @@ def _in_unit(took_ms: float, unit: str) -> float:
 
 def table(figures: Sequence[Figure]) -> Table:
     """One row for each thing measured, and for each size its value, the ratio to the floor, and the memory it took."""
-    found = {figure.name: figure for figure in figures}
-    sizes = [size for size in SIZES if any(name.endswith(f".{size}") for name in found)]
+    by_name = {figure.name: figure for figure in figures}
+    sizes = [size for size in SIZES if any(name.endswith(f".{size}") for name in by_name)]
     shown = Table(title="Strategies: processor time of one core, times a plain pass over all bundles, memory on top")
     shown.add_column("figure")
     shown.add_column("unit")
@@ -104,19 +104,19 @@ def table(figures: Sequence[Figure]) -> Table:
         shown.add_column("MiB", justify="right")
     shown.add_column("aim")
     floors = [
-        f"{median(one.notes['floor_ms'] for one in figures if one.ratio is not None and one.name.endswith(size)):,.1f}"
+        f"{median(line.notes['floor_ms'] for line in figures if line.ratio is not None and line.name.endswith(size)):,.1f}"
         for size in sizes
     ]
     shown.add_row("floor: one pass over all bundles", "ms", *(text for floor in floors for text in (floor, "1.0", "")))
-    rows = dict.fromkeys(name.rpartition(".")[0] for name, one in found.items() if one.ratio is not None)
+    rows = dict.fromkeys(name.rpartition(".")[0] for name, figure in by_name.items() if figure.ratio is not None)
     for row in rows:
         cells: list[str] = []
         for size in sizes:
-            one = found[f"{row}.{size}"]
+            measured = by_name[f"{row}.{size}"]
             _, what, name, *_ = row.split(".")
-            memory = found[f"shedding.memory.{what}.{name}.{size}"]
-            cells += [f"{one.value:,.{_DIGITS[one.unit]}f}", f"{one.ratio:.1f}", f"{memory.value:,.1f}"]
-        shown.add_row(row.removeprefix("shedding."), one.unit, *cells, one.aim)
+            memory = by_name[f"shedding.memory.{what}.{name}.{size}"]
+            cells += [f"{measured.value:,.{_DIGITS[measured.unit]}f}", f"{measured.ratio:.1f}", f"{memory.value:,.1f}"]
+        shown.add_row(row.removeprefix("shedding."), measured.unit, *cells, measured.aim)
     return shown
 
 
@@ -171,8 +171,8 @@ def _decision(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
 
     A new cluster each round, as each cycle of the balancer has one. Strategies that count first are measured when they act.
     """
-    found = _loaded(declared()[SHEDDING][name])
-    maker = shedding_maker(found, found.Settings())
+    loaded = _loaded(declared()[SHEDDING][name])
+    maker = shedding_maker(loaded, loaded.Settings())
     memory: Mapping[str, Any] = {}
     line = _pipeline()
     for _ in range(10):
@@ -198,12 +198,12 @@ def _pipeline() -> Pipeline:
 
 def _placement(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     """Bundles placed a second, one after the other, each counted for those after it: a storm after a lost broker."""
-    found = _loaded(declared()[PLACEMENT][name])
+    strategy = _loaded(declared()[PLACEMENT][name])
     names = sorted(base.bundles)[:PLACED]
-    bundles = {**base.bundles, **{one: replace(base.bundles[one], owner=None) for one in names}}
+    bundles = {**base.bundles, **{broker: replace(base.bundles[broker], owner=None) for broker in names}}
 
     def placed() -> Callable[[], object]:
-        line = Pipeline(found(found.Settings()), FilterSettings())
+        line = Pipeline(strategy(strategy.Settings()), FilterSettings())
         fresh = replace(base, bundles=bundles)
         return lambda: place_all(fresh, names, line)
 
@@ -221,15 +221,17 @@ def _split(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
         fresh = replace(base)
         clock.time("", lambda fresh=fresh: when.plan(fresh, {}))
     fresh = replace(base)
-    planned = sum(bool(one.positions) for one in when.plan(base, {}).plans)
+    planned = sum(bool(plan.positions) for plan in when.plan(base, {}).plans)
     return {"notes": {"splits": planned}, "memory_mib": _traced_mib(lambda: when.plan(fresh, {}))}
 
 
 def _booked(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     del name
     last = base.broker_names[-1]
-    chosen = [one for one in sorted(base.bundles) if base.bundles[one].owner not in (None, last)][:ON_THE_WAY]
-    booked = [Booked(one, base.bundles[one].owner or "", last, MovedLoad(1.0, 1.0, 1.0, 1.0)) for one in chosen]
+    chosen = [bundle for bundle in sorted(base.bundles) if base.bundles[bundle].owner not in (None, last)][:ON_THE_WAY]
+    booked = [
+        Booked(bundle, base.bundles[bundle].owner or "", last, MovedLoad(1.0, 1.0, 1.0, 1.0)) for bundle in chosen
+    ]
     for _ in range(ROUNDS):
         clock.time("", lambda: adjusted(base, booked))
     return {"notes": {"moves": len(booked)}, "memory_mib": _traced_mib(lambda: adjusted(base, booked))}
@@ -253,9 +255,9 @@ def _timed_ms(act: Callable[[], object]) -> float:
     # CPU time: one thread that waits for nothing, so that others on the machine do not count.
     begun_s = time.process_time()
     # BundleCache until the time is taken: to throw it away is not part of it.
-    made = act()
+    result = act()
     took_s = time.process_time() - begun_s
-    del made
+    del result
     return took_s * 1000
 
 

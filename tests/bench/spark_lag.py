@@ -29,18 +29,18 @@ SHAPES = ((16, 64), (16, 4_096))
 
 def run(records: int = 300) -> Sequence[Figure]:
     """Lag of each of so many records, one every 150 ms, for a small and for a large view."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     with kafka() as bootstrap, tempfile.TemporaryDirectory(prefix="statechannel-bench-") as folder:
         session = open_session("bench", conf={"spark.master": "local[2]", "spark.local.dir": folder})
         try:
             for namespaces, bundles in SHAPES:
-                found += _one(session, bootstrap, Path(folder), namespaces, bundles, records)
+                figures += _measure(session, bootstrap, Path(folder), namespaces, bundles, records)
         finally:
             session.stop()
-    return found
+    return figures
 
 
-def _one(
+def _measure(
     session: object, bootstrap: str, folder: Path, namespaces: int, bundles: int, records: int
 ) -> Sequence[Figure]:
     name = f"{CHANNEL}-{namespaces * bundles}"
@@ -62,9 +62,9 @@ def _one(
     for _ in range(namespaces):
         write()
     table = folder / name
-    told = Streaming(client=client, channel=name, checkpoint=str(folder / f"{name}.checkpoint"), trigger_s=1.0)
+    streaming = Streaming(client=client, channel=name, checkpoint=str(folder / f"{name}.checkpoint"), trigger_s=1.0)
     stop = threading.Event()
-    job = threading.Thread(target=run_job, args=(session, told, TableViewOptions(str(table)), stop))
+    job = threading.Thread(target=run_job, args=(session, streaming, TableViewOptions(str(table)), stop))
     job.start()
     seen: list[tuple[int, int]] = []
     store = SnapshotStore(str(table / "view"))

@@ -30,18 +30,18 @@ def run(sizes: Sequence[int]) -> list[Figure]:
             fill(bootstrap, channel, LogMaker(size))
             print(f"spark: {size:,} records written in {time.monotonic() - begun_s:.0f} s", file=sys.stderr)
             load = Load()
-            found = {
+            rounds = {
                 mode: worker("tests.bench.spark_worker", mode, bootstrap, channel, timeout_s=TIMEOUT_S)
                 for mode in MODES
             }
-            for mode, facts in found.items():
-                told = {name: value for name, value in facts.items() if name != "answer"}
-                print(f"spark: {mode} {json.dumps(told)}", file=sys.stderr)
-            answers = [facts["answer"] for facts in found.values() if "answer" in facts]
+            for mode, facts in rounds.items():
+                measured = {name: value for name, value in facts.items() if name != "answer"}
+                print(f"spark: {mode} {json.dumps(measured)}", file=sys.stderr)
+            answers = [facts["answer"] for facts in rounds.values() if "answer" in facts]
             if any(answer != answers[0] for answer in answers) or answers[0]["records"] != size:
                 raise RuntimeError(f"the engines do not agree on {size} records: {answers}")
-            figures += _figures(size, found, str(load))
-            took[size] = found["spark"]
+            figures += _figures(size, rounds, str(load))
+            took[size] = rounds["spark"]
     small, large = min(sizes), max(sizes)
     if small < large:
         name, aim = f"spark.growth.{_short(small)}-to-{_short(large)}", f"near {large / small:g}"
@@ -52,19 +52,19 @@ def run(sizes: Sequence[int]) -> list[Figure]:
     return figures
 
 
-def _figures(size: int, found: dict[str, dict[str, Any]], load: str) -> list[Figure]:
+def _figures(size: int, rounds: dict[str, dict[str, Any]], load: str) -> list[Figure]:
     name = f"spark.{_short(size)}"
     figures = []
     for clock, unit in (("wall", "records/s"), ("cpu", "records/CPU s")):
-        speed = {mode: size / facts[f"{clock}_s"] for mode, facts in found.items()}
-        for mode, facts in found.items():
+        speed = {mode: size / facts[f"{clock}_s"] for mode, facts in rounds.items()}
+        for mode, facts in rounds.items():
             ratio = None if mode == "count" else speed[mode] / speed["count"]
             aim = ">= 0.25 of counting" if mode == "spark" else ""
-            told = {key: value for key, value in facts.items() if key != "answer"}
+            measured = {key: value for key, value in facts.items() if key != "answer"}
             figures.append(
-                Figure(f"{name}.{mode}.{clock}", speed[mode], unit, ratio=ratio, aim=aim, load=load, notes=told)
+                Figure(f"{name}.{mode}.{clock}", speed[mode], unit, ratio=ratio, aim=aim, load=load, notes=measured)
             )
-    spark = found["spark"]
+    spark = rounds["spark"]
     spent, stages = spark["spent_s"], spark["stages"]
     wrote = [stage for stage in stages if stage["write_mib"] and not stage["read_mib"]][:1]
     folding = [stage for stage in stages if stage["read_mib"]][:1]

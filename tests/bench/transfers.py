@@ -47,13 +47,13 @@ def _one_by_one(running: dict[str, BrokerProcess], transfers: int) -> list[Figur
             facts = running[names[number % 3]].ask("transfer", bundle, destination)
             time.sleep(SETTLE_S)
             seen = [process.ask("watched") for process in running.values()]
-            if not facts["done"] or any(one["unanswered"] for one in seen):
+            if not facts["done"] or any(entry["unanswered"] for entry in seen):
                 raise RuntimeError(f"transfer {number}: {facts['outcome']}, {seen}")
             if number >= 0:
-                firsts = [one["first_ns"][destination] for one in seen]
-                lasts = [one["last_ns"][source] for one in seen]
+                firsts = [entry["first_ns"][destination] for entry in seen]
+                lasts = [entry["last_ns"][source] for entry in seen]
                 calls.append(facts["ms"])
-                waits.append(max(one["longest_ms"] for one in seen))
+                waits.append(max(entry["longest_ms"] for entry in seen))
                 answered.append((min(firsts) - max(last for last in lasts if last <= min(firsts))) / 1e6)
                 slowest.append((max(firsts) - min(firsts)) / 1e6)
                 stale.append(max(MISSING_MS, (max(lasts) - min(firsts)) / 1e6))

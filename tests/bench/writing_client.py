@@ -60,8 +60,8 @@ class WritingClient:
                 await asyncio.sleep(PAUSE_S)
                 continue
             # As Pulsar's client: go where the old owner sends it, else ask some broker, which waits for the new owner.
-            found = answer.get("moved") or (await self._ask(links, next(turn), "lookup", wait_s=ANSWER_S)).get("url")
-            at = found or next(turn)
+            owner = answer.get("moved") or (await self._ask(links, next(turn), "lookup", wait_s=ANSWER_S)).get("url")
+            at = owner or next(turn)
         for link in links.values():
             await link.close()
 

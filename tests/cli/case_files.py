@@ -8,6 +8,7 @@ A file holds blocks:
     ! a line of standard error
     = 7
 
+A command may follow settings of the environment: `$ COLUMNS=80 statechannel ...` shows it as on a terminal of that width.
 `= N` is the exit code and ends a block. `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
 """
 
@@ -27,7 +28,14 @@ class Case:
 
     @property
     def args(self) -> list[str]:
-        return shlex.split(self.command)[1:]
+        words = shlex.split(self.command)
+        return words[words.index("statechannel") + 1 :]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        words = shlex.split(self.command)
+        settings = (word.partition("=") for word in words[: words.index("statechannel")])
+        return {name: value for name, _, value in settings}
 
     @property
     def lines(self) -> list[str]:

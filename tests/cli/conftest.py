@@ -21,6 +21,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
         if name.startswith("STATECHANNEL_") and name not in ("STATECHANNEL_KAFKA_JARS", "STATECHANNEL_CACHE_DIR"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("STATECHANNEL_EMBEDDED__FOLDER", "no-kafka-here")
+    monkeypatch.setenv("STATECHANNEL_CONTEXTS", "contexts.toml")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
-    made = Cluster(kafka, topic_prefix, tmp_path, run)
+    cluster = Cluster(kafka, topic_prefix, tmp_path, run)
     try:
-        yield made
+        yield cluster
     finally:
-        for process in made.processes.values():
+        for process in cluster.processes.values():
             if process.poll() is None:
                 process.kill()
                 process.wait(WAIT_S)
@@ -52,15 +52,39 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
         assert result.exit_code == 0, result.stderr
         assert json.loads(result.stdout) == live, asked
     history = cluster("audit", "history", child)["history"]
-    told = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
-    assert told[0] == ("namespace", "Active")
-    assert ("ancestor", "Deleted") in told
+    partition = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
+    assert partition[0] == ("namespace", "Active")
+    assert ("ancestor", "Deleted") in partition
     unloaded = next(row for row in history if row["relation"] == "own" and row["state"] == "Unassigned")
     assert unloaded["began"]["reason"] == "for the audit"
     assert (unloaded["before"]["owner"], unloaded["after"]["owner"]) == ("b1", None)
     (gap,) = cluster("audit", "gaps")["gaps"]
     assert (gap["bundle"], gap["cause"], gap["from"], gap["to"]) == (child, "unload", "b1", "b1")
     assert gap["on_request_ms"] > 0
+
+    before = cluster("lookup", f"{NAMESPACE}/x", "--as-of", str(unloaded["offset"] - 1))
+    assert (before["bundle"], before["owner"], before["state"]) == (child, "b1", "Releasing")
+    assert before["generation"] == unloaded["before"]["generation"]
+    then = cluster("lookup", f"{NAMESPACE}/x", "--as-of", str(unloaded["offset"]))
+    assert (then["owner"], then["state"], then["changed_ms"]) == (None, "Unassigned", unloaded["timestamp_ms"])
+    by_b1 = cluster("audit", "history", "--by", "b1", "--since", "1h")["history"]
+    assert {row["by"] for row in by_b1} == {"b1"}
+    assert unloaded["offset"] in [row["offset"] for row in by_b1]
+    window = ("--since", str(unloaded["offset"]), "--until", "0s", "--by", "b1")
+    watched = cluster._run("watch", *window, *cluster.common, "--output", "json")
+    assert watched.exit_code == 0, watched.stderr
+    changes = [json.loads(line) for line in watched.stdout.splitlines()]
+    assert [row["offset"] for row in changes] == [
+        row["offset"] for row in by_b1 if row["verdict"] == "accepted" and row["offset"] >= unloaded["offset"]
+    ]
+    operations = cluster("operation", "list")["operations"]
+    assert cluster("operation", "list", "--since", "1h", "--by", "b1")["operations"] == operations
+    assert cluster("operation", "list", "--until", "1h")["operations"] == []
+    assert cluster("operation", "list", "--by", "b9")["operations"] == []
+    assert "is an offset" in cluster.fails("operation", "list", "--since", "7", code=2)
+    assert cluster("audit", "gaps", "--until", "1h")["gaps"] == []
+    assert cluster("audit", "gaps", "--since", "1h", "--broker", "b1", "--cause", "unload")["gaps"] == [gap]
+    assert "is in the future" in cluster.fails("audit", "--as-of", "2999-01-01", code=2)
 
     view, wrong = View(0, 1), View(0, 1)
     for record in read_export(export).partitions[0]:
@@ -70,5 +94,5 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     wrong.applied = view.applied
     with serving({0: view}) as good, serving({0: wrong}) as bad:
         assert cluster("audit", "--verify", "--replica", good)["replicas"][0]["status"] == "equal"
-        told = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
-        assert (told["first"]["offset"], told["first"]["key"]) == (unloaded["offset"], child)
+        partition = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
+        assert (partition["first"]["offset"], partition["first"]["key"]) == (unloaded["offset"], child)

@@ -53,20 +53,20 @@ def test_the_topics_say_who_asked(
     log.write(LOWER_KEY, "Assigning", to="b1", forced=True, flow="repair", operation="op-repair")
     log.write(LOWER_KEY, "Assigned", to="b1", flow="repair", operation="op-repair")
     log.write(LOWER_KEY, "Releasing", **{"from": "b1"}, to="b2", reason="so there")
-    for one in log.records:
-        append_and_wait(client, topic_prefix, 0, key=one.key, value=one.value)
+    for entry in log.records:
+        append_and_wait(client, topic_prefix, 0, key=entry.key, value=entry.value)
 
     result = run("audit", "origins", *place, "--output", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["counts"] == {"decision": 1, "request": 2, "repair": 1, "lookup": 2, "none": 1}
-    assert [(one["name"], one["since_ms"]) for one in document["sources"]] == [
+    assert [(source["name"], source["since_ms"]) for source in document["sources"]] == [
         ("decisions", 0),
         ("requests", 0),
         ("registry", 0),
     ]
     shown = run("audit", "origins", *place)
     assert shown.exit_code == 0, shown.output
-    (line,) = (one for one in shown.stdout.splitlines() if "Releasing" in one)
+    (line,) = (item for item in shown.stdout.splitlines() if "Releasing" in item)
     assert "so there" in line
     assert " none " in line

@@ -18,21 +18,24 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case_file(path: Path, run: Callable[..., object]) -> None:
+def test_case_file(path: Path, run: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in FILES.items():
         Path(name).write_text(text)
     cases = read_cases(path)
-    found = []
+    results = []
     for case in cases:
-        result = run(*case.args)
+        with monkeypatch.context() as context:
+            for name, value in case.environment.items():
+                context.setenv(name, value)
+            result = run(*case.args)
         here = str(Path.cwd())
         output = [line.replace(here, "HERE") for line in shown(result.stdout, result.stderr)]  # type: ignore[attr-defined]
-        found.append((output, result.exit_code))  # type: ignore[attr-defined]
+        results.append((output, result.exit_code))  # type: ignore[attr-defined]
     if os.environ.get("REWRITE_CASES"):
-        for case, (output, code) in zip(cases, found, strict=True):
+        for case, (output, code) in zip(cases, results, strict=True):
             case.output, case.code = output, code
         write_cases(path, cases)
-    for case, (output, code) in zip(cases, found, strict=True):
+    for case, (output, code) in zip(cases, results, strict=True):
         assert (case.command, output, code) == (case.command, case.output, case.code)
 
 

@@ -73,9 +73,9 @@ def test_wrong_usage_is_told_before_kafka_is_asked(
 ) -> None:
     result = run(*args, "-b", "127.0.0.1:1")
     assert result.exit_code == 2, result.stderr
-    told = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
-    assert error in told[0]
-    assert hint in "".join(told[1:])
+    lines = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert error in lines[0]
+    assert hint in "".join(lines[1:])
     assert "Traceback" not in result.stderr
 
 
@@ -188,7 +188,7 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
     done: list[str] = []
     monkeypatch.setattr(follower, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
     connection: Any = None
-    with pytest.raises(CommandError, match=f"rejected .{reason}.") as told:
+    with pytest.raises(CommandError, match=f"rejected .{reason}.") as result:
         follower._judged(
             connection,
             DrainRequest("b1", OPERATION),
@@ -197,7 +197,7 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
             begun=begun,
         )
     assert done == ([f"b1 {OPERATION}"] if taken_back else [])
-    assert ("the cordon was removed" in str(told.value)) is taken_back
+    assert ("the cordon was removed" in str(result.value)) is taken_back
 
 
 @pytest.mark.parametrize(
@@ -230,10 +230,10 @@ def test_whether_a_leader_before_may_have_begun_it(
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """Requests that the commands made; what the extension answers is in `answers`."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    results: list[tuple[str, dict[str, Any]]] = []
 
     def ask(_: object, word: Any, args: dict[str, Any], **__: object) -> RequestAnswer:
-        found.append((str(word), args))
+        results.append((str(word), args))
         if str(word) == "extension":
             return RequestAnswer("1", ANSWERS.pop(0), "b1", name=args["name"])
         return RequestAnswer("2", Done("2", "done"), "b1")
@@ -241,7 +241,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     monkeypatch.setattr(transfer, "ask", ask)
     monkeypatch.setattr(requests, "ask", ask)
     monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
-    return found
+    return results
 
 
 ANSWERS: list[Outcome] = []

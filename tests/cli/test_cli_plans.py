@@ -19,6 +19,7 @@ from shedders.snapshots.cluster import cluster_of, snapshot_of
 from shedders.snapshots.file import read_snapshot, write_snapshot
 from shedders.snapshots.plan_document import PlanDocument
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import parse_key, topic_hash
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 
@@ -62,8 +63,8 @@ def test_shed_plan_of_every_strategy(strategy: str, run: Run) -> None:
     assert result.exit_code == 0, result.stderr
     document = TypeAdapter(PlanDocument).validate_json(result.stdout)
     assert document.kind == "shed-plan"
-    assert [one.cycle for one in document.cycles] == list(range(1, 13))
-    assert any(one.moves for one in document.cycles)
+    assert [cycle.cycle for cycle in document.cycles] == list(range(1, 13))
+    assert any(cycle.moves for cycle in document.cycles)
     assert (
         result.stdout
         == run("shed", "plan", "-s", strategy, "--snapshot", "s.json", "--cycles", 12, "--output", "json").stdout
@@ -95,8 +96,8 @@ def test_the_snapshot_afterwards_goes_on_where_it_ended(run: Run) -> None:
     assert "the snapshot after 3 cycles is in next.json" in first.stderr
     then = json.loads(run(*plan, "next.json", "--cycles", 3).stdout)["cycles"]
     both = [*json.loads(first.stdout)["cycles"], *then]
-    assert [one | {"cycle": 0} for one in both] == [one | {"cycle": 0} for one in at_once]
-    assert any(one["moves"] for one in then)
+    assert [item | {"cycle": 0} for item in both] == [item | {"cycle": 0} for item in at_once]
+    assert any(item["moves"] for item in then)
 
 
 def test_the_order_of_the_file_means_nothing(run: Run) -> None:
@@ -113,17 +114,21 @@ def test_profile_and_settings_are_told(run: Run) -> None:
         "shed", "plan", "--snapshot", "s.json", "--profile", "production", "--output", "json",
         "--set", "grace_s=5", "--set", "filters.max_topics=9", "--set", "placement.overloaded_percent=70",
     )  # fmt: skip
-    told = json.loads(result.stdout)
-    assert (told["strategy"], told["placement"], told["profile"]) == ("uniform", "least-long-term-rate", "production")
-    assert (told["settings"]["grace_s"], told["settings"]["max_bundles_per_cycle"]) == (5, 5)
-    assert told["filters"]["max_topics"] == 9
+    document = json.loads(result.stdout)
+    assert (document["strategy"], document["placement"], document["profile"]) == (
+        "uniform",
+        "least-long-term-rate",
+        "production",
+    )
+    assert (document["settings"]["grace_s"], document["settings"]["max_bundles_per_cycle"]) == (5, 5)
+    assert document["filters"]["max_topics"] == 9
 
 
 def test_a_refused_move_stays_and_says_why(run: Run) -> None:
     fence = {"isolation": [{"name": "only", "namespaces": [".*"], "primary": ["b0"]}]}
     result = run("shed", "plan", "-s", "threshold", "--snapshot", changed(policies=fence), "--output", "json")
     (cycle,) = json.loads(result.stdout)["cycles"]
-    assert [one for one in cycle["moves"] if one["destination"] is not None] == []
+    assert [move for move in cycle["moves"] if move["destination"] is not None] == []
 
 
 def test_a_cluster_in_safe_mode_is_left_alone(run: Run) -> None:
@@ -162,7 +167,7 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
         (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.weighted-move has no setting `x`", "gap_percent")),
         (("--snapshot", "s.json", "--set", "x"), 8, ("--set x: not of the form name=value",)),
         (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
-        (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
+        (("--snapshot", "s.json", "--cycles", "0"), 2, ("--cycles 0: too small",)),
         (("--snapshot", "s.json", "--after", "no/such/folder.json"), 7, ("it cannot be written",)),
         (("--snapshot", "s.json", "--strategy", ""), 8, ("unknown shedding strategy ``",)),
         (("--snapshot", "s.json", "--placement", ""), 8, ("unknown placement strategy ``",)),
@@ -228,10 +233,10 @@ def test_place_plan_places_what_nobody_serves(run: Run) -> None:
     names = sorted(base.bundles)[:4]
     base = replace(base, bundles={**base.bundles, **{name: replace(base.bundles[name], owner=None) for name in names}})
     write_snapshot(snapshot_of(base), Path("open.json"))
-    told = json.loads(run("place", "plan", "--snapshot", "open.json", "--output", "json").stdout)
-    assert TypeAdapter(PlanDocument).validate_python(told).kind == "place-plan"
-    assert [one["bundle"] for one in told["placed"]] == names
-    assert all(one["broker"] in base.brokers and one["broker"] in one["best"] for one in told["placed"])
+    document = json.loads(run("place", "plan", "--snapshot", "open.json", "--output", "json").stdout)
+    assert TypeAdapter(PlanDocument).validate_python(document).kind == "place-plan"
+    assert [item["bundle"] for item in document["placed"]] == names
+    assert all(item["broker"] in base.brokers and item["broker"] in item["best"] for item in document["placed"])
     table = run("place", "plan", "--snapshot", "open.json").stdout
     assert all(name in table for name in names)
 
@@ -251,6 +256,22 @@ def test_place_plan_says_which_filter_removed_whom(run: Run) -> None:
     assert "to be replaced" in shown
 
 
+def test_plans_take_a_topic_for_its_bundle(run: Run) -> None:
+    bundle = min(snapshot_of(cluster(7, SHAPE)).bundles)
+    place = parse_key(bundle.encode())
+    assert place is not None
+    names = (f"{place.namespace}/topic-{number}" for number in range(1_000_000))
+    topic = next(name for name in names if place.contains(topic_hash(f"persistent://{name}")))
+    result = run("place", "plan", topic, "--snapshot", "s.json", "--output", "json")
+    assert [placed["bundle"] for placed in json.loads(result.stdout)["placed"]] == [bundle]
+    assert result.stderr.splitlines()[0] == f"{topic} is in {bundle}"
+    refused(
+        run("place", "plan", "no/where/topic", "--snapshot", "s.json"),
+        ExitCode.NOT_FOUND,
+        "no bundle of the snapshot holds",
+    )
+
+
 def test_place_plan_of_a_bundle_that_is_not_there(run: Run) -> None:
     refused(
         run("place", "plan", "t/n/0x0_0x1", "--snapshot", "s.json"), ExitCode.NOT_FOUND, "not a bundle of the snapshot"
@@ -260,9 +281,9 @@ def test_place_plan_of_a_bundle_that_is_not_there(run: Run) -> None:
 def test_place_plan_takes_settings_of_the_placement(run: Run) -> None:
     name = min(cluster(7, SHAPE).bundles)
     plan = ("place", "plan", name, "--snapshot", "s.json", "-s", "least-resource-usage", "--output", "json")
-    told = json.loads(run(*plan, "--set", "difference_percent=99", "--set", "filters.max_topics=5").stdout)
-    assert told["settings"]["difference_percent"] == 99
-    assert told["filters"]["max_topics"] == 5
+    document = json.loads(run(*plan, "--set", "difference_percent=99", "--set", "filters.max_topics=5").stdout)
+    assert document["settings"]["difference_percent"] == 99
+    assert document["filters"]["max_topics"] == 5
 
 
 # --- split plan -------------------------------------------------------------------------------------------------------
@@ -270,10 +291,10 @@ def test_place_plan_takes_settings_of_the_placement(run: Run) -> None:
 
 def test_split_plan_carries_hits_on(run: Run) -> None:
     plan = ("split", "plan", "--snapshot", "s.json", "--set", "splitting.max_topics=2", "--output", "json")
-    told = json.loads(run(*plan, "--cycles", 4).stdout)
-    assert TypeAdapter(PlanDocument).validate_python(told).kind == "split-plan"
-    assert [sum(bool(one["positions"]) for one in cycle["splits"]) for cycle in told["cycles"]] == [0, 0, 0, 10]
-    cut = told["cycles"][3]["splits"][0]
+    document = json.loads(run(*plan, "--cycles", 4).stdout)
+    assert TypeAdapter(PlanDocument).validate_python(document).kind == "split-plan"
+    assert [sum(bool(split["positions"]) for split in cycle["splits"]) for cycle in document["cycles"]] == [0, 0, 0, 10]
+    cut = document["cycles"][3]["splits"][0]
     assert (cut["reason"], len(cut["children"])) == ("Topics", 2)
     assert json.loads(run(*plan, "--set", "splitting.hit_threshold=0").stdout)["cycles"][0]["splits"][0]["positions"]
 
@@ -298,14 +319,14 @@ def test_split_plan_of_a_bundle_by_name(run: Run) -> None:
 def test_split_plan_says_where_no_topics_are_known(run: Run) -> None:
     name = min(cluster(7, SHAPE).bundles)
     bundles = json.loads(Path("s.json").read_text())["bundles"]
-    bare = changed(bundles={one: {**fields, "topics": []} for one, fields in bundles.items()})
+    bare = changed(bundles={item: {**fields, "topics": []} for item, fields in bundles.items()})
     plan = ("split", "plan", name, "--algorithm", "topic_count_equally_divide", "--snapshot")
     said = "no topics of these bundles are known here; topic-count-equally-divide finds no split point in 1 bundle"
     result = run(*plan, bare)
     assert result.exit_code == 0, result.stderr
     assert said in result.stderr.replace("\n", " ")
     assert "topic-count-equally-divide finds no place, 0 of " in result.stdout
-    assert [one for one in json.loads(run(*plan, bare, "--output", "json").stdout)["remarks"] if said in one]
+    assert [remark for remark in json.loads(run(*plan, bare, "--output", "json").stdout)["remarks"] if said in remark]
     assert "no topic of any bundle" not in run(*plan, "s.json").stderr
     halves = run("split", "plan", name, "--algorithm", "range_equally_divide", "--snapshot", bare)
     assert "no topic of any bundle" not in halves.stderr, "it needs none"
@@ -349,8 +370,8 @@ def test_snapshot_check(run: Run) -> None:
         changed(gone=["b9:8080"], brokers={**json.loads(Path("s.json").read_text())["brokers"], "bx": {}}),
     )
     assert odd.stderr == "note: broker bx has no load report\n"
-    told = json.loads(run("snapshot", "check", "s.json", "--output", "json").stdout)
-    assert (told["brokers"], told["strategies"]["shedding"], told["remarks"]) == (6, "weighted-move", [])
+    document = json.loads(run("snapshot", "check", "s.json", "--output", "json").stdout)
+    assert (document["brokers"], document["strategies"]["shedding"], document["remarks"]) == (6, "weighted-move", [])
 
 
 def test_snapshot_check_names_policies_that_cannot_be_kept_together(run: Run) -> None:
@@ -413,10 +434,10 @@ def test_strategy_list(run: Run) -> None:
     for name in (*SHEDDERS, "round-robin", "flow-or-qps-equally-divide", "upstream-defaults", "production"):
         assert f" {name} " in shown or f"\n{name} " in shown
     assert "unusable: shedding strategy `broken` cannot be imported" in shown
-    told = json.loads(run("strategy", "list", "--output", "json").stdout)
-    assert {one["kind"] for one in told["strategies"]} == {"shedding", "placement", "split"}
+    document = json.loads(run("strategy", "list", "--output", "json").stdout)
+    assert {strategy["kind"] for strategy in document["strategies"]} == {"shedding", "placement", "split"}
     assert {"default", "upstream-defaults", "upstream-extensible", "production"} <= {
-        one["name"] for one in told["profiles"]
+        profile["name"] for profile in document["profiles"]
     }
 
 
@@ -427,8 +448,8 @@ def test_strategy_show(run: Run) -> None:
     assert "loadBalancerBrokerThresholdShedderPercentage" in shown
     both = run("strategy", "show", "avg").stdout
     assert both.startswith("avg (shedding, placement)\n")
-    told = json.loads(run("strategy", "show", "uniform", "--output", "json").stdout)
-    assert told["settings"]["properties"]["max_unload_share"]["default"] == 0.2
+    document = json.loads(run("strategy", "show", "uniform", "--output", "json").stdout)
+    assert document["settings"]["properties"]["max_unload_share"]["default"] == 0.2
     refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "unknown strategy `x`", "Known strategies: avg")
     refused(run("strategy", "show", "uniform", "--kind", "x"), ExitCode.BAD_SETTINGS, "placement")
 
@@ -437,10 +458,10 @@ def test_strategy_check(run: Run) -> None:
     kept = run("strategy", "check", "range-equally-divide")
     assert kept.exit_code == 0
     assert kept.stdout.splitlines()[-1] == "all 6 rules passed"
-    told = json.loads(run("strategy", "check", "range-equally-divide", "--output", "json").stdout)
-    assert told["passed"]
-    assert [one["rule"] for one in told["findings"]] == [
-        *(one.rule for one in conform("split", "range-equally-divide", hashes=False)),
+    document = json.loads(run("strategy", "check", "range-equally-divide", "--output", "json").stdout)
+    assert document["passed"]
+    assert [finding["rule"] for finding in document["findings"]] == [
+        *(finding.rule for finding in conform("split", "range-equally-divide", hashes=False)),
         "its answers do not depend on the hash seed",
     ]
     failed = run("strategy", "check", "raising", "--output", "json")

@@ -32,7 +32,7 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
     )
     assert said in run(*asked, "--strategy", "overload").stderr
     document = json.loads(run(*asked, "--strategy", "overload", "--output", "json").stdout)
-    assert (document["settings"]["upstream"], [one for one in document["remarks"] if said in one]) == (
+    assert (document["settings"]["upstream"], [remark for remark in document["remarks"] if said in remark]) == (
         False,
         document["remarks"][-1:],
     )
@@ -77,5 +77,5 @@ def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(
     )
     result = run("split", "plan", "--snapshot", "hot.json", "--output", "json")
     assert result.exit_code == 0, result.stderr
-    (one,) = json.loads(result.stdout)["cycles"][0]["splits"]
-    assert bool(one["positions"]) is cut
+    (cycle,) = json.loads(result.stdout)["cycles"][0]["splits"]
+    assert bool(cycle["positions"]) is cut

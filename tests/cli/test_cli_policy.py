@@ -62,10 +62,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["policy", "get", "pin"], 2, "the name of a policy of kind pin is a bundle or namespace", ""),
         (["policy", "delete", "pin", "b1"], 2, "`b1` is not a bundle or namespace", ""),
         (["policy", "list", "--kind", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
-        (["override", "pin", "t/n", "b1", "--why", "x"], 2, "--for", "--help"),
-        (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--why", "--help"),
-        (["override", "pin", "t/n", "b1", "--for", "30", "--why", "x"], 2, "not a duration", "30m"),
-        (["override", "pin", "t/n", "b 1", "--for", "30m", "--why", "x"], 2, "is not a broker id", "Use:"),
+        (["override", "pin", "t/n", "b1", "--reason", "x"], 2, "--for", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--reason", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30", "--reason", "x"], 2, "not a duration", "30m"),
+        (["override", "pin", "t/n", "b 1", "--for", "30m", "--reason", "x"], 2, "is not a broker id", "Use:"),
         (["override", "end", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
         (["override", "shed", "off"], 2, "No such command", ""),
     ],
@@ -75,15 +75,15 @@ def test_wrong_usage_is_told_before_kafka_is_asked(
 ) -> None:
     result = run(*args, "-b", "127.0.0.1:1")
     assert result.exit_code == code, result.stderr
-    told = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
-    assert error in told[0]
-    assert hint in "".join(told[1:])
+    lines = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert error in lines[0]
+    assert hint in "".join(lines[1:])
     assert "Traceback" not in result.stderr
 
 
 def test_kinds(run: Callable[..., Result]) -> None:
     result = run("policy", "kinds", "--output", "json")
-    assert [one["kind"] for one in json.loads(result.stdout)["kinds"]] == [str(kind) for kind in PolicyKind]
+    assert [kind["kind"] for kind in json.loads(result.stdout)["kinds"]] == [str(kind) for kind in PolicyKind]
     table = run("policy", "kinds")
     assert table.exit_code == 0
     assert "NAME" in table.stdout
@@ -104,9 +104,9 @@ def test_a_check_that_finds_nothing_says_so(run: Callable[..., Result], monkeypa
     assert "no contradictions" in run(*args, "--check").stderr
     assert "contradicts" not in run(*args).stderr
     book.take(0, 0, key.encode(), encode(PolicyRecord(key, {}, "ann")))
-    told = run(*args, "--check").stderr
-    assert "is cordoned and not registered" in told
-    assert "no contradictions" not in told
+    stderr = run(*args, "--check").stderr
+    assert "is cordoned and not registered" in stderr
+    assert "no contradictions" not in stderr
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ class Channel:
 def channel(kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Channel:
     made_up = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A)})
     monkeypatch.setattr(write, "live_cluster", lambda _: made_up)
-    made = Channel(kafka, topic_prefix, run)
-    made("init")
-    return made
+    channel = Channel(kafka, topic_prefix, run)
+    channel("init")
+    return channel
 
 
 @pytest.mark.kafka
@@ -179,7 +179,7 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
     assert channel("policy", "list") == nothing
     assert "policy pin t/n not found" in channel.lines("policy", "get", "pin", "t/n", code=5)[1]
 
-    done = channel("policy", "set", "pin", "t/n", "b1", "--why", "cache", "--by", "ann")
+    done = channel("policy", "set", "pin", "t/n", "b1", "--reason", "cache", "--by", "ann")
     assert (done["outcome"], done["offset"], done["override"], done["replaced"]) == ("accepted", 0, False, None)
     assert (done["value"], done["by"], done["why"], done["until_ms"]) == ({"broker": "b1"}, "ann", "cache", None)
     changed = channel("policy", "set", "pin", "t/n", "b2")
@@ -200,22 +200,22 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
 @pytest.mark.kafka
 def test_an_override_lies_over_and_is_taken_back(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     channel("policy", "set", "shedding", "on")
-    done = channel("override", "shedding", "off", "--for", "1h", "--why", "release")
+    done = channel("override", "shedding", "off", "--for", "1h", "--reason", "release")
     assert done["override"] is True
     assert done["until_ms"] > done["logged_at_ms"]
-    states = {one["override"]: one["state"] for one in channel("policy", "list")["policies"]}
+    states = {policy["override"]: policy["state"] for policy in channel("policy", "list")["policies"]}
     assert states == {True: "in-force", False: "overridden"}
-    assert [one["why"] for one in channel("override", "list")["policies"]] == ["release"]
+    assert [policy["why"] for policy in channel("override", "list")["policies"]] == ["release"]
     monkeypatch.setattr(command, "now_ms", lambda: done["until_ms"])
-    assert [one["state"] for one in channel("policy", "list")["policies"]] == ["in-force"]
+    assert [policy["state"] for policy in channel("policy", "list")["policies"]] == ["in-force"]
     assert channel("override", "list")["policies"] == []
-    assert [one["state"] for one in channel("override", "list", "--lapsed")["policies"]] == ["lapsed"]
+    assert [policy["state"] for policy in channel("override", "list", "--lapsed")["policies"]] == ["lapsed"]
     assert channel.end() == 1  # nobody wrote anything
 
 
 @pytest.mark.kafka
 def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
-    more = ("--for", "30m", "--why", "test")
+    more = ("--for", "30m", "--reason", "test")
     for args in (
         ("pin", A, "b2"),
         ("cordon", "b1"),
@@ -224,8 +224,8 @@ def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
         ("threshold", "shedding.uniform.max_unload_share", "0.5"),
     ):
         assert channel("override", *args, *more)["outcome"] == "accepted"
-    found = {one["kind"]: one["value"] for one in channel("override", "list")["policies"]}
-    assert found == {
+    results = {policy["kind"]: policy["value"] for policy in channel("override", "list")["policies"]}
+    assert results == {
         "cordon": {},
         "exclude": {},
         "pin": {"broker": "b2"},
@@ -235,9 +235,9 @@ def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
     channel("override", "end", "shedding")
     channel("override", "end", "threshold", "shedding.uniform.max_unload_share")
     channel("policy", "delete", "cordon", "b1", "--override")
-    assert {one["kind"] for one in channel("override", "list")["policies"]} == {"exclude", "pin"}
-    _, told = channel.lines("policy", "delete", "pin", A, code=5)
-    assert f"override end pin {A}" in told
+    assert {policy["kind"] for policy in channel("override", "list")["policies"]} == {"exclude", "pin"}
+    _, result = channel.lines("policy", "delete", "pin", A, code=5)
+    assert f"override end pin {A}" in result
 
 
 @pytest.mark.kafka
@@ -260,11 +260,13 @@ def test_settings_are_checked_by_their_model_before_they_are_written(channel: Ch
 def test_policies_that_cannot_be_kept_together_are_refused_by_name_unless_forced(channel: Channel) -> None:
     channel("policy", "set", "isolation", "gold", "namespaces=t/n", "primary=b1")
     assert "no contradictions" in channel.lines("policy", "list", "--check")[1]
-    _, told = channel.lines("policy", "set", "pin", A, "b2", code=3)
-    assert f"contradict each other: pin {A} -> b2, isolation gold: no broker may take" in told
-    assert "--force" in told
+    _, result = channel.lines("policy", "set", "pin", A, "b2", code=3)
+    assert f"contradict each other: pin {A} -> b2, isolation gold: no broker may take" in result
+    assert "--force" in result
     assert channel.end() == 0
-    assert "contradict each other" in channel.lines("override", "cordon", "b1", "--for", "5m", "--why", "x", code=3)[1]
+    assert (
+        "contradict each other" in channel.lines("override", "cordon", "b1", "--for", "5m", "--reason", "x", code=3)[1]
+    )
     assert channel.end() == 0
     assert "`b9`, which is not registered" in channel.lines("policy", "set", "pin", A, "b9", code=3)[1]
 
@@ -284,12 +286,12 @@ def test_what_cannot_be_read_is_shown_and_can_be_deleted(channel: Channel) -> No
     channel("policy", "set", "exclude", "t/n")
     append_and_wait(channel.client, channel.topics.name, 0, key=b"cordon/b1", value=b"{")
     append_and_wait(channel.client, channel.topics.name, 0, key=b"nonsense", value=b"{")
-    found = channel("policy", "list")
-    assert found["junk"] == {"key": 1, "not-json": 1}
-    assert [one["state"] for one in found["policies"]] == ["unreadable", "in-force"]
-    out, told = channel.lines("policy", "list")
+    result = channel("policy", "list")
+    assert result["junk"] == {"key": 1, "not-json": 1}
+    assert [policy["state"] for policy in result["policies"]] == ["unreadable", "in-force"]
+    out, outcome = channel.lines("policy", "list")
     assert "unreadable" in out
-    assert "the broker takes no bundles" in told
+    assert "the broker takes no bundles" in outcome
     channel("policy", "delete", "cordon", "b1")
     assert channel("policy", "list")["closed"] == []
 
@@ -301,7 +303,7 @@ def test_settings_that_mean_nothing_here_are_not_called_in_force_and_can_be_dele
         key = made_key(PolicyKind.SETTING, name)
         value = encode(PolicyRecord(key, {"value": 5}, "somebody"))
         append_and_wait(channel.client, channel.topics.name, 0, key=key.encode(), value=value)
-    states = {one["name"]: one["state"] for one in channel("policy", "list", "--kind", "setting")["policies"]}
+    states = {policy["name"]: policy["state"] for policy in channel("policy", "list", "--kind", "setting")["policies"]}
     assert states == {"nosuch": "unknown", "filters.max_topics": "in-force"}
     assert "setting nosuch is unknown here" in channel.lines("policy", "list")[1]
     for name in ("nosuch", "filters.max_topics"):
@@ -315,10 +317,10 @@ def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> Non
     few = ("--set", "extensions.balancer.policies_max=10")
     for number in range(10):
         channel("policy", "set", "exclude", f"t/n{number}", *few)
-    _, told = channel.lines("policy", "set", "exclude", "t/more", *few, code=3)
-    assert "there would be 11 policies" in told
-    assert "extensions.balancer.policies_max" in told
-    channel("policy", "set", "exclude", "t/n3", "--why", "still", *few)
+    _, result = channel.lines("policy", "set", "exclude", "t/more", *few, code=3)
+    assert "there would be 11 policies" in result
+    assert "extensions.balancer.policies_max" in result
+    channel("policy", "set", "exclude", "t/n3", "--reason", "still", *few)
     channel("policy", "delete", "exclude", "t/n0")
     channel("policy", "set", "exclude", "t/more", *few)
 
@@ -334,9 +336,9 @@ def test_rejected_and_unknown_are_told_apart(channel: Channel, monkeypatch: pyte
     for word, code, hint in (("rejected", 14, "cut"), ("unknown", 13, "policy get exclude t/n")):
         monkeypatch.setattr(write, "write_policy", lambda *_, word=word, **__: ends[word])
         assert channel("policy", "set", "exclude", "t/n", code=code)["outcome"] == word
-        _, told = channel.lines("policy", "set", "exclude", "t/n", code=code)
-        assert f"error: {word}: " in told
-        assert hint in told
+        _, result = channel.lines("policy", "set", "exclude", "t/n", code=code)
+        assert f"error: {word}: " in result
+        assert hint in result
 
 
 @pytest.mark.kafka
@@ -364,7 +366,9 @@ def test_against_a_real_broker(kafka: Kafka, topic_prefix: str, tmp_path: Path, 
         assert "cordon b1" in cluster.fails("policy", "set", "cordon", "b1", code=3)
         forced = cluster("policy", "set", "cordon", "b1", "--force")
         assert forced["outcome"] == "accepted"
-        assert any("cordon b1" in one for one in cluster("policy", "list", "--check")["contradictions"])
+        assert any(
+            "cordon b1" in contradiction for contradiction in cluster("policy", "list", "--check")["contradictions"]
+        )
     finally:
         for process in cluster.processes.values():
             process.kill()

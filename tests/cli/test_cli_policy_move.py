@@ -19,16 +19,16 @@ from tests.support.kafka_lanes import Kafka
 
 
 def without_places(policies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    kept = [{name: one[name] for name in one if name not in ("offset", "logged_at_ms")} for one in policies]
-    return sorted(kept, key=lambda one: (one["kind"], one["name"], one["override"]))
+    kept = [{name: policy[name] for name in policy if name not in ("offset", "logged_at_ms")} for policy in policies]
+    return sorted(kept, key=lambda line: (line["kind"], line["name"], line["override"]))
 
 
 @pytest.fixture
 def filled(channel: Channel) -> Channel:  # noqa: F811
-    channel("policy", "set", "pin", "t/n", "b1", "--why", "cache")
+    channel("policy", "set", "pin", "t/n", "b1", "--reason", "cache")
     channel("policy", "set", "shedding", "on")
-    channel("override", "shedding", "off", "--for", "2h", "--why", "release")
-    channel("override", "cordon", "b2", "--for", "1s", "--why", "short")
+    channel("override", "shedding", "off", "--for", "2h", "--reason", "release")
+    channel("override", "cordon", "b2", "--for", "1s", "--reason", "short")
     channel("policy", "set", "isolation", "gold", "namespaces=t/.*", "primary=b[12]")
     append_and_wait(channel.client, channel.topics.name, 0, key=b"exclude/t/x", value=b"junk")
     return channel
@@ -38,8 +38,8 @@ def filled(channel: Channel) -> Channel:  # noqa: F811
 def test_policies_are_laid_down_in_another_channel(
     filled: Channel, kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = filled("policy", "export", "policies.jsonl")
-    assert (told["unreadable"], told["policies"]) == (
+    source = filled("policy", "export", "policies.jsonl")
+    assert (source["unreadable"], source["policies"]) == (
         ["exclude/t/x"],
         len(Path("policies.jsonl").read_text().splitlines()) - 1,
     )
@@ -65,8 +65,8 @@ def test_policies_are_laid_down_in_another_channel(
     done = other("policy", "import", "policies.jsonl")
     assert done["found"] == 2
     assert done["written"] == dry["missing"] - 2 - (done["lapsed"] - dry["lapsed"])
-    there, here = (one("policy", "list")["policies"] for one in (other, filled))
-    assert without_places(there) == without_places([one for one in here if one["trouble"] is None])
+    there, here = (item("policy", "list")["policies"] for item in (other, filled))
+    assert without_places(there) == without_places([item for item in here if item["trouble"] is None])
     again = other("policy", "import", "policies.jsonl")
     assert (again["written"], again["missing"]) == (0, 0)
 

@@ -44,7 +44,7 @@ from tests.support.strategies import install, points
 Run = Callable[..., Result]
 BOUNDS = even_bounds(4, 0, 0xFFFFFFFF)
 RANGES = [range_name(lower, upper) for lower, upper in pairwise(BOUNDS)]
-BUNDLES = [f"acme/orders/{one}" for one in RANGES]
+BUNDLES = [f"acme/orders/{item}" for item in RANGES]
 
 
 @pytest.fixture(autouse=True)
@@ -128,9 +128,9 @@ class Topics:
             "strategies": {"shedding": "transfer", "placement": "round-robin", "split": "topic-count-equally-divide"},
         }
         for number in (1, 2):
-            told = occasion(number, settings=settings, write_settings=number == 1, placement="round-robin")
-            found = decision()
-            record = shed_record(told, found).model_copy(update={"memory": {"hits": number}})
+            result = occasion(number, settings=settings, write_settings=number == 1, placement="round-robin")
+            entry = decision()
+            record = shed_record(result, entry).model_copy(update={"memory": {"hits": number}})
             assert writer.write(record)
         # A drain afterwards is no decision that anybody goes on from.
         assert writer.write(shed_record(occasion(3, strategy="drain", settings={"drain": {}}), decision()))
@@ -162,7 +162,7 @@ def test_a_snapshot_is_taken_from_the_topics(kafka: Kafka, topic_prefix: str, ru
     checked = run("snapshot", "check", "s.json")
     assert checked.exit_code == 0, checked.stderr
     snapshot = read_snapshot(Path("s.json"))
-    assert {name: one.owner for name, one in snapshot.bundles.items()} == dict(
+    assert {name: bundle.owner for name, bundle in snapshot.bundles.items()} == dict(
         zip(BUNDLES, ("b1", "b1", "b2", None), strict=True)
     )
     assert snapshot.brokers["b1"].load is not None
@@ -177,8 +177,8 @@ def test_a_snapshot_is_taken_from_the_topics(kafka: Kafka, topic_prefix: str, ru
     assert snapshot.settings.parts == {"filters": {"max_topics": 77}}
     assert (snapshot.strategies.placement, snapshot.strategies.split) == ("round-robin", "topic-count-equally-divide")
 
-    plans = [run("shed", "plan", "--snapshot", one, *given, "--output", "json")
-             for one, given in (("s.json", ()), ("live", topics.place))]  # fmt: skip
+    plans = [run("shed", "plan", "--snapshot", item, *given, "--output", "json")
+             for item, given in (("s.json", ()), ("live", topics.place))]  # fmt: skip
     assert [plan.exit_code for plan in plans] == [0, 0], [plan.stderr for plan in plans]
     of_file, of_live = (json.loads(plan.stdout) for plan in plans)
     assert of_file["settings"] == of_live["settings"]

@@ -33,6 +33,58 @@ def test_every_command_has_help(run: Callable[..., Result]) -> None:
         assert run(name, "--help").exit_code == 0
 
 
+def test_help_lists_every_command_in_a_section_with_its_whole_summary(run: Callable[..., Result]) -> None:
+    installed = {point.name: point for point in metadata.entry_points(group=main.COMMANDS_GROUP)}
+    listed = {name: text for section in main.SECTIONS.values() for name, text in section.items()}
+    assert listed.keys() == installed.keys()
+    for name, text in listed.items():
+        assert text == main._summary(main._load(installed[name])), name
+    result = run("--help")
+    assert result.stderr == ""
+    assert "..." not in result.stdout.partition("Look:")[2]
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    for section in main.SECTIONS:
+        assert f"\n{section}:\n" in result.stdout
+    for words in (("-h",), ("help",)):
+        assert run(*words).stdout == result.stdout
+    assert run("help", "namespace").stdout == run("namespace", "-h").stdout
+
+
+def test_help_loads_no_command(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(point: metadata.EntryPoint) -> None:
+        raise AssertionError(f"{point.name} was loaded")
+
+    monkeypatch.setattr(main, "_load", load)
+    assert "rolling-restart" in run("--help").stdout
+    assert "Did you mean 'lookup'?" in run("lokup").stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("statechannel look", {"lookup"}),
+        ("statechannel why", {"why", "why-not"}),
+        ("statechannel namespace de", {"delete"}),
+        ("statechannel namespace delete --dry", {"--dry-run"}),
+        ("statechannel context use ", {"lab"}),
+        ("statechannel settings explain membership.exp", {"membership.expiry_s"}),
+    ],
+)
+def test_shells_complete_commands_options_and_names(
+    typed: str, meant: set[str], run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("context", "set", "lab", "-b", "a:1").exit_code == 0
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+    monkeypatch.setenv("_STATECHANNEL_COMPLETE", "complete_bash")
+    assert set(run().stdout.split()) == meant
+
+
+def test_the_script_for_a_shell_is_shown(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "_STATECHANNEL_COMPLETE=complete_bash" in run("--show-completion", "bash").stdout
+
+
 def test_a_package_may_add_a_command(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:
     monkeypatch.setattr(main, "_registered", lambda: points(("hello", "tests.cli.plugin:app")))
     assert run("hello", "--name", "you").stdout == "hello you\n"
@@ -85,11 +137,11 @@ def test_a_failure_is_a_document_where_json_is_asked_for(run: Callable[..., Resu
         for asked in (("--output", "json"), ("--output=json",)):
             result = run(*args, *asked)
             (line,) = result.stdout.splitlines()
-            told = json.loads(line)
-            assert told.keys() == {"error", "reason", "hint", "exit_code", "retryable"}
-            assert (told["reason"], told["retryable"]) == (reason, code is ExitCode.KAFKA_AWAY)
-            assert told["exit_code"] == result.exit_code == code
-            assert f"error: {told['error']}\nhint: {told['hint']}\n" == result.stderr
+            document = json.loads(line)
+            assert document.keys() == {"error", "reason", "hint", "exit_code", "retryable"}
+            assert (document["reason"], document["retryable"]) == (reason, code is ExitCode.KAFKA_AWAY)
+            assert document["exit_code"] == result.exit_code == code
+            assert f"error: {document['error']}\nhint: {document['hint']}\n" == result.stderr
         assert run(*args).stdout == ""
 
 
@@ -112,9 +164,9 @@ def test_exit_codes_are_on_the_page() -> None:
 def test_verdicts_are_written_beside_the_answer(run: Callable[..., Result]) -> None:
     result = run("audit", "--file", "logs/junk-2.jsonl", "--verdicts", "out.jsonl", "--output", "json")
     assert result.exit_code == 0
-    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    results = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     stored = [json.loads(line) for line in Path("logs/junk-2.verdicts.jsonl").read_text().splitlines()]
-    assert found == stored
+    assert results == stored
     assert json.loads(result.stdout) == json.loads(Path("logs/expected.json").read_text())["junk-2.jsonl"]["audit"]
 
 

@@ -47,6 +47,11 @@ def debts(age_ms: int | None) -> DoctorFacts:
     return with_standing(healthy(), debts=[DEBT | {"age_ms": age_ms}], oldest_debt_ms=age_ms)
 
 
+def declined(*, age_ms: int, waiting: int = 0) -> DoctorFacts:
+    row = {"broker": "b2", "times": 3, "waiting": waiting, "bundle": "a/b/c", "reason": "no disk", "age_ms": age_ms}
+    return with_standing(healthy(), declines=[row])
+
+
 def in_flight(age_ms: int) -> DoctorFacts:
     return with_standing(healthy(), in_flight=[IN_FLIGHT | {"age_ms": age_ms}])
 
@@ -55,8 +60,8 @@ def lagging(lag_ms: int) -> DoctorFacts:
     return with_standing(healthy(), brokers=[{"broker": "b2", "lag_records": 9, "lag_ms": lag_ms}])
 
 
-def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: Any) -> DoctorFacts:
-    return replace(with_standing(healthy(), **standing), **registry(*beats, now_s=now_s))
+def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **member: Any) -> DoctorFacts:
+    return replace(with_standing(healthy(), **member), **registry(*beats, now_s=now_s))
 
 
 def failing(name: str, what: str, reported: bool = False) -> DoctorFacts:
@@ -341,30 +346,44 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.CRITICAL,
         "3 bundles have a lost owner",
     ),
+    (
+        "declines",
+        declined(age_ms=30_000),
+        "declines",
+        Severity.WARNING,
+        "b2 declined a/b/c 30.00 s ago: no disk (3 times",
+    ),
+    (
+        "not served since",
+        declined(age_ms=HOUR, waiting=2),
+        "declines",
+        Severity.WARNING,
+        "2 bundles are not served since",
+    ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
 
 
 @pytest.mark.parametrize(("facts", "check", "severity", "words"), [row[1:] for row in ILL], ids=[row[0] for row in ILL])
 def test_what_is_wrong_is_found(facts: DoctorFacts, check: str, severity: Severity, words: str) -> None:
-    found = [one for one in examine(CHECKS, facts) if one.check == check]
-    (told,) = [one for one in found if words in one.what]
-    assert told.severity is severity
+    findings = [item for item in examine(CHECKS, facts) if item.check == check]
+    (finding,) = [item for item in findings if words in item.what]
+    assert finding.severity is severity
     if severity.rank >= Severity.WARNING.rank:
-        assert told.why
-        assert told.todo
+        assert finding.why
+        assert finding.todo
 
 
 def test_of_a_healthy_cluster_nothing_is_wrong() -> None:
-    found = examine(CHECKS, healthy())
-    assert [one for one in found if one.severity is not Severity.OK] == []
-    assert {one.check for one in found} == {check.name for check in CHECKS}
-    assert exit_code(found) is ExitCode.OK
+    findings = examine(CHECKS, healthy())
+    assert [finding for finding in findings if finding.severity is not Severity.OK] == []
+    assert {finding.check for finding in findings} == {check.name for check in CHECKS}
+    assert exit_code(findings) is ExitCode.OK
 
 
 def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
-    found = examine(CHECKS, heard((60, heartbeat("b1"))))
-    unlooked = {one.check for one in found if not one.checked}
+    findings = examine(CHECKS, heard((60, heartbeat("b1"))))
+    unlooked = {finding.check for finding in findings if not finding.checked}
     assert unlooked == {"software", "brokers-clocks", "brokers-patience", "forged", "lag", "orphans"}
 
 
@@ -373,12 +392,17 @@ def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
     [(4_999, Severity.OK), (5_000, Severity.WARNING), (HOUR // 4 - 1, Severity.WARNING), (HOUR - 1, Severity.ERROR)],
 )
 def test_a_debt_becomes_worse_with_its_age(age_ms: int, severity: Severity) -> None:
-    (one,) = [one for one in examine(CHECKS, debts(age_ms)) if one.check == "debts"]
-    assert one.severity is severity
+    (finding,) = [item for item in examine(CHECKS, debts(age_ms)) if item.check == "debts"]
+    assert finding.severity is severity
+
+
+def test_declines_long_ago_are_no_finding() -> None:
+    (one,) = [one for one in examine(CHECKS, declined(age_ms=HOUR)) if one.check == "declines"]
+    assert one.severity is Severity.OK
 
 
 def test_what_is_just_moving_is_well() -> None:
-    assert {one.severity for one in examine(CHECKS, in_flight(3_000))} == {Severity.OK}
+    assert {finding.severity for finding in examine(CHECKS, in_flight(3_000))} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
@@ -392,28 +416,28 @@ def test_what_is_just_moving_is_well() -> None:
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(severities: list[Severity], code: int) -> None:
-    assert exit_code(DoctorFinding(one, "") for one in severities) == code
+    assert exit_code(DoctorFinding(severity, "") for severity in severities) == code
 
 
 def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
     facts = with_embedded(failing("kafka", "no answer", reported=True), free_bytes=1 << 20)
-    found = examine(CHECKS, facts)
-    assert [one.check for one in found if one.severity is Severity.CRITICAL] == [
+    findings = examine(CHECKS, facts)
+    assert [finding.check for finding in findings if finding.severity is Severity.CRITICAL] == [
         "embedded-kafka",
         "embedded-kafka",
         "kafka",
     ]
-    unlooked = [one for one in found if not one.checked]
-    assert {"topics", "leader", "debts"} <= {one.check for one in unlooked}
-    assert {one.what for one in unlooked} == {"no answer"}
+    unlooked = [finding for finding in findings if not finding.checked]
+    assert {"topics", "leader", "debts"} <= {item.check for item in unlooked}
+    assert {item.what for item in unlooked} == {"no answer"}
 
 
 def test_a_check_that_raises_is_a_finding_and_keeps_no_other_from_looking() -> None:
     broken = DoctorCheck("broken", "x", lambda facts: [1 / 0])  # type: ignore[list-item]
-    found = examine((broken, *CHECKS), healthy())
-    assert found[0].check == "broken"
-    assert found[0].what == "the check itself failed: ZeroDivisionError: division by zero"
-    assert len(found) > len(CHECKS)
+    findings = examine((broken, *CHECKS), healthy())
+    assert findings[0].check == "broken"
+    assert findings[0].what == "the check itself failed: ZeroDivisionError: division by zero"
+    assert len(findings) > len(CHECKS)
 
 
 def test_two_checks_have_not_one_name() -> None:
@@ -433,17 +457,17 @@ def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPat
 
     point = SimpleNamespace(name="theirs", value="x:y", load=load)
     monkeypatch.setattr(checks, "entry_points", lambda group: [point] if group == "statechannel.doctor" else [])
-    (plugin,) = [found for _, found in checks.plugins()]
-    (one,) = examine(plugin.checks, healthy())
-    assert (one.check, one.severity) == ("theirs", Severity.WARNING)
-    assert one.what == f"the checks of theirs cannot be loaded: {why}"
+    (plugin,) = [item for _, item in checks.plugins()]
+    (finding,) = examine(plugin.checks, healthy())
+    assert (finding.check, finding.severity) == ("theirs", Severity.WARNING)
+    assert finding.what == f"the checks of theirs cannot be loaded: {why}"
 
 
 def test_what_policies_forbid_is_told() -> None:
-    standing = EffectivePolicies(
+    policies = EffectivePolicies(
         closed=("shedding is off: a policy cannot be read",), junk={"bad-json": 2}, shedding_on=False, shedding_why="me"
     )
-    assert [(one.severity, one.what) for one in policy_findings(standing)] == [
+    assert [(finding.severity, finding.what) for finding in policy_findings(policies)] == [
         (Severity.ERROR, "shedding is off: a policy cannot be read"),
         (Severity.WARNING, "2 records in the topic of policies were dropped: bad-json (2)"),
         (Severity.INFO, "automatic moves are off: me"),
@@ -466,8 +490,8 @@ def test_versions_of_kafka(settings: dict[str, str], version: str) -> None:
 def test_a_newer_format_is_the_one_thing_said_of_who_cannot_read_it() -> None:
     behind = heartbeat("b2", mode="safe", joining=True)
     facts = heard((0.5, heartbeat("b1", formats=[1, 2])), (0.4, behind), stopped={"0": {"offset": 9, "format": 2}})
-    found = examine([one for one in CHECKS if one.name in ("brokers", "software")], facts)
-    assert [(one.check, one.severity) for one in found] == [
+    findings = examine([check for check in CHECKS if check.name in ("brokers", "software")], facts)
+    assert [(finding.check, finding.severity) for finding in findings] == [
         ("software", Severity.CRITICAL),
         ("brokers", Severity.OK),
     ]
@@ -493,12 +517,12 @@ def test_people_see_the_worst_first_and_what_to_do(capsys: pytest.CaptureFixture
         heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000), CHANNEL, message_timestamp_type="CreateTime"
     )
     wanted = ("topics", "leader", "patience")
-    found = examine([one for one in CHECKS if one.name in wanted], replace(sick, wanted=sick.wanted[:1]))
-    found += [
+    findings = examine([check for check in CHECKS if check.name in wanted], replace(sick, wanted=sick.wanted[:1]))
+    findings += [
         DoctorFinding(Severity.INFO, "said in \x1b[31m\n two lines", check=name, checked=False)
         for name in ("log", "orphans")
     ]
-    command._show(found)
+    command._show(findings)
     assert capsys.readouterr().out == PICTURE
 
 

@@ -29,8 +29,8 @@ FINDING = {"check", "severity", "checked", "what", "why", "todo"}
 @pytest.fixture
 def cluster(own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
     kafka = Kafka(own_kafka.bootstrap_servers, "its own")
-    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, QUICKER)) as made:
-        yield made
+    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, QUICKER)) as result:
+        yield result
 
 
 class Watching:
@@ -54,14 +54,14 @@ class Watching:
 
 def doctor(cluster: BrokerCluster, *args: str, code: int) -> dict[str, list[dict[str, Any]]]:
     """Findings by check."""
-    told = cluster("doctor", *args, code=code)
-    assert told.keys() == documented("doctor")
-    assert all(one.keys() == FINDING for one in told["findings"])
-    assert told["exit_code"] == code
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in told["findings"]:
-        found.setdefault(one["check"], []).append(one)
-    return found
+    base = cluster("doctor", *args, code=code)
+    assert base.keys() == documented("doctor")
+    assert all(finding.keys() == FINDING for finding in base["findings"])
+    assert base["exit_code"] == code
+    results: dict[str, list[dict[str, Any]]] = {}
+    for finding in base["findings"]:
+        results.setdefault(finding["check"], []).append(finding)
+    return results
 
 
 def alter(cluster: BrokerCluster, topic: str, **settings: str) -> None:
@@ -74,8 +74,8 @@ def alter(cluster: BrokerCluster, topic: str, **settings: str) -> None:
         future.result(WAIT_S)
 
 
-def bad(found: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
-    return {check for check, told in found.items() if any(one["severity"] == severity for one in told)}
+def bad(findings: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
+    return {check for check, finding in findings.items() if any(item["severity"] == severity for item in finding)}
 
 
 def test_a_cluster_that_falls_ill(
@@ -87,8 +87,8 @@ def test_a_cluster_that_falls_ill(
     cluster.place[cluster.place.index("--channel") + 1] = "nobody-made-this"
     none = doctor(cluster, "--timeout", "60", code=32)
     assert (bad(none, "critical"), bad(none, "error")) == ({"topics"}, set()), "a topic that is missing is told once"
-    assert [one["severity"] for one in none["topics"]] == ["critical", "info"]
-    assert {one["checked"] for check in ("brokers", "policies", "log") for one in none[check]} == {False}
+    assert [topic["severity"] for topic in none["topics"]] == ["critical", "info"]
+    assert {item["checked"] for check in ("brokers", "policies", "log") for item in none[check]} == {False}
     cluster.place = place
 
     cluster.start("b1", "b2")
@@ -110,10 +110,10 @@ def test_a_cluster_that_falls_ill(
 
     watching = Watching(cluster)
     try:
-        first = watching.until(lambda one: one["leader"] is not None)
+        first = watching.until(lambda item: item["leader"] is not None)
         assert first.keys() == documented("status")
         assert first["term"] is not None
-        assert sum(one["bundles"] for one in first["brokers"]) == 4
+        assert sum(broker["bundles"] for broker in first["brokers"]) == 4
 
         cluster.kill(leader)
         words = [
@@ -121,24 +121,26 @@ def test_a_cluster_that_falls_ill(
             f"{other} leads, after {leader}",
             f"{leader} was lost; {other} repaired",
         ]
-        after = watching.until(lambda one: all(any(i["said"].startswith(w) for i in one["incidents"]) for w in words))
+        after = watching.until(lambda item: all(any(i["said"].startswith(w) for i in item["incidents"]) for w in words))
         assert (after["leader"], after["term"] > first["term"]) == (other, True)
-        watching.until(lambda one: (one["orphans"], one["assigned"]) == (0, 4))
+        watching.until(lambda item: (item["orphans"], item["assigned"]) == (0, 4))
 
         own_kafka_pid = own_kafka.pid
         assert own_kafka_pid is not None
         os.kill(own_kafka_pid, signal.SIGSTOP)
         try:
-            blind = watching.until(lambda one: one["blind_since_ms"] is not None)
+            blind = watching.until(lambda item: item["blind_since_ms"] is not None)
             much_later = blind["at_ms"] + 7_000
-            late = watching.until(lambda one: one["at_ms"] > much_later)
+            late = watching.until(lambda item: item["at_ms"] > much_later)
         finally:
             os.kill(own_kafka_pid, signal.SIGCONT)
         assert late["blind_since_ms"] == blind["blind_since_ms"]
-        alive = [one["broker"] for one in late["brokers"] if one["state"] == "alive"]
+        alive = [broker["broker"] for broker in late["brokers"] if broker["state"] == "alive"]
         assert alive == [other], "nobody is lost because we see nothing"
         stood_at = late["partitions"][0]["applied"]
-        back = watching.until(lambda one: one["blind_since_ms"] is None and one["partitions"][0]["applied"] > stood_at)
+        back = watching.until(
+            lambda item: item["blind_since_ms"] is None and item["partitions"][0]["applied"] > stood_at
+        )
         assert back["assigned"] == 4
         watching.process.send_signal(signal.SIGINT)
         # Reads on, as who sees it end does: it may be held up by lines that nobody has read yet.
@@ -157,7 +159,7 @@ def test_a_cluster_that_falls_ill(
     ill = doctor(cluster, "--timeout", "60", code=32)
     assert bad(ill, "critical") == {"topics", "brokers", "orphans"}
     assert bad(ill, "error") == {"topics", "patience"}
-    wrong = {one["what"].split(" is ")[0] for one in ill["topics"] if one["severity"] in ("critical", "error")}
+    wrong = {topic["what"].split(" is ")[0] for topic in ill["topics"] if topic["severity"] in ("critical", "error")}
     assert wrong == {
         f"{cluster.channel}: message.timestamp.type",
         f"{cluster.channel}: min.compaction.lag.ms",
@@ -171,5 +173,5 @@ def test_a_cluster_that_falls_ill(
     away = doctor(cluster, "--timeout", "2", code=32)
     assert time.monotonic() - begun_s < WAIT_S, "bounded, on a busy machine too"
     assert bad(away, "critical") == {"kafka"}
-    assert [one["severity"] for one in away["java"] + away["settings"]] == ["ok", "ok"]
-    assert {one["checked"] for one in away["topics"] + away["brokers"] + away["debts"]} == {False}
+    assert [setting["severity"] for setting in away["java"] + away["settings"]] == ["ok", "ok"]
+    assert {topic["checked"] for topic in away["topics"] + away["brokers"] + away["debts"]} == {False}

@@ -22,7 +22,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 # What stands where a word should: the words that it may become. Another expression fails the test until it is listed.
 EXPRESSIONS = {
-    "result.verdict": {str(one) for one in REJECTIONS},
+    "result.verdict": {str(item) for item in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "_word(waiter.why)": {"joining", "timed-out"},

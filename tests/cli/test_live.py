@@ -84,11 +84,11 @@ class Cluster:
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
-    made = Cluster(kafka, topic_prefix, tmp_path, run)
+    cluster = Cluster(kafka, topic_prefix, tmp_path, run)
     try:
-        yield made
+        yield cluster
     finally:
-        for process in made.processes.values():
+        for process in cluster.processes.values():
             if process.poll() is None:
                 process.kill()
                 process.wait(WAIT_S)
@@ -108,13 +108,13 @@ def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) ->
     ended = cluster.start("b1").wait(WAIT_S)
     assert ended == 12
     assert "error: Topics that do not exist" in (tmp_path / "b1.err").read_text()
-    made = cluster("init", "--partitions", "2")
-    assert made.keys() == documented("init")
-    assert [topic["partitions"] for topic in made["topics"]] == [2, 1, 1, 1]
-    assert cluster("init") == made
+    base = cluster("init", "--partitions", "2")
+    assert base.keys() == documented("init")
+    assert [topic["partitions"] for topic in base["topics"]] == [2, 1, 1, 1]
+    assert cluster("init") == base
     assert cluster("namespace", "list") == {"namespaces": [], "tentative": False}
     assert cluster("brokers") == {"brokers": [], "leader": None, "tentative": False}
-    assert "the registry has no heartbeat" in cluster.fails("namespace", "create", NAMESPACE, code=6)
+    assert "its registry has no heartbeat" in cluster.fails("namespace", "create", NAMESPACE, code=6)
     assert f"namespace {NAMESPACE} does not exist" in cluster.fails("lookup", f"{NAMESPACE}/x", "--read-only", code=5)
     assert cluster("audit")["end_offsets"] == {"0": 0, "1": 0}
 
@@ -133,7 +133,7 @@ def test_a_broker_whose_output_nobody_takes_serves_and_leaves(cluster: Cluster) 
     assert cluster("lookup", f"{NAMESPACE}/topic")["broker"] == "b1"
     process.terminate()
     assert process.wait(WAIT_S) == 0
-    assert [one["state"] for one in cluster("brokers")["brokers"]] == ["left"]
+    assert [broker["state"] for broker in cluster("brokers")["brokers"]] == ["left"]
 
 
 def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_path: Path) -> None:
@@ -148,14 +148,14 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
 
     topic = f"{NAMESPACE}/topic"
     assert "no broker serves" in cluster.fails("lookup", topic, "--read-only", code=5)
-    found = cluster("lookup", topic)
-    assert found.keys() == documented("lookup")
-    assert found["urls"] == {"http": f"http://{found['broker']}:80"}
-    bundle, owner = found["bundle"], found["broker"]
+    base = cluster("lookup", topic)
+    assert base.keys() == documented("lookup")
+    assert base["urls"] == {"http": f"http://{base['broker']}:80"}
+    bundle, owner = base["bundle"], base["broker"]
     other = {"b1": "b2", "b2": "b1"}[owner]
     seen = cluster("lookup", topic, "--read-only")
     assert {k: seen[k] for k in ("bundle", "broker", "generation", "urls")} == {
-        k: found[k] for k in ("bundle", "broker", "generation", "urls")
+        k: base[k] for k in ("bundle", "broker", "generation", "urls")
     }
 
     moved = cluster("transfer", topic, "--dest", other, "--reason", "test")
@@ -181,11 +181,11 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     result = cluster._run("export", str(export), *cluster.common)
     assert result.exit_code == 0, result.stderr
     from_file = cluster._run("audit", "--file", str(export), "--gaps", "--output", "json")
-    told = json.loads(from_file.stdout)
-    assert {gap["cause"] for gap in told["gaps"]} == {"transfer", "unload"}
-    live = cluster("audit", "--as-of", str(told["end_offsets"]["0"] - 1))
-    assert live["digest"] == told["digest"]
-    assert (told["read"], told["rejected"], told["debts"]) == ("full", {}, [])
+    document = json.loads(from_file.stdout)
+    assert {gap["cause"] for gap in document["gaps"]} == {"transfer", "unload"}
+    live = cluster("audit", "--as-of", str(document["end_offsets"]["0"] - 1))
+    assert live["digest"] == document["digest"]
+    assert (document["read"], document["rejected"], document["debts"]) == ("full", {}, [])
 
     status = cluster("status")
     assert status.keys() == documented("status")
@@ -199,19 +199,26 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     losing.kill()
     cluster.wait(lambda: all(b["owner"] != other for b in cluster("bundles")["bundles"]))
     assert cluster("brokers")["brokers"][-1]["state"] == "lost"
-    served = next(one["bundle"] for one in cluster("bundles")["bundles"] if one["owner"] == owner)
+    served = next(subject["bundle"] for subject in cluster("bundles")["bundles"] if subject["owner"] == owner)
     assert "no broker of that name is registered" in cluster.fails("transfer", served, "--dest", other, code=3)
     gaps = cluster("audit", "--gaps")["gaps"]
     lost = [gap for gap in gaps if gap["cause"] == "owner-lost"]
     assert {gap["from"] for gap in lost} == {other}
     assert all(gap["length_ms"] >= 3_000 for gap in lost)
 
-    deleted = cluster("namespace", "delete", NAMESPACE, "--timeout", "20")
+    deleted = cluster("namespace", "delete", NAMESPACE, "--yes", "--timeout", "20")
     assert (deleted["answer"], deleted["result"]) == ("accepted", "deleted")
     assert cluster("bundles") == {"bundles": [], "tentative": False}
 
     operations = cluster("operation", "list")["operations"]
-    assert {one["flow"] for one in operations} >= {"namespace", "assignment", "transfer", "split", "unload", "repair"}
+    assert {operation["flow"] for operation in operations} >= {
+        "namespace",
+        "assignment",
+        "transfer",
+        "split",
+        "unload",
+        "repair",
+    }
 
 
 def test_nobody_is_there_to_ask(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +235,8 @@ def test_nobody_is_there_to_ask(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
     process.kill()
     process.wait(WAIT_S)
     cluster.wait(lambda: cluster("brokers")["brokers"][0]["state"] == "lost")
-    told = cluster.fails("unload", f"{NAMESPACE}/x", code=6)
-    assert re.search(r"no broker is alive: b1 was last heard [0-9.]+ s ago", told)
+    outcome = cluster.fails("unload", f"{NAMESPACE}/x", code=6)
+    assert re.search(r"no broker is alive: b1 was last heard [0-9.]+ s ago", outcome)
     assert "`statechannel broker run --id ID`" in cluster.hint("lookup", f"{NAMESPACE}/x", code=6)
     result = cluster._run("unload", f"{NAMESPACE}/x", "--no-wait", *cluster.common)
     assert result.exit_code == 0

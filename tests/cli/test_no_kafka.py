@@ -41,10 +41,10 @@ def test_ended_unexpectedly(run: Callable[..., Result], ran_before: Layout) -> N
     (error, _) = result.stderr.splitlines()
     log = ran_before.broker_log
     assert error == f"error: the embedded Kafka of 127.0.0.1:15001 ended unexpectedly; its log is {log}"
-    told = run("kafka", "status")
-    assert told.exit_code == ExitCode.KAFKA_AWAY
-    assert "crashed" in told.stdout
-    assert f"ended unexpectedly; see {log}" in told.stderr
+    outcome = run("kafka", "status")
+    assert outcome.exit_code == ExitCode.KAFKA_AWAY
+    assert "crashed" in outcome.stdout
+    assert f"ended unexpectedly; see {log}" in outcome.stderr
 
 
 def test_starting(run: Callable[..., Result], ran_before: Layout) -> None:

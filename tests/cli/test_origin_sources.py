@@ -26,6 +26,6 @@ def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin
         yield SimpleNamespace(span=lambda: SimpleNamespace(low=low), records=lambda _: iter([oldest]))
 
     monkeypatch.setattr(origins, "open_tail", tail)
-    found = origins.requests(SimpleNamespace())  # type: ignore[arg-type]
-    assert found.since_ms == since_ms
-    assert found.asker({"operation": "op-1"}) is not None
+    requests = origins.requests(SimpleNamespace())  # type: ignore[arg-type]
+    assert requests.since_ms == since_ms
+    assert requests.asker({"operation": "op-1"}) is not None

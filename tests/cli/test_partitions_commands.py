@@ -45,9 +45,9 @@ def refused(result: Result, code: int, *words: str) -> None:
 @pytest.fixture
 def book(monkeypatch: pytest.MonkeyPatch) -> StateBook:
     """What the state topic has; it is empty at first."""
-    found = StateBook(15_000)
-    monkeypatch.setattr(executions, "read_book", lambda _: (found, None))
-    return found
+    book = StateBook(15_000)
+    monkeypatch.setattr(executions, "read_book", lambda _: (book, None))
+    return book
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_arguments_that_are_missing(run: Run) -> None:
 
 def test_the_extra_is_missing(run: Run, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "find_spec", lambda _: None)
-    for name, given in (("apply", str(plan_file)), *((one, PLAN.id) for one in WITH_ID)):
+    for name, given in (("apply", str(plan_file)), *((item, PLAN.id) for item in WITH_ID)):
         refused(run("partitions", name, given, *NOWHERE), ExitCode.EXTRA_MISSING, "kafka-python", "[partitions]")
 
 
@@ -115,7 +115,7 @@ def test_a_topic_that_may_not_be_read_is_told(run: Run, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["status", "resume", "cancel", "rollback"])
 def test_ids_that_nobody_knows(run: Run, book: StateBook, name: str) -> None:
     for unknown in ("ffffffffffffffff", PLAN.id[:6], "../etc", "x" * 300):
-        refused(run("partitions", name, unknown, *NOWHERE), ExitCode.NOT_FOUND, unknown, "hint: ")
+        refused(run("partitions", name, unknown, *NOWHERE), ExitCode.NOT_FOUND, unknown[:50], "hint: ")
     assert book.plans == {}
 
 
@@ -174,9 +174,9 @@ def test_how_it_ended(
     monkeypatch.setattr(session, "execute", lambda *_, **__: ExecutionEnd(stop=stop, throttles_left=left))
     result = run("partitions", "apply", plan_file, "--execute", *NOWHERE, "--output", "json")
     assert result.exit_code == code, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["plan"], told["ended"], told["reason"]) == (PLAN.id, str(stop.kind), stop.reason or None)
-    assert told["throttles_left"] == [" ".join(one) for one in left]
+    document = json.loads(result.stdout)
+    assert (document["plan"], document["ended"], document["reason"]) == (PLAN.id, str(stop.kind), stop.reason or None)
+    assert document["throttles_left"] == [" ".join(bundle) for bundle in left]
     command = "resume" if stop.kind is StopKind.DONE else "cancel"
     assert (f"statechannel partitions {command} {PLAN.id}` removes them" in result.stderr) == bool(left)
 
@@ -187,11 +187,11 @@ def test_an_end_that_nobody_reads_keeps_its_exit_code(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(execution, "print_json", gone)
     monkeypatch.setattr(execution, "silence_stdout", lambda: None)
-    monkeypatch.setattr(failures, "silence_stdout", lambda: None)
+    monkeypatch.setattr(failures, "_silence_stdout", lambda: None)
     for stop, left, code in ENDS:
         end = ExecutionEnd(stop=stop, throttles_left=left)
-        told = partial(execution.tell_end, PLAN, end, Output.JSON)
-        assert failures.guarded(told, debug=False) == code
+        result = partial(execution.tell_end, PLAN, end, Output.JSON)
+        assert failures.guarded(result, debug=False) == code
 
 
 def test_resume_keeps_the_pace_that_the_plan_was_begun_with(
@@ -214,7 +214,7 @@ def test_resume_keeps_the_pace_that_the_plan_was_begun_with(
     assert result.exit_code == 0, result.stderr
     assert "the throttle remains" in result.stderr
     assert run("partitions", "resume", *NOWHERE, "--throttle", "none").exit_code == 0
-    assert [(one.throttle_bytes_per_s, one.moves_per_broker, one.one_replica) for one in paces] == [
+    assert [(item.throttle_bytes_per_s, item.moves_per_broker, item.one_replica) for item in paces] == [
         (5_000_000, 1, True),
         (None, 1, True),
     ]

@@ -13,7 +13,7 @@ from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN
 def test_list_has_all_goals_in_their_order() -> None:
     result = CliRunner().invoke(goals_app, ["list", "--output", "json"])
     assert result.exit_code == 0
-    assert [one["name"] for one in json.loads(result.stdout)["goals"]] == [*OWN, *OF_MODES]
+    assert [goal["name"] for goal in json.loads(result.stdout)["goals"]] == [*OWN, *OF_MODES]
     table = CliRunner().invoke(goals_app, ["list"], env={"COLUMNS": "300"}).stdout
     assert all(name in table for name in (*OWN, *OF_MODES))
 
@@ -23,8 +23,8 @@ def test_explain_prints_the_formula_and_the_source() -> None:
     assert result.exit_code == 0
     assert "mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)" in result.stdout
     assert "Source: Cruise Control's" in result.stdout
-    told = json.loads(CliRunner().invoke(goals_app, ["explain", "cpu-capacity", "--output", "json"]).stdout)
-    assert (told["hard"], told["range_share"], told["needs"]) == (True, 0.7, ["CPU"])
+    document = json.loads(CliRunner().invoke(goals_app, ["explain", "cpu-capacity", "--output", "json"]).stdout)
+    assert (document["hard"], document["range_share"], document["needs"]) == (True, 0.7, ["CPU"])
 
 
 def test_a_goal_that_does_not_exist_is_named_with_what_was_meant() -> None:

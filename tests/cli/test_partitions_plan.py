@@ -70,25 +70,25 @@ def test_a_hard_goal_that_cannot_be_met_is_named_and_the_plan_is_written(run: Ru
 def test_brokers_that_go_are_emptied_and_nothing_else_moves(run: Run, goals: tuple[str, ...]) -> None:
     for option in ("--remove-brokers", "--offline-brokers"):
         plan = planned(run, option, "2", *goals)
-        assert all(2 not in one.after for one in plan.moves)
-        changed = {one.id: one for one in plan.brokers}
+        assert all(2 not in move.after for move in plan.moves)
+        changed = {broker.id: broker for broker in plan.brokers}
         assert changed[2].after.replicas == 0
     plan = planned(run, "--remove-brokers", "2", *goals)
-    assert {broker for one in plan.moves for broker in one.removed} == {2}
+    assert {broker for move in plan.moves for broker in move.removed} == {2}
 
 
 def test_demotion_copies_nothing(run: Run) -> None:
     plan = planned(run, "--demote", "1")
     assert plan.moves
     assert plan.copied_bytes == 0
-    assert {one.id: one.after.leaders for one in plan.brokers}[1] == 0
+    assert {broker.id: broker.after.leaders for broker in plan.brokers}[1] == 0
 
 
 def test_a_replication_factor_is_of_the_topics_that_are_named(run: Run) -> None:
     plan = planned(run, "--replication-factor", "3", "--topics", "audit")
-    assert {(one.topic, len(one.before), len(one.after)) for one in plan.moves} == {("audit", 2, 3)}
+    assert {(move.topic, len(move.before), len(move.after)) for move in plan.moves} == {("audit", 2, 3)}
     plan = planned(run, "--replication-factor", "1", "--topics", "audit")
-    assert {(one.topic, len(one.after)) for one in plan.moves} == {("audit", 1)}
+    assert {(move.topic, len(move.after)) for move in plan.moves} == {("audit", 1)}
     assert plan.copied_bytes == 0
 
 
@@ -96,32 +96,32 @@ def test_offline_replicas_find_a_new_home(run: Run) -> None:
     document = json.loads(EXAMPLE.read_text())
     document["brokers"][2]["alive"] = False
     for topic in document["topics"]:
-        for one in topic["partitions"]:
-            if 3 in one["replicas"]:
-                one["offline"] = [3]
-                one["isr"] = [broker for broker in one["replicas"] if broker != 3]
-                one["leader"] = one["isr"][0]
+        for partition in topic["partitions"]:
+            if 3 in partition["replicas"]:
+                partition["offline"] = [3]
+                partition["isr"] = [broker for broker in partition["replicas"] if broker != 3]
+                partition["leader"] = partition["isr"][0]
     Path("down.json").write_text(json.dumps(document))
     plan = planned(run, "--fix-offline", layout=Path("down.json"))
     assert plan.moves
-    assert {broker for one in plan.moves for broker in one.removed} == {3}
-    assert {one.id: one.after.replicas for one in plan.brokers}[3] == 0
+    assert {broker for move in plan.moves for broker in move.removed} == {3}
+    assert {broker.id: broker.after.replicas for broker in plan.brokers}[3] == 0
 
 
 def test_blacklist_and_choice_of_topics(run: Run) -> None:
     assert {
-        one.topic for one in planned(run, "--add-brokers", "4", "--exclude", "cl.*", "--exclude", "audit").moves
+        move.topic for move in planned(run, "--add-brokers", "4", "--exclude", "cl.*", "--exclude", "audit").moves
     } == {"orders"}
-    assert {one.topic for one in planned(run, "--add-brokers", "4", "--topics", "clicks").moves} == {"clicks"}
+    assert {move.topic for move in planned(run, "--add-brokers", "4", "--topics", "clicks").moves} == {"clicks"}
     flag = "extensions.partitions.plan.excluded_topics=clicks"
-    assert "clicks" not in {one.topic for one in planned(run, "--add-brokers", "4", "--set", flag).moves}
+    assert "clicks" not in {move.topic for move in planned(run, "--add-brokers", "4", "--set", flag).moves}
     flag = 'extensions.partitions.plan.excluded_topics=["clicks", "audit"]'
-    assert {one.topic for one in planned(run, "--add-brokers", "4", "--set", flag).moves} == {"orders"}
+    assert {move.topic for move in planned(run, "--add-brokers", "4", "--set", flag).moves} == {"orders"}
 
 
 def test_bounds_of_moves_and_bytes(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", "--max-moves", "3")
-    assert sum(len(one.added) for one in plan.moves) <= 3
+    assert sum(len(move.added) for move in plan.moves) <= 3
     assert any("bound" in remark for remark in plan.remarks)
     plan = planned(run, "--add-brokers", "4", "--max-bytes", "200GB")
     assert 0 < plan.copied_bytes <= 200 * 10**9
@@ -129,8 +129,8 @@ def test_bounds_of_moves_and_bytes(run: Run) -> None:
 
 def test_files_for_kafkas_own_tool(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
-    assert read_reassignment(Path("after.json")) == {(one.topic, one.partition): one.after for one in plan.moves}
-    assert read_reassignment(Path("before.json")) == {(one.topic, one.partition): one.before for one in plan.moves}
+    assert read_reassignment(Path("after.json")) == {(move.topic, move.partition): move.after for move in plan.moves}
+    assert read_reassignment(Path("before.json")) == {(move.topic, move.partition): move.before for move in plan.moves}
 
 
 def _with_racks(*racks: str | None) -> Path:
@@ -145,7 +145,7 @@ def test_mixed_and_missing_racks_are_said(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", layout=_with_racks("a", "b", None, "a"))
     assert any("have no rack" in remark for remark in plan.remarks), plan.remarks
     plan = planned(run, "--add-brokers", "4", layout=_with_racks(None, None, None, None))
-    assert {one.name: one.status for one in plan.goals}["rack-awareness"] is GoalStatus.NO_DATA
+    assert {goal.name: goal.status for goal in plan.goals}["rack-awareness"] is GoalStatus.NO_DATA
 
 
 def test_a_reassignment_under_way_keeps_its_partitions_and_is_said(run: Run) -> None:
@@ -155,16 +155,16 @@ def test_a_reassignment_under_way_keeps_its_partitions_and_is_said(run: Run) -> 
     moving["adding"] = [4]
     Path("moving.json").write_text(json.dumps(document))
     plan = planned(run, "--remove-brokers", "1", layout=Path("moving.json"), code=3)
-    assert all((one.topic, one.partition) != ("clicks", 0) for one in plan.moves)
+    assert all((move.topic, move.partition) != ("clicks", 0) for move in plan.moves)
     assert any("a reassignment is in progress" in remark for remark in plan.remarks)
 
 
 def test_the_estimate_goes_by_the_throttle(run: Run) -> None:
     flag = "extensions.partitions.pace.throttle_bytes_per_s=10000000"
     result = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--set", flag, "--output", "json")
-    told = json.loads(result.stdout)["estimate"]
-    assert (told["throttled"], told["rate_bytes_per_s"]) == (True, 10_000_000)
-    assert told["duration_s"] >= told["broker_bytes"] / 10_000_000
+    load = json.loads(result.stdout)["estimate"]
+    assert (load["throttled"], load["rate_bytes_per_s"]) == (True, 10_000_000)
+    assert load["duration_s"] >= load["broker_bytes"] / 10_000_000
 
 
 def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) -> None:
@@ -173,7 +173,7 @@ def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) 
     lines = lines_of(even, partitions=len(even), cluster="example", from_ms=0, to_ms=1, source="by hand")
     Path("loads.jsonl").write_bytes(b"".join(lines))
     plan = planned(run, "--add-brokers", "4", "--loads", "loads.jsonl")
-    assert {one.size_bytes for one in plan.moves} == {1_000}
+    assert {move.size_bytes for move in plan.moves} == {1_000}
     other = lines_of(even, partitions=len(even), cluster="another", from_ms=0, to_ms=1, source="by hand")
     Path("other.jsonl").write_bytes(b"".join(other))
     result = run("partitions", "plan", "--layout", EXAMPLE, "--loads", "other.jsonl")

@@ -63,24 +63,24 @@ def test_samples_are_taken_written_and_shown(
     assert missing.exit_code == 12, missing.stderr
     dry = run("partitions", "sample", "--dry-run", "--gap-s", "0", *json_too)
     assert dry.exit_code == 0, dry.stderr
-    told = json.loads(dry.stdout)
-    (one,) = [row for row in told["taken"] if row["topic"] == data]
-    assert 1_000 < one["disk_bytes"] < 1_200
-    assert told["written"] == 0
-    assert {"figure": "bytes-in", "why": "first look", "count": told["samples"]} in told["holes"]
+    document = json.loads(dry.stdout)
+    (outcome,) = [row for row in document["taken"] if row["topic"] == data]
+    assert 1_000 < outcome["disk_bytes"] < 1_200
+    assert document["written"] == 0
+    assert {"figure": "bytes-in", "why": "first look", "count": document["samples"]} in document["holes"]
 
     result = run("partitions", "sample", "--gap-s", "0.1", *json_too)
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert told["written"] == told["samples"] > 0
-    assert told["holes"] == []
+    document = json.loads(result.stdout)
+    assert document["written"] == document["samples"] > 0
+    assert document["holes"] == []
     shown = json.loads(run("partitions", "sample", "--show", *json_too).stdout)
     assert (shown["intervals"], shown["intervals_with_samples"], shown["junk"]) == (360, 1, {})
     (load,) = [row for row in shown["loads"] if row["topic"] == data]
     assert load == {
         "topic": data,
         "partition": 0,
-        "disk_bytes": one["disk_bytes"],
+        "disk_bytes": outcome["disk_bytes"],
         "bytes_in_per_s": 0,
         "bytes_out_per_s": None,
         "cpu": None,
@@ -112,10 +112,10 @@ def test_metrics_of_brokers_and_what_is_missing_in_them(
     with serving(lambda path, _: (200, body) if path == "/metrics" else (404, b"")) as url:
         result = run(*common, "--endpoint", f"{url}/metrics", "--output", "json")
         assert result.exit_code == 0, result.stderr
-        told = json.loads(result.stdout)
-        assert [(row["topic"], row["bytes_in_per_s"], row["source"]) for row in told["taken"]] == [
-            (data, 100 / len(told["taken"]), "prometheus")
-        ] * len(told["taken"])
+        document = json.loads(result.stdout)
+        assert [(row["topic"], row["bytes_in_per_s"], row["source"]) for row in document["taken"]] == [
+            (data, 100 / len(document["taken"]), "prometheus")
+        ] * len(document["taken"])
         silent = run(*common, "--endpoint", f"{url}/gone")
     assert silent.exit_code == 1
     assert "nothing was measured" in silent.stderr

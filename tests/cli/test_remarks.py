@@ -19,10 +19,10 @@ NOW_MS = 1_000_000
 
 
 def book(*records: PolicyRecord) -> PolicyBook:
-    found = PolicyBook()
-    for offset, one in enumerate(records):
-        found.take(offset, NOW_MS, one.key.encode(), encode(one))
-    return found
+    book = PolicyBook()
+    for offset, record in enumerate(records):
+        book.take(offset, NOW_MS, record.key.encode(), encode(record))
+    return book
 
 
 def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value: Any) -> PolicyRecord:
@@ -40,15 +40,15 @@ def test_nothing_is_laid_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cordons_shedding_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = said(
+    remarks = said(
         monkeypatch,
         record(PolicyKind.CORDON, "b2"),
         record(PolicyKind.SHEDDING, "cluster", until_ms=NOW_MS + 60_000, on=False),
         record(PolicyKind.CORDON, "b3", until_ms=NOW_MS),
     )
-    assert found.brokers == {"b2": "cordoned (ann@desk: new disks)"}
-    assert found.cluster[0].startswith("shedding is off")
-    assert found.cluster[1:] == ["1 override is in force (`statechannel override list`)"]
+    assert remarks.brokers == {"b2": "cordoned (ann@desk: new disks)"}
+    assert remarks.cluster[0].startswith("shedding is off")
+    assert remarks.cluster[1:] == ["1 override is in force (`statechannel override list`)"]
 
 
 def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,5 +61,5 @@ def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPat
         SimpleNamespace(name="a", load=lambda: broken),
     ]
     monkeypatch.setattr(remarks, "entry_points", lambda group: points if group == remarks.GROUP else [])
-    found = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
-    assert found == Remarks(["a could not be read: the topic is not there", "one"], {"b1": "two; three"})
+    result = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
+    assert result == Remarks(["a could not be read: the topic is not there", "one"], {"b1": "two; three"})

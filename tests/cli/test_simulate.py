@@ -73,16 +73,18 @@ def refused(result: Result, code: ExitCode, *words: str) -> None:
 
 
 def test_list_names_scenarios_and_contenders(run: Run) -> None:
-    found = loaded(run("simulate", "list", "--output", "json"))
-    names = [one["name"] for one in found["scenarios"]]
+    result = loaded(run("simulate", "list", "--output", "json"))
+    names = [scenario["name"] for scenario in result["scenarios"]]
     assert {"calm", "scale-out"} <= set(names)
-    assert [one["held_out"] for one in found["scenarios"]] == [name.startswith("held-out/") for name in names]
-    assert any(one["held_out"] for one in found["scenarios"])
-    assert found["contenders"][0]["name"] == "ours"
-    assert any(one["upstream"] for one in found["contenders"])
+    assert [scenario["held_out"] for scenario in result["scenarios"]] == [
+        name.startswith("held-out/") for name in names
+    ]
+    assert any(scenario["held_out"] for scenario in result["scenarios"])
+    assert result["contenders"][0]["name"] == "ours"
+    assert any(contender["upstream"] for contender in result["contenders"])
     table = run("simulate", "list", "--all").stdout
     assert all(name in table for name in names)
-    assert table.count("@upstream") > sum(one["upstream"] for one in found["contenders"])
+    assert table.count("@upstream") > sum(contender["upstream"] for contender in result["contenders"])
 
 
 # --- run ------------------------------------------------------------------------------------------------------------------
@@ -111,9 +113,9 @@ def test_run_is_repeated_bit_for_bit(run: Run) -> None:
 
 
 def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
-    made = loaded(run("simulate", "run", "tiny.toml", "--save-trace", "t.npz", "--output", "json"))
+    result = loaded(run("simulate", "run", "tiny.toml", "--save-trace", "t.npz", "--output", "json"))
     again = loaded(run("simulate", "run", "--trace", "t.npz", "--output", "json"))
-    assert again["digest"] == made["digest"]
+    assert again["digest"] == result["digest"]
 
 
 def test_bad_words_for_run_are_told(run: Run) -> None:
@@ -142,15 +144,15 @@ def test_compare_writes_all_results_and_does_not_repeat_runs(run: Run) -> None:
     assert result.exit_code == 0, result.stderr
     for text in ("tiny: Three brokers", "ours", "transfer+least-resource-usage@upstream", "aims of ours", "sign test"):
         assert text in result.stdout
-    found = ContestComparison.model_validate(
+    outcome = ContestComparison.model_validate(
         {
             name: value
             for name, value in json.loads(Path("out/comparison.json").read_bytes()).items()
             if name != "recommendation"
         }
     )
-    assert found.seeds == [1, 2]
-    assert [row.contender for row in found.scenarios[0].rows] == TWO.split()
+    assert outcome.seeds == [1, 2]
+    assert [row.contender for row in outcome.scenarios[0].rows] == TWO.split()
     assert len(list(Path("out/runs/tiny").rglob("*.json"))) == 4
     page = Path("out/contest.html").read_text()
     assert "https://" not in page
@@ -177,8 +179,8 @@ def test_compare_gives_the_same_in_several_processes(run: Run) -> None:
 def test_a_contender_that_fails_is_told_and_ends_with_1(run: Run) -> None:
     names = "ours extensible/raising+least-resource-usage@recommended"
     result = run("simulate", "compare", "tiny.toml", "--contenders", names, "--seeds", "1", "--output", "json")
-    found = json.loads(result.stdout)
-    row = found["scenarios"][0]["rows"][1]
+    document = json.loads(result.stdout)
+    row = document["scenarios"][0]["rows"][1]
     assert row["failed"] or row["remarks"]
     assert result.exit_code == (ExitCode.FAILED if row["failed"] else ExitCode.OK)
     assert "Traceback" not in result.stderr
@@ -224,13 +226,13 @@ def test_seeds_as_people_write_them() -> None:
 
 def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
     assert run("simulate", "run", "tiny.toml", "--save-trace", "mine.npz").exit_code == 0
-    found = loaded(
+    result = loaded(
         run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1", "--output", "json")
     )
-    answer = found["recommendation"]
+    answer = result["recommendation"]
     assert answer["scenario"] == "mine"
     assert answer["contender"] == "ours"
-    assert [one["place"] for one in answer["ranking"]] == [1, 2]
+    assert [item["place"] for item in answer["ranking"]] == [1, 2]
     assert any(command.startswith("statechannel policy set ") for command in answer["commands"])
     shown = run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1").stdout
     assert "ranking for mine" in shown
@@ -241,20 +243,20 @@ def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
 
 def test_which_strategy_suits_a_snapshot(run: Run) -> None:
     """What its cluster does now is among the contenders, and noise differs from seed to seed."""
-    found = snapshot_of(cluster(7, Shape(brokers=4, bundles_each=6, hot=1, topics_each=2)))
-    strategies = found.strategies.model_copy(update={"shedding": "threshold", "placement": "round-robin"})
-    settings = found.settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 5.0}}})
-    write_snapshot(found.model_copy(update={"strategies": strategies, "settings": settings}), Path("s.json"))
+    snapshot = snapshot_of(cluster(7, Shape(brokers=4, bundles_each=6, hot=1, topics_each=2)))
+    strategies = snapshot.strategies.model_copy(update={"shedding": "threshold", "placement": "round-robin"})
+    settings = snapshot.settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 5.0}}})
+    write_snapshot(snapshot.model_copy(update={"strategies": strategies, "settings": settings}), Path("s.json"))
     words = ("simulate", "compare", "--snapshot", "s.json", "--contenders", "ours", "--hours", "0.3")
     answer = loaded(run(*words, "--seeds", "1-2", "--output", "json"))
-    assert {one["contender"] for one in answer["recommendation"]["ranking"]} == {"ours", "as-it-is"}
-    now = next(one for one in answer["scenarios"][0]["rows"] if one["contender"] == "as-it-is")
+    assert {item["contender"] for item in answer["recommendation"]["ranking"]} == {"ours", "as-it-is"}
+    now = next(row for row in answer["scenarios"][0]["rows"] if row["contender"] == "as-it-is")
     assert "threshold, round-robin" in now["about"]
     assert len(set(now["digests"].values())) == 2
     # Settings count: other ones make another contender.
     assert run(*words, "--seeds", "1", "--out", "out").exit_code == 0
     other = settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 6.0}}})
-    write_snapshot(found.model_copy(update={"strategies": strategies, "settings": other}), Path("s.json"))
+    write_snapshot(snapshot.model_copy(update={"strategies": strategies, "settings": other}), Path("s.json"))
     assert "were there already" not in run(*words, "--seeds", "1", "--out", "out").stderr
 
 
@@ -275,4 +277,4 @@ def test_without_its_libraries_every_command_says_what_to_install(
 
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     monkeypatch.setattr(builtins, "__import__", without)
-    refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "statechannel[simulate]")
+    refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "[simulate]")

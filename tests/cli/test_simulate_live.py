@@ -85,9 +85,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str):
-    found = Cluster(kafka, topic_prefix)
-    yield found
-    found.close()
+    cluster = Cluster(kafka, topic_prefix)
+    yield cluster
+    cluster.close()
 
 
 def lines(path: str) -> list[dict]:
@@ -104,13 +104,15 @@ def test_reports_are_recorded_from_the_beginning_and_as_they_come(cluster: Clust
     )
     later.join()
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["records"], told["brokers"], told["file"]) == (12, 3, "h.jsonl")
-    found = lines("h.jsonl")
-    assert [one["at_ms"] for one in found] == sorted(one["at_ms"] for one in found)
-    assert {(one["key"], one["kind"]) for one in found} == {(name, kind) for name in BROKERS for kind in ReportKind}
-    assert all(one["value"]["broker"] == one["key"] for one in found)
-    assert told["span_ms"] == found[-1]["at_ms"] - found[0]["at_ms"] >= 500
+    document = json.loads(result.stdout)
+    assert (document["records"], document["brokers"], document["file"]) == (12, 3, "h.jsonl")
+    outcome = lines("h.jsonl")
+    assert [item["at_ms"] for item in outcome] == sorted(item["at_ms"] for item in outcome)
+    assert {(item["key"], item["kind"]) for item in outcome} == {
+        (name, kind) for name in BROKERS for kind in ReportKind
+    }
+    assert all(item["value"]["broker"] == item["key"] for item in outcome)
+    assert document["span_ms"] == outcome[-1]["at_ms"] - outcome[0]["at_ms"] >= 500
     assert "12 reports of 3 brokers over" in result.stderr
 
 
@@ -191,18 +193,18 @@ def record(key: str, offset: int, value: bytes | None = b"{}", names: int | None
 
 
 def test_records_that_come_again_count_once_and_junk_does_not() -> None:
-    found = Recording()
+    recording = Recording()
     first = (record("b1", 1), record("b2", 2, b"no json"), record("b2", 3, b"[]"), record("b3", 4))
-    found.take(ReportKind.BROKER_LOAD, batch(*first))
-    found.take(ReportKind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
-    found.take(ReportKind.TOP_BUNDLES, batch(record("b1", 1)))
-    assert len(found) == 4
-    assert found.summary() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
+    recording.take(ReportKind.BROKER_LOAD, batch(*first))
+    recording.take(ReportKind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
+    recording.take(ReportKind.TOP_BUNDLES, batch(record("b1", 1)))
+    assert len(recording) == 4
+    assert recording.summary() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
 
 
 def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:
-    found = Recording()
-    found.take(
+    recording = Recording()
+    recording.take(
         ReportKind.BROKER_LOAD,
         batch(
             record("b1", 1),
@@ -213,16 +215,16 @@ def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:
             record("b1", 6, None, names=2),
         ),
     )
-    told = [json.loads(line) for line in found.content().splitlines()]
-    assert [(one["at_ms"], one["value"]) for one in told] == [(1_001, {}), (1_002, {}), (1_006, None)]
+    results = [json.loads(line) for line in recording.content().splitlines()]
+    assert [(item["at_ms"], item["value"]) for item in results] == [(1_001, {}), (1_002, {}), (1_006, None)]
 
 
 def test_a_recording_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_live, "RECORDS_MAX", 3)
-    found = Recording()
-    found.take(ReportKind.BROKER_LOAD, batch(*(record("b1", number) for number in range(9))))
-    assert (len(found), found.full) == (3, True)
+    recording = Recording()
+    recording.take(ReportKind.BROKER_LOAD, batch(*(record("b1", number) for number in range(9))))
+    assert (len(recording), recording.full) == (3, True)
     monkeypatch.setattr(replay_live, "HELD_MAX_BYTES", 10)
-    found = Recording()
-    found.take(ReportKind.BROKER_LOAD, batch(record("b1", 1, b'{"a":"' + b"x" * 20 + b'"}'), record("b1", 2)))
-    assert (len(found), found.full) == (1, True)
+    recording = Recording()
+    recording.take(ReportKind.BROKER_LOAD, batch(record("b1", 1, b'{"a":"' + b"x" * 20 + b'"}'), record("b1", 2)))
+    assert (len(recording), recording.full) == (1, True)

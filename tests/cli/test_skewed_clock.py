@@ -104,10 +104,10 @@ def test_all_who_beat_are_shown_with_ages_by_kafkas_clock(use: Callable[[Kafka],
     kafka.write_minutes("b3", until_ago_s=20)
     kafka.write("b4", 6)
     kafka.write("b4", 5, leaving=True)
-    found = registry.read_registry(CONNECTION)
-    assert set(found.members.alive) == {"b1", "b2"}
-    assert set(found.members.lost) == {"b3", "b4"}, "as with a clock that is right: those of the last minute"
-    assert 0 <= found.read_at_ms - found.members.alive["b2"].heard_at_ms < 3_000
+    result = registry.read_registry(CONNECTION)
+    assert set(result.members.alive) == {"b1", "b2"}
+    assert set(result.members.lost) == {"b3", "b4"}, "as with a clock that is right: those of the last minute"
+    assert 0 <= result.read_at_ms - result.members.alive["b2"].heard_at_ms < 3_000
 
 
 def test_where_a_heartbeat_is_fresh_nobody_listens(use: Callable[[Kafka], Kafka]) -> None:
@@ -128,7 +128,8 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka())
-    assert requests._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no heartbeat"
+    message = f"no broker is running on channel {CONNECTION.settings.channel.name}: its registry has no heartbeat"
+    assert requests._absence(CONNECTION, listen=True) == message
     assert kafka.followed_s == 0
 
 

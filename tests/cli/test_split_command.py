@@ -19,14 +19,14 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RequestCommand, dict[str, Any]]]:
     """What was asked for; every answer is that it is done."""
-    found: list[tuple[RequestCommand, dict[str, Any]]] = []
+    results: list[tuple[RequestCommand, dict[str, Any]]] = []
 
     def ask(_connection: object, what: RequestCommand, args: dict[str, Any], **_: Any) -> RequestAnswer:
-        found.append((what, {name: value for name, value in args.items() if value is not None}))
+        results.append((what, {name: value for name, value in args.items() if value is not None}))
         return RequestAnswer(OPERATION, Done(OPERATION, "done"), "b1")
 
     monkeypatch.setattr(requests, "ask", ask)
-    return found
+    return results
 
 
 def split(*args: str) -> str:

@@ -1,26 +1,40 @@
 """How `status` looks: golden pictures of figures that are spelled out."""
 
 import io
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.transfer.export_file import read_export
+from statechannel.audit.views import read_views
+from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
-from statechannel.cli.status.command import _display
-from statechannel.cli.status.tables import render
+from statechannel.cli.kit.registry import RegistryFold
+from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.kit.screen import FittedScreen, screen, stacked
+from statechannel.cli.status import figures as status_figures
+from statechannel.cli.status.health import HealthLimits, health, with_health
+from statechannel.cli.status.tables import status_blocks
+from statechannel.protocol.states import State
+from tests.cli.conftest import GOLDEN
 
 AT = 1_750_000_000_000
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def broker(name: str, **fields: Any) -> dict[str, Any]:
-    told = {"state": "alive", "mode": "normal", "phase": "caught-up", "leading": False, "bundles": 3, "remarks": None}
-    return {"broker": name, **told, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
+    usual = {"state": "alive", "mode": "normal", "phase": "caught-up", "leading": False, "bundles": 3, "remarks": None}
+    return {"broker": name, **usual, "accepting": True, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
+
+
+LIMITS = HealthLimits(in_flight_ms=30_000, debt_ms=5_000)
+LOST = {"state": "lost", "mode": None, "phase": None, "accepting": False, "lag_records": None, "lag_ms": None}
 
 
 def figures(**changes: Any) -> dict[str, Any]:
-    return {
+    fields = {
         "channel": "bundle-state",
         "bootstrap_servers": "kafka:9092",
         "at_ms": AT,
@@ -46,25 +60,36 @@ def figures(**changes: Any) -> dict[str, Any]:
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
         "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 was lost without a goodbye"}],
+        "unasked": 0,
         **changes,
     }
+    return with_health(fields, LIMITS)
 
 
 WHOLE = """\
-what        value
-channel     bundle-state at kafka:9092
-leader      b1, term 73, for 12.0 min
-bundles     8: 6 assigned, 1 unassigned
-in flight   1, the oldest for 70 ms
-owner lost  0
-debts       1, the oldest 1.50 s old
+HEALTHY  2 brokers are alive, b1 leads; 6 of 8 bundles have an owner
+
+when                      last incidents
+2025-06-15 15:06:35.000Z  b3 was lost without a goodbye
 
 broker  state  mode    phase      leader  bundles  lag           heard
 b1      alive  normal  caught-up     yes        3  1             250 ms ago
 b2      alive  normal  caught-up      no        3  400 (4.00 s)  250 ms ago
 
-partition  applied offset  newest record  debts  in flight
-        0             900  300 ms ago         1          1
+channel               bundle-state at kafka:9092
+leader                b1, term 73, for 12.0 min
+bundles               8: 6 assigned, 1 unassigned
+in flight             1, the oldest for 70 ms
+keys awaiting repair  1, the oldest for 1.50 s
+
+in flight  state      from  to  for    operation
+t/n/x      Releasing  b1    b2  70 ms  01ARZ3NDEKTSV4RRFFQ69G5FAV
+
+key awaiting repair  since offset  for
+t/n                           880  1.50 s
+
+partition  applied offset  newest record  awaiting repair  in flight
+        0             900  300 ms ago                   1          1
 
 records per minute  last 1 min  last 5 min  last 15 min
 accepted            12          3.5         1.17
@@ -72,42 +97,153 @@ rejected            1           0           0
 duplicates          0           0           0
 asserts             0           0           0
 control records     0           0           0
-
-in flight  state      from  to  for    operation
-t/n/x      Releasing  b1    b2  70 ms  01ARZ3NDEKTSV4RRFFQ69G5FAV
-
-in debt  since offset  for
-t/n               880  1.50 s
-
-when                      last incidents
-2025-06-15 15:06:35.000Z  b3 was lost without a goodbye
 """
 
 
-def shown(found: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: int) -> list[str]:
-    stdout().print(render(found, **more))
+def shown(status: dict[str, Any], capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
+    stdout().print(stacked(status_blocks(status, **more)))
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_all_of_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     assert shown(figures(), capsys) == WHOLE.splitlines()
 
 
+def test_counters_are_shown_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = shown(figures(), capsys, counters=False)
+    assert lines[-1] == "(`-o wide` also shows: partitions, records per minute)"
+    assert not any("applied offset" in line or "control records" in line for line in lines)
+    monkeypatch.delenv("COLUMNS")
+    assert "control records" in shown(figures(), capsys, counters=False)[-1], "a pipe is wide"
+
+
+def on_screen(found: dict[str, Any], width: int, height: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height, theme=THEME, force_terminal=True, no_color=True)
+    lines = console.render_lines(FittedScreen(status_blocks(found)), console.options.update(height=height), pad=False)
+    assert len(lines) <= height
+    texts = ["".join(segment.text for segment in line) for line in lines]
+    return [text for number, text in enumerate(texts) if any(later.strip() for later in texts[number:])]
+
+
+INCIDENTS = [
+    {
+        "at_ms": AT - 1_000 * number,
+        "kind": "owner-lost",
+        "said": f"b{number} was lost; b1 repaired 9 bundles; the last one 6.1 s after it was last heard; "
+        "the longest gap in service was 6.2 s",
+    }
+    for number in range(8)
+]
+
+
+def test_a_terminal_of_24_lines_shows_the_verdict_and_the_incidents_and_says_what_it_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lost = figures(brokers=[broker("b1", leading=True), broker("b3", **LOST, heard_ago_ms=8_200)], incidents=INCIDENTS)
+    lines = on_screen(lost, 80, 24)
+    assert lines[0] == "DEGRADED  lost: b3, last heard 8.20 s ago"
+    assert lines[3].startswith("2025-06-15 15:06Z  b0 was lost; b1 repaired 9 bundles;")
+    assert sum(line.startswith("2025-06-15") for line in lines) == 8
+    assert lines[-1] == "no room for: channel, in flight, awaiting repair, partitions, rates"
+    lines = on_screen(lost, 80, 12)
+    assert sum(line.startswith("2025-06-15") for line in lines) == 3
+    assert lines[-2] == "and 5 more (`--output json` lists all)"
+    assert lines[-1].startswith("no room for: 5 of incidents, brokers, channel, ")
+    assert len(on_screen(lost, 160, 60)) > 30
+    assert not any("no room" in line for line in on_screen(lost, 160, 60))
+
+
+@pytest.mark.parametrize("height", range(1, 60))
+def test_no_height_is_too_little(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = on_screen(figures(incidents=INCIDENTS), 80, height)
+    assert height == 1 or lines[0].startswith("HEALTHY")
+    assert len(lines) >= min(height, 20) or lines[-1].startswith("no room for: ")
+
+
 def test_blind_without_a_leader(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     lines = shown(figures(blind_since_ms=AT - 34_000, leader=None, term=None, no_leader_for_ms=8_000), capsys)
-    assert (
-        lines[0]
-        == "BLIND since 2025-06-15 15:06:06.000Z, for 34.00 s: Kafka does not answer. The figures below are from then."
-    )
-    assert lines[3] == "leader      none, for 8.00 s"
+    assert lines[:2] == [
+        "UNKNOWN  Kafka has not answered since 2025-06-15 15:06:06.000Z, for 34.00 s; all below is from then",
+        "         no broker has led for 8.00 s",
+    ]
+    assert "leader                none, for 8.00 s" in lines
+
+
+def test_bundles_that_no_client_has_looked_up_since_all_brokers_stopped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = shown(figures(unasked=9), capsys)
+    assert lines[1] == "         9 bundles had an owner before the last stop and no client has looked them up since"
+
+
+def test_they_are_counted_from_the_restart() -> None:
+    inputs = status_figures.StatusInputs(RegistryStory(6.0))
+    log = read_export(GOLDEN / "junk-1.jsonl")
+    views = read_views(log, observers=inputs.observers())
+    waiting = [
+        inputs.times.of(0, key.offset) or 0
+        for key in views.live()
+        if key.state is State.UNASSIGNED and key.from_ is not None
+    ]
+    assert waiting, "the golden log has bundles that lost their owner"
+
+    def unasked(restarted_ms: int | None) -> int:
+        inputs.story.restarted_ms = restarted_ms
+        registry = RegistryFold(6.0).registry()
+        found = status_figures.figures(views, registry, inputs, Remarks(), channel="c", bootstrap_servers="k:1")
+        return int(found["unasked"])
+
+    assert unasked(None) == 0
+    assert unasked(min(waiting) - 1) == 0
+    assert unasked(max(waiting)) == len(waiting)
+
+
+PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "healthy", ""),
+    ({"brokers": []}, "down", "no-broker"),
+    ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
+    ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
+    ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
+    ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
+    ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
+    ({"orphans": 2}, "degraded", "owner-unreachable"),
+    ({"leader": None}, "degraded", "no-leader"),
+    ({"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost"}]}, "degraded", "repair-paused"),
+    ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
+    ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),
+    ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),
+    ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),
+    ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 5_000}, "degraded", "awaiting-repair"),
+    ({"debts": [{"key": "t/n"}], "oldest_debt_ms": None}, "degraded", "awaiting-repair"),
+    ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 4_999}, "healthy", ""),
+]
+
+
+@pytest.mark.parametrize(("changes", "verdict", "reasons"), PROBLEMS)
+def test_verdicts(changes: dict[str, Any], verdict: str, reasons: str) -> None:
+    found, problems = health(figures(**changes), LIMITS)
+    assert (found.value, " ".join(problem.reason.value for problem in problems)) == (verdict, reasons)
+    assert all(problem.message for problem in problems)
+
+
+def test_only_some_of_many_lost_brokers_are_named() -> None:
+    _, (problem,) = health(figures(brokers=[broker("b0"), *(broker(f"b{n}", **LOST) for n in range(1, 9))]), LIMITS)
+    assert problem.message.startswith("lost: b1, ")
+    assert problem.message.endswith("; and 5 more")
 
 
 def test_where_not_all_brokers_can_be_seen_trouble_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     many = [broker(f"b{number:02}") for number in range(40)]
     many[20] |= {"mode": "safe"}
     many[30] |= {"state": "lost", "mode": None, "lag_records": None, "lag_ms": None}
@@ -132,8 +268,7 @@ def test_a_terminal_that_cannot_go_back_is_shown_block_after_block(monkeypatch: 
     monkeypatch.setenv("TERM", "dumb")
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    with ExitStack() as stack:
-        show = _display(stack, Output.TABLE)
-        show(figures())
-        show(figures())
+    with screen(Output.TABLE) as draw:
+        draw(status_blocks(figures()), {}, AT)
+        draw(status_blocks(figures()), {}, AT)
     assert terminal.getvalue().count("bundle-state at kafka:9092") == 2

@@ -35,11 +35,11 @@ def ask(run: Callable[..., Result], *args: str, code: int) -> Any:
 
 def test_equal_and_different_replicas(run: Callable[..., Result], tmp_path: Path) -> None:
     with serving({0: view_of(tmp_path / LOG)}) as good, serving({0: view_of(tmp_path / LOG, leave_out=47)}) as bad:
-        (told,) = ask(run, "--replica", good, code=0)["replicas"]
-        assert (told["status"], told["partitions"][0]["applied"]) == ("equal", 77)
-        told = ask(run, "--replica", good, "--replica", bad, code=1)["replicas"]
-        assert [one["status"] for one in told] == ["equal", "different"]
-        first = told[1]["partitions"][0]["first"]
+        (result,) = ask(run, "--replica", good, code=0)["replicas"]
+        assert (result["status"], result["partitions"][0]["applied"]) == ("equal", 77)
+        result = ask(run, "--replica", good, "--replica", bad, code=1)["replicas"]
+        assert [item["status"] for item in result] == ["equal", "different"]
+        first = result[1]["partitions"][0]["first"]
         assert (first["offset"], first["key"]) == (47, "a-1/q/0xefffffff_0xffffffff")
         assert (first["log"]["state"], first["replica"]["state"]) == ("Deleted", "Splitting")
         table = run("audit", "--verify", "--file", LOG, "--replica", bad)
@@ -51,20 +51,20 @@ def test_equal_and_different_replicas(run: Callable[..., Result], tmp_path: Path
 
 def test_replicas_that_cannot_be_compared(run: Callable[..., Result], tmp_path: Path, closed_port: int) -> None:
     view = view_of(tmp_path / LOG)
-    (told,) = ask(run, "--replica", f"http://127.0.0.1:{closed_port}", code=4)["replicas"]
-    assert told["status"] == "unreachable"
-    assert "does not answer" in told["error"]
+    (result,) = ask(run, "--replica", f"http://127.0.0.1:{closed_port}", code=4)["replicas"]
+    assert result["status"] == "unreachable"
+    assert "does not answer" in result["error"]
     with serving({0: view}, digest=b"<html>") as other:
         assert "not JSON" in ask(run, "--replica", other, code=4)["replicas"][0]["error"]
     with serving({0: view, 1: View(1, 2)}) as wider:
         assert "2 partitions" in ask(run, "--replica", wider, code=4)["replicas"][0]["error"]
     with serving({0: view_of(tmp_path / LOG, leave_out=47)}, dump=b"") as mute:
-        (told,) = ask(run, "--replica", mute, code=1)["replicas"]
-        assert "cannot be located without a dump" in told["partitions"][0]["why"]
+        (result,) = ask(run, "--replica", mute, code=1)["replicas"]
+        assert "cannot be located without a dump" in result["partitions"][0]["why"]
     view.applied = 1_000
     with serving({0: view}) as ahead:
-        (told,) = ask(run, "--replica", ahead, code=4)["replicas"]
-        assert told["status"] == told["partitions"][0]["status"] == "beyond"
+        (result,) = ask(run, "--replica", ahead, code=4)["replicas"]
+        assert result["status"] == result["partitions"][0]["status"] == "beyond"
 
 
 def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def write(folder: Path, logs: int, console: Console) -> bytes:
     """Write all files; the bytes of the manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
-    found = iter(track(cases(logs), "logs", logs, console=console, transient=True))
-    for number, portion in enumerate(_portions(found)):
+    judged = iter(track(cases(logs), "logs", logs, console=console, transient=True))
+    for number, portion in enumerate(_portions(judged)):
         lines = b"".join(case.line() for case in portion)
         path = folder / f"logs-{number:03}.jsonl"
         path.write_bytes(lines)
@@ -62,8 +62,8 @@ def write(folder: Path, logs: int, console: Console) -> bytes:
     return manifest
 
 
-def _portions(found: Iterator[Case]) -> Iterator[list[Case]]:
-    while portion := list(islice(found, LOGS_A_FILE)):
+def _portions(judged: Iterator[Case]) -> Iterator[list[Case]]:
+    while portion := list(islice(judged, LOGS_A_FILE)):
         yield portion
 
 

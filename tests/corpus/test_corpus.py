@@ -37,15 +37,15 @@ def test_the_whole_corpus_has_ten_thousand_logs_and_its_digest_is_kept() -> None
 
 
 def test_every_kind_of_random_log_is_there_whole_and_cleaned() -> None:
-    found = [case_of(named) for named in islice(random_logs(), 60)]
-    kinds = Counter((case.name.partition("-")[0], case.name.endswith("-cleaned")) for case in found)
+    judged = [case_of(named) for named in islice(random_logs(), 60)]
+    kinds = Counter((case.name.partition("-")[0], case.name.endswith("-cleaned")) for case in judged)
     assert set(kinds) == {(kind, cleaned) for kind in KINDS for cleaned in (False, True)}
-    assert {case.read for case in found} == {"full", "join"}
-    assert any("stopped" in case.expected for case in found)
-    assert any(case.expected["debts"] for case in found)
+    assert {case.read for case in judged} == {"full", "join"}
+    assert any("stopped" in case.expected for case in judged)
+    assert any(case.expected["debts"] for case in judged)
     assert all(
         len(case.verdicts) == case.expected["records"]
-        for case in found
+        for case in judged
         if case.read == "full" and "stopped" not in case.expected
     )
 

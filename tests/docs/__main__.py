@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shedders import schemas
 from tests.architecture import public_api
-from tests.docs import generate, partition_picture, settings_pages, strategy_pages
+from tests.docs import api_page, generate, partition_picture, settings_pages, strategy_pages
 
 DESIGN = generate.ROOT / "design"
 PAGES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "api.md": api_page.api_page,
     "settings.md": settings_pages.settings_page,
     "balancer-settings.md": settings_pages.balancer_page,
     "partitions-settings.md": settings_pages.partitions_page,

@@ -346,6 +346,11 @@ def example_broker() -> str:
     return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
 
 
+def example_store() -> str:
+    """The example of hooks.md, which a test runs."""
+    return "```python\n" + (ROOT / "design/examples/sharded_store.py").read_text(encoding="utf-8").strip() + "\n```"
+
+
 def figures() -> str:
     """What `make bench ARGS="... --keep"` measured last."""
     return table(("figure", "measured", "aim, or beside it", "load", "command"), kept.rows())
@@ -377,6 +382,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": command_list,
     "acl-roles": acl_roles,
     "example-broker": example_broker,
+    "example-store": example_store,
     "partition-metrics": metric_names_block.names,
     "planted-bugs": planted_bugs,
     "events": observability.events,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -63,17 +62,18 @@ def _example(rule: Rule, found: Found) -> list[str]:
 
 def _ends(rule: Rule, found: Found) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
     """What the reader of the whole log accepts, and what the one that goes wrong holds."""
-    with planted(rule.plant) if not found.events else nullcontext():
-        full = View(0, 1)
-        for offset, letter in enumerate(found.log):
-            full.read(offset, *letter)
-    with planted(rule.plant):
-        if found.events:
-            path, session = path_of(found)
+    if found.events:
+        path, session = path_of(found)
+        truth = outages.truth_of(path.log).view
+        with planted(rule.plant):
             replica = outages.read(path, session)
             if replica is not None and not replica.caught_up:
                 replica.assume()
-            return states_of(full), {} if replica is None else states_of(replica.view)
+        return states_of(truth), {} if replica is None else states_of(replica.view)
+    with planted(rule.plant):
+        full = View(0, 1)
+        for offset, letter in enumerate(found.log):
+            full.read(offset, *letter)
         joiner = Joiner(0, 1)
         for offset, letter in enumerate(found.log[: found.begin]):
             if offset not in found.removed:

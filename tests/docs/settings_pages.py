@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator, Mapping
-from enum import Enum
-from pathlib import Path
 from textwrap import fill
-from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,11 +12,9 @@ from shedders.balancer.active_strategies import BALANCER
 from shedders.balancer.settings import BalancerSettings
 from shedders.kafka_rebalance.settings import NAME as PARTITIONS
 from shedders.kafka_rebalance.settings import PartitionsSettings
+from statechannel.settings.description import bounds_text, default_text, type_text, upstream_text
 from statechannel.settings.relations import RELATIONS
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
-
-_BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("pattern", "matches"))
-
 
 MADE = "Made from the code by `make docs`; a test compares. Do not edit by hand."
 
@@ -68,55 +62,16 @@ def table(fields: Mapping[str, FieldInfo], *, upstream: bool = True) -> Iterator
 
 
 def _row(name: str, field: FieldInfo) -> list[str]:
-    extra = field.json_schema_extra
-    upstream = str(extra.get("pip_192", "")) if isinstance(extra, dict) else ""
+    upstream = upstream_text(field)
     cells = [
         f"`{name}`",
-        _type(field.annotation),
-        f"`{_default(field.get_default(call_default_factory=True))}`",
-        _bounds(field),
+        type_text(field.annotation),
+        f"`{default_text(field.get_default(call_default_factory=True))}`",
+        bounds_text(field),
         field.description or "",
         f"`{upstream}`" if upstream and " " not in upstream else upstream,
     ]
     return [cell.replace("|", "\\|") for cell in cells]
-
-
-def _type(annotation: Any) -> str:
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_type(part) for part in get_args(annotation))
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in get_args(annotation))
-    if origin is dict:
-        return "table" if get_origin(get_args(annotation)[1]) is dict else "table of texts"
-    if origin in (tuple, frozenset, list):
-        return "list of texts"
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return " or ".join(f"`{member.value}`" for member in annotation)
-    names = {str: "text", Path: "path", bool: "true or false", int: "int", float: "number", type(None): "none"}
-    return names.get(annotation, str(annotation))
-
-
-def _default(value: Any) -> str:
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "none"
-    if isinstance(value, float):
-        return f"{value:.4g}" if value < 1 else f"{value:.10g}"
-    return f"{sorted(value)}" if isinstance(value, tuple | frozenset | list) else str(value)
-
-
-def _bounds(field: FieldInfo) -> str:
-    bounds = []
-    for item in field.metadata:
-        for attribute, sign in _BOUNDS:
-            bound = getattr(item, attribute, None)
-            if bound is not None:
-                bounds.append(f"{sign} `{bound}`" if attribute == "pattern" else f"{sign} {bound:g}")
-    return ", ".join(bounds)
 
 
 def balancer_page() -> Iterator[str]:

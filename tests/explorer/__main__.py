@@ -2,7 +2,9 @@
 
     python -m tests.explorer --records 4                       # the scope of every run of the tests, and more
     python -m tests.explorer --records 4 --start splitting     # logs that begin with a bundle about to be split
+    python -m tests.explorer --start splitting --every 20      # the last record after one class of logs in twenty
     python -m tests.explorer --outages 4                       # outages, ages of records, pauses and cold starts
+    python -m tests.explorer --outages 4 --start abandoned     # outages that begin with a record nobody has vouched for
     python -m tests.explorer --without covers-ignored          # the shortest log that needs this rule
     python -m tests.explorer --shortest                        # of every rule; writes tests/explorer/shortest
 
@@ -25,23 +27,32 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.explorer import counterexamples, outages
-from tests.explorer.search import Counterexample, Level, begin, explore
+from tests.explorer.search import Counterexample, Level, Progress, begin, explore
 from tests.explorer.world import START, Letter
 
 KEPT = Path(__file__).parents[2] / "design" / "proof-figures.json"
+KEEP_EVERY_S = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=4, metavar="N", help="records after the start (4)")
-    parser.add_argument("--start", choices=START, default="empty", help="with which log to begin (empty)")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="the last record after one in N classes only (1)"
+    )
+    parser.add_argument("--start", choices=[*START, *outages.START], help="with what to begin (empty; outages: awake)")
     parser.add_argument("--without", metavar="BUG", default="", help="planted bug that takes a rule away")
     parser.add_argument("--outages", type=int, metavar="N", help="instead: outages, cold starts and ages, N events")
     parser.add_argument("--shortest", action="store_true", help="search and keep the shortest log for every rule")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep what was reached here, and go on from it")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep the state here every minute, and go on from it"
+    )
     parser.add_argument("--keep", action="store_true", help=f"keep the figures in {KEPT.name}, for design/proof.md")
     options = parser.parse_args(argv)
+    options.start = options.start or ("empty" if options.outages is None else "awake")
+    if options.start not in (START if options.outages is None else outages.START):
+        parser.error(f"--start {options.start} is of the other search")
     console = Console(soft_wrap=True, highlight=False)
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as executor:
         if options.shortest:
@@ -54,16 +65,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Namespace) -> int:
     """One search, level by level."""
     began_s, figures = time.monotonic(), []
-    scope = (options.records, options.start, options.without)
-    first, classes = 0, [begin(options.start)]
+    scope = (options.records, options.start, options.without, options.every)
+    progress = Progress([begin(options.start)])
     if options.resume is not None and options.resume.exists():
-        kept, first, classes, figures = pickle.loads(options.resume.read_bytes())
+        kept, earlier_s, progress, figures = pickle.loads(options.resume.read_bytes())
         if kept != scope:
             console.print(f"{options.resume} is of another search: {kept[0]} records, start {kept[1]}")
             return 2
-        console.print(f"going on after {first} records, {len(classes):,} classes")
+        began_s -= earlier_s
+        console.print(
+            f"going on after {progress.records} records, with {progress.done:,} of {len(progress.classes):,} classes"
+        )
+    kept_s = time.monotonic()
+
+    def keep_state(reached: Progress) -> None:
+        nonlocal kept_s
+        if options.resume is None or time.monotonic() - kept_s < KEEP_EVERY_S:
+            return
+        state = pickle.dumps((scope, time.monotonic() - began_s, reached, figures))
+        beside = options.resume.with_suffix(".new")
+        beside.write_bytes(state)
+        beside.replace(options.resume)
+        kept_s = time.monotonic()
+
     console.print("records      logs read   classes   logs joined   triples compared   seconds")
-    for number, level in enumerate(explore(options.records, classes, executor, options.without, first), first + 1):
+    levels = explore(options.records, progress, executor, options.without, keep_state, options.every)
+    for number, level in enumerate(levels, progress.records + 1):
         seconds = time.monotonic() - began_s
         figures.append(figures_of(number, level))
         console.print(
@@ -72,20 +99,20 @@ def search(console: Console, executor: ProcessPoolExecutor, options: argparse.Na
         if level.counterexample is not None:
             show(console, level.counterexample)
             return 1
-        if options.resume is not None:
-            options.resume.write_bytes(pickle.dumps((scope, number, list(level.classes.values()), figures)))
     total = sum(figure["triples"] for figure in figures)
     console.print(f"{total:,} triples of log, removed records and begin of the join: all readers agree")
     if options.keep and not options.without:
-        keep(f"--records {options.records} --start {options.start}", figures, began_s, options.workers)
+        every = f" --every {options.every}" if options.every > 1 else ""
+        keep(f"--records {options.records} --start {options.start}{every}", figures, began_s, options.workers)
     return 0
 
 
 def search_outages(console: Console, executor: ProcessPoolExecutor, options: argparse.Namespace) -> int:
     """Paths of events, level by level."""
     began_s, figures = time.monotonic(), []
+    levels = outages.explore(options.outages, executor, without=options.without, start=options.start)
     console.print("events          paths   readers compared      caught up   seconds   starts")
-    for number, tally in enumerate(outages.explore(options.outages, executor, without=options.without), 1):
+    for number, tally in enumerate(levels, 1):
         seconds = time.monotonic() - began_s
         starts = ", ".join(f"{count:,} {how}" for how, count in sorted(tally.starts.items()))
         console.print(
@@ -100,7 +127,8 @@ def search_outages(console: Console, executor: ProcessPoolExecutor, options: arg
             show(console, Counterexample(tuple(Letter(*entry[:2]) for entry in path.log), what))
             return 1
     if options.keep and not options.without:
-        keep(f"--outages {options.outages}", figures, began_s, options.workers)
+        start = "" if options.start == "awake" else f" --start {options.start}"
+        keep(f"--outages {options.outages}{start}", figures, began_s, options.workers)
     return 0
 
 

@@ -13,7 +13,7 @@ import orjson
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.view import View
 from tests.explorer import outages
-from tests.explorer.outages import Path, Point, Property, Session
+from tests.explorer.outages import LANDS, Path, Point, Property, Session
 from tests.explorer.readers import states_of
 from tests.explorer.search import begin, explore
 from tests.explorer.world import Letter
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     Attributes:
         plant: The planted bug that takes it away.
         section: Of design/protocol.md.
-        start: Name of the log that every log of the search begins with.
+        start: Name of what the search begins with; empty: `empty`, and over outages `awake`.
         outage: Of a search over outages: the properties that may show it.
         name: Of its file.
     """
@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     plant: str
     section: int
     text: str
-    start: str = "empty"
+    start: str = ""
     outage: Collection[Property] = ()
     name: str = ""
 
@@ -47,8 +47,14 @@ class Rule(NamedTuple):
         """Its file."""
         return FOLDER / f"{self.name or self.plant}.jsonl"
 
+    @property
+    def begins(self) -> str:
+        """Name of what the search begins with."""
+        return self.start or ("awake" if self.outage else "empty")
+
 
 _ANY = (Property.STATES, Property.COLD_START)
+_ABANDONED = (Property.OVERTURNED, Property.HISTORIES, Property.STATES)
 RULES = (
     Rule("version-reset", 2, "Versions go on through a deletion of the namespace."),
     Rule("highest-version-forgotten", 2, "The deletion of a namespace has a version above those of all its bundles.", "owned"),
@@ -80,6 +86,7 @@ RULES = (
     Rule("kept-records-lost", 5, "What was read above N counts.", outage=_ANY),
     Rule("all-kept-leniently", 5, "What was read above N is judged strictly.", outage=_ANY),
     Rule("any-age-believed", 5, "A log vouches for itself only while nothing above M is as old as half the lag.", outage=_ANY),
+    Rule("age-from-the-newest-record", 5, "How old that is counts by Kafka's clock, not from the newest record.", outage=_ANY),
     Rule(
         "log-not-believed", 5, "A log that vouches for itself needs no heartbeat (third edition: a member waits).",
         outage=(Property.WAITS,), name="third-edition-join",
@@ -88,6 +95,17 @@ RULES = (
         "log-not-believed", 5, "A log that vouches for itself needs no cold start (third edition: junk becomes the truth).",
         outage=_ANY, name="third-edition-cold-start",
     ),
+    Rule("cold-start-unmarked", 5, "No member acts before the mark of its cold start.", "abandoned", _ABANDONED),
+    Rule("mark-ignored", 5, "A caught-up member starts over at another process's mark that counts.", "abandoned", _ABANDONED),
+    Rule("void-mark-counts", 5, "A mark is void if a heartbeat lies between N and it.", "abandoned", _ABANDONED),
+    Rule(
+        "late-assert-settles-anything", 5, "An assert that a mark makes count settles its key only if it would where it stands.",
+        "abandoned", (Property.STATES,),
+    ),
+    Rule(
+        "heartbeat-not-awaited", 5, "After a silence a member reads a heartbeat of its own back before it writes anything else.",
+        "abandoned", _ABANDONED,
+    ),
 )  # fmt: skip
 
 
@@ -95,7 +113,7 @@ class Found(NamedTuple):
     """A log, and what has to be removed of it for the reader that goes wrong.
 
     Attributes:
-        begin: End of the log when that reader began; None where no join is needed to see what is wrong.
+        begin: End of the log when that reader began; None where no join, or no single reader, is needed to see what is wrong.
         events: What happened after the start, in a search over outages; `ticks`: when each record came, in halves of the lag.
         shows: What is wrong, in words.
         voucher: Begin, and what had been removed, of the member that vouches; None: the reader of the whole log does.
@@ -118,19 +136,21 @@ def search(rule: Rule, executor: Executor | None = None) -> Found | None:
 
 def _search_logs(rule: Rule, executor: Executor | None) -> Found | None:
     for records in range(1, RECORDS_MAX + 1):
-        for level in explore(records, [begin(rule.start)], executor, rule.plant):
+        for level in explore(records, [begin(rule.begins)], executor, rule.plant):
             if level.counterexample is not None:
                 return witness(rule.plant, [*level.counterexample.log], level.counterexample.why)
     return None
 
 
 def _search_outages(rule: Rule, executor: Executor | None) -> Found | None:
-    for tally in outages.explore(EVENTS_MAX, executor, properties=rule.outage, without=rule.plant):
+    for tally in outages.explore(EVENTS_MAX, executor, properties=rule.outage, without=rule.plant, start=rule.begins):
         if tally.wrong is not None:
             path, session, what = tally.wrong
+            # What processes write depends on the rule, too: no reader alone shows it.
+            of_log = what in (Property.OVERTURNED, Property.HISTORIES) or LANDS in path.events
             return Found(
                 [Letter(entry.key, entry.value) for entry in path.log],
-                session.opened.end,
+                None if of_log else session.opened.end,
                 sorted(session.removed),
                 what,
                 list(path.events),

@@ -1,4 +1,4 @@
-"""Outages: everybody dies, the log ages and is cleaned, junk and late records come, and a process starts.
+"""Outages: no member is awake, the log ages and is cleaned, junk and late records come, and a process starts or wakes.
 
 Where `search` has every log, and joins complete only where a heartbeat vouches for all of it, here heartbeats are in the log,
 records have ages, the cleaner keeps to its lag, and readers wait, pause and start cold as `Replica` does. One bundle; each path
@@ -8,7 +8,7 @@ begins with a log of which a record may have been removed already.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from statechannel.engine.cold_start import ColdStart
+from statechannel.engine.proposals import Proposals
 from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
@@ -35,8 +37,23 @@ LAG_S = 7_200.0
 TICK_S = LAG_S / 2 + 1
 """A record is as old as half the lag after one tick, and may take part in cleaning after two."""
 AGE = "half a lag passes"
+BEGINS = "a cold start takes its view"
+LANDS = "its records are appended"
+WAKES = "a member wakes"
 CHUNK = 50
 """Paths that a worker continues at a time."""
+
+
+def _is_bent(owner: type, name: str) -> bool:
+    return owner.__dict__[name] is not _ENGINES[owner, name]
+
+
+_ENGINES = {
+    (owner, name): owner.__dict__[name]
+    for owner, name in ((ColdStart, "_judge_marks"), (ColdStart, "_continue"), (Proposals, "_send"))
+}
+"""Where engines keep to rules about what processes write, and when. No engine runs here: where a planted bug has taken such a
+rule away from them, the processes of this search do without it, too."""
 
 
 class Entry(NamedTuple):
@@ -75,6 +92,9 @@ class Path:
         points: The moment after each event, the first one included.
         alive: A caught-up member is there, which has read everything.
         ended: There was an outage: a path has one.
+        pending: Asserts and mark of a cold start that has taken its view, and whose records are not in the log yet.
+        acting: States on which its process acts already; None as long as it acts on none.
+        answered: A member that is awake has written since then.
     """
 
     events: tuple[str, ...] = ()
@@ -83,6 +103,9 @@ class Path:
     now: int = 0
     alive: bool = True
     ended: bool = False
+    pending: tuple[Letter, ...] = ()
+    acting: Mapping[bytes, object] | None = None
+    answered: bool = False
 
     def after(self, event: str, *letters: Letter, **changes: Any) -> Path:
         """With one more event, which appends these records."""
@@ -98,6 +121,8 @@ class Property(StrEnum):
     STATES = "a member holds other accepted states than the reader of the whole log"
     COLD_START = "a cold start changes what was accepted, though the log was vouched for"
     WAITS = "the log vouches for itself, and a member waits all the same"
+    OVERTURNED = "a cold start overturns the history of a member that has written since"
+    HISTORIES = "two processes act on two histories"
     READS = "a member does not read to the end"
 
 
@@ -180,7 +205,7 @@ def read(path: Path, session: Session) -> Replica | None:
         now_s = max(now_s, (path.now if late else entry.at) * TICK_S)
         judged = replica.caught_up
         replica.read(now_s, _record(path.log, offset))
-        if judged and replica.marks.newest == offset:
+        if judged and replica.marks.newest == offset and not _is_bent(ColdStart, "_judge_marks"):
             return None
     replica.reached(path.now * TICK_S, len(path.log))
     return None if replica.phase is Phase.START_OVER else replica
@@ -237,6 +262,21 @@ def begin() -> Path:
     return replace(path, events=(), points=(Point(len(path.log), 2),))
 
 
+def begin_abandoned() -> Path:
+    """A rejected record came, no member has been awake since, and half a lag has passed."""
+    path = begin()
+    offset, view = len(path.log), truth_of(path.log).view
+    path = path.after("junk", write(LOW, f"r{offset}", offset - 1, version=view.keys[LOW].version + 3, **JUNK))
+    path = path.after("no member is awake", alive=False, ended=True)
+    path = path.after(AGE, now=path.now + 1)
+    return replace(path, events=())
+
+
+START: Mapping[str, Callable[[], Path]] = {"awake": begin, "abandoned": begin_abandoned}
+"""With what a search may begin."""
+JUNK: Mapping[str, Any] = {"base": JUNK_BASE, "state": State.ASSIGNED, "from": None, "to": "z"}
+
+
 def _move(path: Path, view: View, covers: int | None = None) -> Letter:
     key = view.keys[LOW]
     offset = len(path.log)
@@ -254,11 +294,30 @@ def follow(path: Path, tally: Tally) -> Iterator[Path]:
     """Every path with one more event."""
     view = truth_of(path.log).view
     offset, low = len(path.log), view.keys.get(LOW)
-    junk = {"base": JUNK_BASE, "state": State.ASSIGNED, "from": None, "to": "z"}
     if low is None or low.state is None:
         return
-    yield path.after("junk", write(LOW, f"r{offset}", offset - 1, version=low.version + 3, **junk))
-    yield path.after("old junk", write(LOW, f"r{offset}", -1, version=1, **junk))
+    if path.pending:
+        yield _land(path, view)
+    yield from _unasked(path, view, low)
+    if path.alive:
+        clean_to = -1 if view.ledger.open else offset - 1
+        yield path.after("move", _move(path, view), answered=True)
+        yield path.after("heartbeat", heartbeat(clean_to), answered=True)
+        if low in view.ledger.open:
+            yield path.after("assert", restate(LOW, f"r{offset}", Claim.of(low, offset - 1)), answered=True)
+        if not path.ended:
+            yield path.after("no member is awake", alive=False, ended=True)
+    elif path.ended:
+        yield _wake(path, view)
+        if not path.pending:
+            yield from _starts(path, view, tally)
+
+
+def _unasked(path: Path, view: View, low: KeyState) -> Iterator[Path]:
+    """Time passes, and records come that no member that is awake writes."""
+    offset = len(path.log)
+    yield path.after("junk", write(LOW, f"r{offset}", offset - 1, version=low.version + 3, **JUNK))
+    yield path.after("old junk", write(LOW, f"r{offset}", -1, version=1, **JUNK))
     yield path.after("late move", _move(path, view, covers=-1))
     beats = [entry for entry in path.log if entry.key == HEARTBEAT_KEY]
     if beats:
@@ -268,15 +327,33 @@ def follow(path: Path, tally: Tally) -> Iterator[Path]:
         yield path.after("late mark", Letter(COLD_START_KEY, marks[-1].value))
     if path.events[-2:] != (AGE, AGE):
         yield path.after(AGE, now=path.now + 1)
-    if path.alive:
-        yield path.after("move", _move(path, view))
-        yield path.after("heartbeat", heartbeat(-1 if view.ledger.open else offset - 1))
-        if low in view.ledger.open:
-            yield path.after("assert", restate(LOW, f"r{offset}", Claim.of(low, offset - 1)))
-        if not path.ended:
-            yield path.after("all members die", alive=False, ended=True)
-    elif path.ended:
-        yield from _starts(path, view, tally)
+
+
+def _wake(path: Path, view: View) -> Path:
+    """A member was paused, reads what has come since, and says so before it writes anything else."""
+    if path.acting is not None and path.acting != states_of(view):
+        raise _WrongError(Wrong(path.after(WAKES), Session(path.points[-1], frozenset()), Property.HISTORIES))
+    if _is_bent(Proposals, "_send"):
+        return path.after(WAKES, alive=True)
+    return path.after(WAKES, heartbeat(-1 if view.ledger.open else len(path.log) - 1), alive=True, answered=True)
+
+
+def _land(path: Path, view: View) -> Path:
+    """The records of a cold start are appended. Its process goes on if its mark counts, and joins like others if not."""
+    landed = path.after(LANDS, *path.pending, pending=(), acting=None)
+    truth = truth_of(landed.log)
+    if truth.marks.newest != len(landed.log) - 1:
+        return landed
+    if path.answered and states_of(truth.view) != states_of(view):
+        raise _WrongError(Wrong(landed, Session(path.points[-1], frozenset()), Property.OVERTURNED))
+    return path.after(
+        LANDS,
+        *path.pending,
+        heartbeat(-1 if truth.view.ledger.open else len(landed.log) - 1, "c"),
+        pending=(),
+        acting=None,
+        alive=True,
+    )
 
 
 def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
@@ -304,7 +381,10 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
         if (signature := repr(sorted(assumed.items()))) in seen:
             continue
         seen.add(signature)
-        yield _started_cold(path, replica, names)
+        letters = _cold_records(path, replica, names)
+        yield path.after("a process starts", *letters, heartbeat(len(path.log) + len(letters) - 1, "c"), alive=True)
+        acting = assumed if _is_bent(ColdStart, "_continue") else None
+        yield path.after(BEGINS, pending=letters, acting=acting, answered=False)
 
 
 def _nothing_clean(path: Path) -> bool:
@@ -316,16 +396,14 @@ def _nothing_clean(path: Path) -> bool:
     return True
 
 
-def _started_cold(path: Path, replica: Replica, names: Sequence[str]) -> Path:
+def _cold_records(path: Path, replica: Replica, names: Sequence[str]) -> tuple[Letter, ...]:
     through = len(path.log) - 1
     letters = [
         restate(name.encode(), f"c{place}", Claim.of(_state(replica.view, name), through), writer="c")
         for place, name in enumerate(names)
     ]
     mark = {"through": through, "by": {"broker": "c", "incarnation": "c-1"}}
-    letters.append(Letter(COLD_START_KEY, orjson.dumps(mark)))
-    letters.append(heartbeat(len(path.log) + len(letters) - 1, "c"))
-    return path.after("a process starts", *letters, alive=True)
+    return (*letters, Letter(COLD_START_KEY, orjson.dumps(mark)))
 
 
 def _state(view: View, name: str) -> KeyState | None:
@@ -357,6 +435,21 @@ def check(path: Path, tally: Tally, properties: Collection[Property]) -> None:
             raise _WrongError(Wrong(path, session, Property.STATES))
 
 
+def replay(start: str, events: Sequence[str]) -> Property | None:
+    """What is wrong after these events, in any of the ways in which they may happen; None if nothing."""
+    paths = [START[start]()]
+    try:
+        for number in range(1, len(events) + 1):
+            paths = [
+                longer for path in paths for longer in follow(path, Tally()) if longer.events == tuple(events[:number])
+            ]
+            for path in paths:
+                check(path, Tally(), tuple(Property))
+    except _WrongError as wrong:
+        return wrong.args[0].what  # type: ignore[no-any-return]
+    return None
+
+
 def extend(paths: Sequence[Path], properties: Collection[Property], without: str = "") -> tuple[list[Path], Tally]:
     """Every path with one more event; the tally has the first one with which something is wrong.
 
@@ -384,9 +477,10 @@ def explore(
     *,
     properties: Collection[Property] = tuple(Property),
     without: str = "",
+    start: str = "awake",
 ) -> Iterator[Tally]:
     """All paths of one event, then of two, and so on; ends with the first at the end of which something is wrong."""
-    paths = [begin()]
+    paths = [START[start]()]
     for _ in range(depth):
         chunks = [paths[index : index + CHUNK] for index in range(0, len(paths), CHUNK)]
         tally, paths = Tally(), []
@@ -394,6 +488,8 @@ def explore(
         for after, part in run(partial(extend, properties=properties, without=without), chunks):
             paths += after
             tally.merge(part)
+            if part.wrong is not None:
+                break
         yield tally
         if tally.wrong is not None:
             return

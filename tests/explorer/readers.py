@@ -85,6 +85,7 @@ class Readers:
         self.outcomes: dict[bytes, Outcomes] = dict.fromkeys(KEYS, NOTHING_READ)
         self.claims: dict[bytes, dict[Claim, None]] = {key: {} for key in KEYS}
         self.accepted: dict[bytes, tuple[bytes, Record]] = {}
+        self.accepted_ids: set[str] = set()
         self.joined: dict[JoinedEarlier, View] = {}
         self.tops: dict[int, tuple[int, str | None]] = dict.fromkeys(POINTS, (0, None))
         self._scratch = Joiner(0, 1)
@@ -144,6 +145,7 @@ class Readers:
         if judgement.verdict is Verdict.ACCEPTED:
             if letter.value is not None and judgement.record is not None:
                 self.accepted[letter.key] = (letter.value, judgement.record)
+                self.accepted_ids.add(judgement.record.id)
             self._raise_tops()
             for key in KEYS:
                 self._note_claim(key)
@@ -301,7 +303,7 @@ class Readers:
             None if debt is None else (rank(debt.newest_offset), debt.highest_version),
             rank(outcomes.last),
             outcomes.is_null,
-            tuple(_held_signature(outcomes.if_hidden[one], rank, labels) for one in sorted(outcomes.if_hidden)),
+            tuple(self._held_signature(outcomes.if_hidden[one], rank, labels) for one in sorted(outcomes.if_hidden)),
             tuple(rank(one) for one in sorted(outcomes.if_last)),
             tuple(sorted({_claim_signature(claim, rank, labels) for claim in self.claims[key]})),
             None if (copy := self._copy_of(key)) is None else rank(copy[1].covers),
@@ -314,11 +316,27 @@ class Readers:
             known = self._known_offsets(key)
             restricted.append(
                 [
-                    _held_signature(held, lambda offset, known=known: sum(each <= offset for each in known), labels)
+                    self._held_signature(
+                        held, lambda offset, known=known: sum(each <= offset for each in known), labels
+                    )
                     for _, held in sorted(outcomes.if_hidden.items())
                 ]
             )
         return (repr(self._ledger_signature(view)), repr(restricted))
+
+    def _held_signature(self, held: HeldRecord | None, rank: Rank, labels: Labels) -> tuple[object, ...]:
+        """Of a proposal that was rejected only what decides how long it is held.
+
+        Whatever it says, a joiner that still holds it in the end is wrong: no accepted state has its id.
+        """
+        if held is None:
+            return ()
+        record = held.record
+        if record.kind is Kind.PROPOSAL and record.id not in self.accepted_ids:
+            return (rank(held.offset), record.version)
+        children = None if record.children is None else tuple(record.children)
+        ids = (labels.of(record.id if record.kind is Kind.PROPOSAL else None), labels.of(record.base))
+        return (rank(held.offset), record.kind, record.version, record.state, record.from_, record.to, ids, children)
 
     def _ledger_signature(self, view: View) -> tuple[object, ...]:
         parts: list[object] = []
@@ -416,15 +434,6 @@ class Labels:
 def _state_signature(state: KeyState, labels: Labels) -> tuple[object, ...]:
     bounds = state.bounds and tuple(state.bounds)
     return (state.state, state.version, state.from_, state.to, labels.of(state.accepted_id), bounds, state.purged)
-
-
-def _held_signature(held: HeldRecord | None, rank: Rank, labels: Labels) -> tuple[object, ...]:
-    if held is None:
-        return ()
-    record = held.record
-    children = None if record.children is None else tuple(record.children)
-    ids = (labels.of(record.id if record.kind is Kind.PROPOSAL else None), labels.of(record.base))
-    return (rank(held.offset), record.kind, record.version, record.state, record.from_, record.to, ids, children)
 
 
 def _claim_signature(claim: Claim, rank: Rank, labels: Labels) -> tuple[object, ...]:

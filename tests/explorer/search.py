@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
+from statechannel.protocol.verdict import REJECTIONS
+from statechannel.protocol.view import Judgement
 from tests.explorer.readers import Difference, JoinedEarlier, Readers, differs_from_twin
 from tests.explorer.world import START, Letter, letters
 from tests.mutants import planted
 
-CHUNK = 200
+CHUNK = 100
 """Classes that a worker extends at a time."""
 
 
@@ -127,7 +129,14 @@ def _extend(before: LogClass, left: int, level: Level, *, bent: bool) -> None:
     readers = Readers(before.log, before.joined)
     touched = {letter.key for letter in before.log}
     take_back = _nothing_read
+    dead_ends: dict[object, str] = {}
+    effects: dict[object, bytes] = {}
     for letter in list(letters(readers.facts(), len(before.log))):
+        content = _without_covers(letter)
+        if content in dead_ends:
+            level.logs += before.logs
+            level.verdicts[dead_ends[content]] += 1
+            continue
         log = (*before.log, letter)
         if not take_back():
             readers = Readers(before.log, before.joined)
@@ -137,12 +146,17 @@ def _extend(before: LogClass, left: int, level: Level, *, bent: bool) -> None:
             level.logs += before.logs
             verdict = readers.judgement.verdict if readers.judgement else None
             level.verdicts[str(verdict)] += 1
-            debts = readers.debts
+            debts, effect = readers.debts, _effect_of(letter, readers.judgement)
             if debts > left:
+                if effect is not None and not bent:
+                    dead_ends[content] = str(verdict)
                 continue
-            readers.follow()
             cleanings = before.cleanings * (1 + (letter.key in touched))
             found = LogClass(log, before.joined, before.logs, cleanings, before.triples + cleanings)
+            if effect is not None and effect in effects:
+                level.add(effects[effect], found)
+                continue
+            readers.follow()
             if debts == 0:
                 others = readers.check_joins()
                 if readers.full.ledger.open:
@@ -163,6 +177,25 @@ def _extend(before: LogClass, left: int, level: Level, *, bent: bool) -> None:
                 raise _Found(Counterexample(log, why))
         if left:
             level.add(signature, found)
+        if effect is not None and debts:
+            effects[effect] = signature
+
+
+def _without_covers(letter: Letter) -> object:
+    head, _, rest = (letter.value or b"").partition(b'"covers":')
+    return (letter.key, head, rest.partition(b",")[2]) if rest else letter
+
+
+def _effect_of(letter: Letter, judgement: Judgement | None) -> object:
+    """Equal for rejected proposals with the same effect on all readers; None for other records.
+
+    Ledgers and joiners look at the version and at `covers` alone, unless children may make a joiner skip the record. The verdict
+    does not depend on `covers`.
+    """
+    record = None if judgement is None else judgement.record
+    if judgement is None or record is None or judgement.verdict not in REJECTIONS or record.children is not None:
+        return None
+    return (letter.key, judgement.verdict, record.version, record.covers)
 
 
 def begin(start: str) -> LogClass:
@@ -175,22 +208,57 @@ def begin(start: str) -> LogClass:
     return LogClass(log, (), 1, cleanings, triples)
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far a search has come: what is needed to go on with it.
+
+    Attributes:
+        records: Records that `classes` have more than the start.
+        done: Number of `classes` that were continued so far, into `level`.
+    """
+
+    classes: list[LogClass]
+    records: int = 0
+    done: int = 0
+    level: Level = field(default_factory=Level)
+
+
+def _nothing_kept(_: Progress) -> None:
+    pass
+
+
 def explore(
-    records: int, classes: Sequence[LogClass], executor: Executor | None = None, without: str = "", first: int = 0
+    records: int,
+    begun: Progress | Sequence[LogClass],
+    executor: Executor | None = None,
+    without: str = "",
+    keep: Callable[[Progress], None] = _nothing_kept,
+    every: int = 1,
 ) -> Iterator[Level]:
     """Levels of up to this number of further records; ends at the first counterexample, which is a shortest one.
 
     Args:
-        first: Records that these classes have more than the start; another search of as many records has come so far.
+        begun: With which classes to begin, or where an earlier search has come to.
+        keep: Called with the progress after each chunk of classes.
+        every: The last record follows after one in so many classes.
     """
-    for number in range(first, records):
-        chunks = [classes[index : index + CHUNK] for index in range(0, len(classes), CHUNK)]
-        left = records - number - 1
-        level = Level()
+    now = begun if isinstance(begun, Progress) else Progress(list(begun))
+    for number in range(now.records, records):
+        waiting = now.classes[now.done :]
+        chunks = [waiting[index : index + CHUNK] for index in range(0, len(waiting), CHUNK)]
+        after = records - number - 1
         run = map if executor is None else executor.map
-        for part in run(extend, chunks, [left] * len(chunks), [without] * len(chunks)):
-            level.merge(part)
+        for chunk, part in zip(
+            chunks, run(extend, chunks, [after] * len(chunks), [without] * len(chunks)), strict=True
+        ):
+            now.level.merge(part)
+            now.done += len(chunk)
+            keep(now)
+            if part.counterexample is not None:
+                break
+        level = now.level
         yield level
         if level.counterexample is not None:
             return
         classes = list(level.classes.values())
+        now = Progress(classes[::every] if after == 1 else classes, number + 1)

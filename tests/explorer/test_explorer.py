@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
+from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.explorer import brute, outages
 from tests.explorer.counterexamples import RULES, Found, Rule, goes_wrong, load, path_of, search
 from tests.explorer.outages import Property
 from tests.explorer.readers import Readers, states_of
-from tests.explorer.search import begin, explore
-from tests.explorer.world import START, letters
+from tests.explorer.search import Level, begin, explore
+from tests.explorer.world import KEYS, START, Letter, letters, moves, refused_moves, write
 from tests.mutants import planted
 
 LOGS = [rule for rule in RULES if not rule.outage]
 OUTAGES = [rule for rule in RULES if rule.outage]
+HISTORIES = [rule for rule in OUTAGES if load(rule).begin is None]
+"""In these no single reader is wrong."""
 QUICK_RECORDS = 2
 """Counterexamples of so many records after the start are searched again in every run."""
 
@@ -30,20 +36,40 @@ def _id(rule: Rule) -> str:
 
 
 @pytest.mark.parametrize(
-    ("start", "records", "triples"), [("empty", 3, 17_000), ("owned", 3, 996_000), ("splitting", 2, 15_000)]
+    ("start", "records", "every", "triples"),
+    [("empty", 3, 1, 55_000), ("owned", 3, 4, 1_000_000), ("splitting", 2, 1, 20_000)],
 )
-def test_all_readers_agree_on_every_log(start: str, records: int, triples: int) -> None:
-    """A million triples together."""
+def test_all_readers_agree_on_every_log(start: str, records: int, every: int, triples: int) -> None:
+    """More than a million triples together. The last record follows after every class of logs, or after one in so many."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        levels = list(explore(records, [begin(start)], executor))
+        levels = list(explore(records, [begin(start)], executor, every=every))
     assert [level.counterexample for level in levels] == [None] * records
     assert sum(level.triples for level in levels) >= triples
 
 
-def test_all_readers_agree_through_every_outage() -> None:
-    tallies = list(outages.explore(3))
-    assert [tally.wrong for tally in tallies] == [None] * 3
-    assert set(tallies[-1].starts) == {"strict", "cold", "on the word of the log"}
+@pytest.mark.parametrize(
+    ("start", "events", "starts"),
+    [("awake", 3, {"strict", "cold", "on the word of the log"}), ("abandoned", 2, {"strict", "cold"})],
+)
+def test_all_readers_agree_through_every_outage(start: str, events: int, starts: set[str]) -> None:
+    tallies = list(outages.explore(events, start=start))
+    assert [tally.wrong for tally in tallies] == [None] * events
+    assert set(tallies[-1].starts) == starts
+
+
+def test_a_search_that_was_ended_goes_on_where_it_was() -> None:
+    kept: list[bytes] = []
+    whole = [
+        _counts(level)
+        for level in explore(2, [begin("empty")], keep=lambda reached: kept.append(pickle.dumps(reached)))
+    ]
+    for state in kept:
+        reached = pickle.loads(state)
+        assert [_counts(level) for level in explore(2, reached)] == whole[reached.records :]
+
+
+def _counts(level: Level) -> tuple[int, ...]:
+    return (level.logs, len(level.classes), level.joined, level.triples)
 
 
 @pytest.mark.parametrize(("start", "records"), [("empty", 1), ("empty", 2), ("owned", 1), ("splitting", 1)])
@@ -54,6 +80,28 @@ def test_the_search_leaves_nothing_out(start: str, records: int) -> None:
     assert (counted.joined, counted.triples) == (level.joined, level.triples)
     assert counted.logs == level.logs
     assert counted.wrong == []
+
+
+def test_what_the_world_calls_refused_is_refused_for_each_reason_and_its_moves_are_accepted() -> None:
+    refused, accepted = set(), set()
+    for start in START.values():
+        for before in brute.logs_of(1, start):
+            readers = Readers(before)
+            for key in KEYS:
+                state = readers.full.keys.get(key)
+                refused |= {_verdict(before, key, fields) for fields in refused_moves(key, state)}
+                accepted |= {_verdict(before, key, fields) for fields in moves(key, state)}
+    assert refused == {
+        Verdict.ILLEGAL_MOVE, Verdict.WRONG_BROKER, Verdict.BAD_CHILDREN, Verdict.STALE_VERSION, Verdict.UNKNOWN_BUNDLE,
+    }  # fmt: skip
+    assert accepted == {Verdict.ACCEPTED, Verdict.NAMESPACE_IN_USE, Verdict.STALE_VERSION}
+
+
+def _verdict(log: Sequence[Letter], key: bytes, fields: dict[str, Any]) -> Verdict:
+    readers = Readers(log)
+    readers.judge(write(key, f"r{len(log)}", len(log) - 1, **fields))
+    assert readers.judgement is not None
+    return readers.judgement.verdict
 
 
 def test_logs_of_one_class_have_the_same_future() -> None:
@@ -121,7 +169,7 @@ def _falls_back(rule: Rule, found: Found) -> bool:
     return bent[-1] < max(versions()) or bent[-1] <= max(bent[:-1])
 
 
-@pytest.mark.parametrize("rule", OUTAGES, ids=_id)
+@pytest.mark.parametrize("rule", [rule for rule in OUTAGES if rule not in HISTORIES], ids=_id)
 def test_without_the_rule_a_member_is_wrong_after_an_outage(rule: Rule) -> None:
     found = load(rule)
     path, session = path_of(found)
@@ -142,11 +190,21 @@ def test_without_the_rule_a_member_is_wrong_after_an_outage(rule: Rule) -> None:
     assert states_of(bent.view) != expected
 
 
+@pytest.mark.parametrize("rule", HISTORIES, ids=_id)
+def test_without_the_rule_these_events_lead_to_two_histories_and_with_it_to_one(rule: Rule) -> None:
+    found = load(rule)
+    assert outages.replay(rule.begins, found.events) is None
+    with planted(rule.plant):
+        assert outages.replay(rule.begins, found.events) == found.shows
+
+
 def _length(rule: Rule) -> int:
     kept = load(rule)
-    return len(kept.events) if rule.outage else len(kept.log) - len(START[rule.start])
+    return len(kept.events) if rule.outage else len(kept.log) - len(START[rule.begins])
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if _length(rule) <= QUICK_RECORDS], ids=_id)
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if _length(rule) <= QUICK_RECORDS or rule in HISTORIES], ids=_id
+)
 def test_the_search_finds_the_kept_log_and_no_shorter_one(rule: Rule) -> None:
     assert search(rule) == load(rule)

@@ -9,18 +9,25 @@ import orjson
 
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.states import State
+from statechannel.protocol.states import BUNDLE_STATES, FORCED, MOVES, State
 
 NAMESPACE = "t/n"
 RING = ("0x00000000_0x80000000", "0x80000000_0xffffffff")
 HALVES = ("0x00000000_0x40000000", "0x40000000_0x80000000")
 """Children of the first bundle, which is the one that may split."""
+THIRDS = ("0x00000000_0x20000000", "0x20000000_0x40000000", "0x40000000_0x80000000")
+"""Another split of it, in which the child on whose key records are written does not exist."""
+OTHER_RING = (HALVES[0], "0x40000000_0xffffffff")
+"""A second ring: this child is a bundle of it, and the bundles of the first ring do not exist."""
+WRONG_SPLITS = (HALVES[:1], (RING[0],), ("0x80000000_0xc0000000", "0xc0000000_0xffffffff"))
+"""Children that leave a part out, that are their parent again, and those of another bundle."""
+WRONG_RINGS = (RING[:1], ("0x00000000_0x80000000", "0x40000000_0xffffffff"))
+"""Ranges that leave a part out, and that overlap."""
 ROOT, LOW, HIGH, CHILD = (
     name.encode() for name in (NAMESPACE, *(f"{NAMESPACE}/{part}" for part in (*RING, HALVES[0])))
 )
 KEYS = (ROOT, LOW, HIGH, CHILD)
 """The keys on which records are written. The other half exists by derivation alone."""
-OTHER_RING = ["0x00000000_0xffffffff"]
 JUNK_BASE = "no-such-record"
 UNDECODABLE = b"?"
 
@@ -81,7 +88,8 @@ class KeyFacts(NamedTuple):
 def letters(facts: Mapping[bytes, KeyFacts], offset: int) -> Iterator[Letter]:
     """Every record that may come next, one for each class of equal ones.
 
-    Any process may write anything but asserts of what was never accepted; `covers` may claim anything.
+    Any process may write anything but asserts of what was never accepted; `covers` may claim anything. Names of brokers are only
+    compared with those of the accepted state: one stands for all that compare alike.
     """
     top = max((version for each in facts.values() for version in each.versions), default=0)
     record_id = f"r{offset}"
@@ -93,9 +101,9 @@ def _of_key(key: bytes, facts: KeyFacts, record_id: str, top: int) -> Iterator[L
     covers = (-1, *facts.known)
     state = facts.state
     exists = state is not None and state.state is not None
-    for fields in _moves(key, state):
+    for fields in (*moves(key, state), *refused_moves(key, state)):
         yield from (write(key, record_id, covered, **fields) for covered in covers)
-    for version in range(1, top + 3):
+    for version in range(top + 3):
         junk = {"version": version, "base": JUNK_BASE, **_junk_content(key)}
         yield from (write(key, record_id, covered, **junk) for covered in covers)
         yield write(key, record_id, covers[-1], **junk | {"children": ["0x00000000_0x00000001"], "state": _split(key)})
@@ -150,7 +158,7 @@ def _head(kind: str, record_id: str, covers: int, writer: str = "w") -> dict[str
     return {"format": 1, "kind": kind, "id": record_id, "covers": covers, "by": by}
 
 
-def _moves(key: bytes, state: KeyState | None) -> Iterator[dict[str, Any]]:
+def moves(key: bytes, state: KeyState | None) -> Iterator[dict[str, Any]]:
     """Every proposal that the resolver has to accept, up to the names of brokers."""
     if key == ROOT:
         yield from _namespace_moves(state)
@@ -160,12 +168,12 @@ def _moves(key: bytes, state: KeyState | None) -> Iterator[dict[str, Any]]:
 
 
 def _namespace_moves(state: KeyState | None) -> Iterator[dict[str, Any]]:
-    ring: dict[str, Any] = {"state": State.ACTIVE, "children": RING}
     if state is None or state.state is None:
-        yield ring | {"version": 1, "base": None}
-        yield ring | {"version": 2, "base": None}
-    elif state.state is State.DELETED:
-        yield ring | {"version": state.version + 1, "base": state.accepted_id}
+        heads = [{"version": 1, "base": None}, {"version": 2, "base": None}]
+    else:
+        heads = [{"version": state.version + 1, "base": state.accepted_id}]
+    if state is None or state.state is not State.ACTIVE:
+        yield from (head | {"state": State.ACTIVE, "children": ring} for head in heads for ring in (RING, OTHER_RING))
     elif state.ring is not None:
         for version in sorted({state.version + 1, state.ring.highest + 1}):
             yield {"version": version, "base": state.accepted_id, "state": State.DELETED}
@@ -190,10 +198,55 @@ def _bundle_moves(key: bytes, state: KeyState) -> Iterator[dict[str, Any]]:
             yield _move(State.UNASSIGNED, from_, None) if to is None else _move(State.ASSIGNING, from_, to)
             yield _move(State.ASSIGNED, None, from_)
         case State.SPLITTING:
-            yield _move(State.DELETED, from_, None) | {"children": HALVES}
+            yield from (_move(State.DELETED, from_, None) | {"children": children} for children in (HALVES, THIRDS))
             yield _move(State.ASSIGNED, None, from_)
     if state.state is not State.DELETED:
         yield _move(State.UNASSIGNED, None, None) | {"forced": True}
+        yield _move(State.ASSIGNING, None, other) | {"forced": True}
+
+
+def refused_moves(key: bytes, state: KeyState | None) -> Iterator[dict[str, Any]]:
+    """Proposals of the right version on the right base that the resolver must not accept: of each kind one."""
+    if key == ROOT:
+        yield from _refused_by_namespace(state)
+    elif state is not None and state.state is not None:
+        head = {"version": state.version + 1, "base": state.accepted_id}
+        yield from (head | fields for fields in _refused_by_bundle(state))
+
+
+def _refused_by_namespace(state: KeyState | None) -> Iterator[dict[str, Any]]:
+    if state is None or state.state is None:
+        head: dict[str, Any] = {"version": 1, "base": None}
+        yield {"version": 0, "base": None, "state": State.ACTIVE, "children": RING}
+    else:
+        head = {"version": state.version + 1, "base": state.accepted_id}
+    if state is not None and state.state is State.ACTIVE:
+        yield head | {"state": State.ACTIVE, "children": RING}
+        highest = state.version if state.ring is None else state.ring.highest
+        yield head | {"version": highest + 1, "state": State.DELETED, "forced": True}
+        return
+    yield head | {"state": State.DELETED}
+    yield head | {"state": State.ACTIVE, "children": RING, "forced": True}
+    yield from (head | {"state": State.ACTIVE, "children": ring} for ring in WRONG_RINGS)
+
+
+def _refused_by_bundle(state: KeyState) -> Iterator[dict[str, Any]]:
+    """To each state with a broker that is not there; to those that are listed nowhere also with the brokers that fit."""
+    was, stranger = state.state or State.DELETED, "y"
+    listed = {to for from_, to in MOVES if from_ is was}
+    for to in sorted(BUNDLE_STATES):
+        children = {"children": HALVES} if to is State.DELETED else {}
+        if to in listed:
+            yield _move(to, stranger, stranger) | children
+        else:
+            yield _move(to, state.to or state.from_, None) | children
+        if to not in FORCED or was is State.DELETED:
+            yield _move(to, None, state.to or state.from_) | children | {"forced": True}
+    if was is not State.DELETED:
+        yield _move(State.UNASSIGNED, None, stranger) | {"forced": True}
+        yield _move(State.ASSIGNING, None, None) | {"forced": True}
+    if was is State.SPLITTING:
+        yield from (_move(State.DELETED, state.from_, None) | {"children": children} for children in WRONG_SPLITS)
 
 
 def _move(state: State, from_: str | None, to: str | None) -> dict[str, Any]:

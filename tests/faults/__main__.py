@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import shutil
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 
 from tests.faults import report
 from tests.faults.plan import KINDS, Plan, make_plan
@@ -34,43 +34,43 @@ def main(argv: list[str] | None = None) -> int:
     until_s = time.monotonic() + options.minutes * 60
     results: list[dict[str, Any]] = []
     print(f"seed {first}, evidence in {folder}", flush=True)
-    seed, found = first, report.summarise(results)
+    seed, summary = first, report.summarise(results)
     while (options.runs and len(results) < options.runs) or (not options.runs and time.monotonic() < until_s):
         try:
-            results.append(_one(seed, folder, options))
+            results.append(_run_seed(seed, folder, options))
         except asyncio.CancelledError:
             print(f"run {seed} was ended before its time; what it left is in {folder}", flush=True)
             return 130
-        found = report.write(folder, results)
+        summary = report.write(folder, results)
         seed += 1
-    print(report.as_text(found))
-    if found["violations"]:
-        print(f"replay one: make faults ARGS='--runs 1 --seed {found['seeds_with_violations'][0]}'")
+    print(report.as_text(summary))
+    if summary["violations"]:
+        print(f"replay one: make faults ARGS='--runs 1 --seed {summary['seeds_with_violations'][0]}'")
         return 1
-    return 2 if found["seeds_that_could_not_begin"] else 0
+    return 2 if summary["seeds_that_could_not_begin"] else 0
 
 
-def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _run_seed(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     lease = {"on": True, "off": False}.get(options.lease)
     plan = make_plan(seed, steps=options.steps, only=tuple(options.only), nodes=options.nodes, lease=lease)
     mine = folder / f"run-{seed}"
     shutil.rmtree(mine, ignore_errors=True)
     mine.mkdir(parents=True)
     print(f"run {seed}: {plan.nodes} Kafka, {len(plan.brokers)} brokers, lease {plan.lease_s}", flush=True)
-    told: dict[str, Any]
+    outcome: dict[str, Any]
     try:
         with (mine / "driver.log").open("w") as log, contextlib.redirect_stderr(log):
-            structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+            logging.basicConfig(stream=log, level=logging.INFO, force=True)
             result = asyncio.run(_within(plan, mine))
-        told = {"plan": plan.facts(), "violations": result.violations, "figures": result.figures}
-        told["seconds"] = result.seconds
+        outcome = {"plan": plan.facts(), "violations": result.violations, "figures": result.figures}
+        outcome["seconds"] = result.seconds
     except SetUpError as error:
-        told = {"plan": plan.facts(), "violations": {}, "figures": {}, "seconds": 0.0, "not_begun": str(error)}
+        outcome = {"plan": plan.facts(), "violations": {}, "figures": {}, "seconds": 0.0, "not_begun": str(error)}
         print(f"  could not begin: {error}", flush=True)
     except Exception as error:
         # The driver's own fault, or a Kafka that did not start again: said, and no reason to end the campaign.
         (mine / "driver-failed.txt").write_text(traceback.format_exc())
-        told = {
+        outcome = {
             "plan": plan.facts(),
             "violations": {},
             "figures": {},
@@ -78,15 +78,15 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]
             "not_begun": f"failed: {error!r}",
         }
         print(f"  the driver failed: {error!r}", flush=True)
-    (mine / "result.json").write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    (mine / "result.json").write_bytes(orjson.dumps(outcome, option=orjson.OPT_INDENT_2))
     with (folder / "runs.jsonl").open("ab") as out:
-        out.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE))
-    for rule, problems in told["violations"].items():
+        out.write(orjson.dumps(outcome, option=orjson.OPT_APPEND_NEWLINE))
+    for rule, problems in outcome["violations"].items():
         for problem in problems[:5]:
             print(f"  VIOLATION {rule}: {problem}", flush=True)
-    if not (told["violations"] or told.get("not_begun") or options.keep):
+    if not (outcome["violations"] or outcome.get("not_begun") or options.keep):
         shutil.rmtree(mine)
-    return told
+    return outcome
 
 
 async def _within(plan: Plan, folder: Path) -> RunResult:
@@ -114,8 +114,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the kinds of faults")
     options = parser.parse_args(argv)
     if options.list:
-        for kind, made in sorted(KINDS.items()):
-            print(f"{kind:20} {(made.__doc__ or '').strip()}")
+        for kind, fault in sorted(KINDS.items()):
+            print(f"{kind:20} {(fault.__doc__ or '').strip()}")
         sys.exit(0)
     return options
 

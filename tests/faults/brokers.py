@@ -139,11 +139,11 @@ class Brokers:
 
     def pids(self) -> list[int]:
         """Of the current processes."""
-        return [one.process.pid for one in self.current.values()]
+        return [incarnation.process.pid for incarnation in self.current.values()]
 
     def start(self, broker: str) -> Incarnation:
         """A new process of this broker; the one before is no longer the current one."""
-        number = 1 + sum(one.broker == broker for one in self.all)
+        number = 1 + sum(earlier.broker == broker for earlier in self.all)
         events, log, record = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log", "served"))
         settings = [part for flag in self._flags for part in ("--set", flag)]
         place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
@@ -177,25 +177,29 @@ class Brokers:
 
     def up(self) -> list[Incarnation]:
         """The current processes that run, are not paused, and have caught up once."""
-        return [one for one in self.current.values() if one.running and not one.paused and one.ready]
+        return [
+            incarnation
+            for incarnation in self.current.values()
+            if incarnation.running and not incarnation.paused and incarnation.ready
+        ]
 
     def running(self) -> Iterator[Incarnation]:
-        for one in self.all:
-            if one.running:
-                yield one
+        for incarnation in self.all:
+            if incarnation.running:
+                yield incarnation
 
     async def supervise(self) -> None:
         """Start again what ended, unless it is meant to be down."""
         while True:
             for broker in self.ids:
-                found = self.current.get(broker)
-                if broker not in self.held_down and (found is None or not found.running):
+                incarnation = self.current.get(broker)
+                if broker not in self.held_down and (incarnation is None or not incarnation.running):
                     self.restarts += 1
                     self.start(broker)
             await asyncio.sleep(0.2)
 
     def close(self) -> None:
-        for one in list(self.running()):
-            one.process.kill()
-        for one in self.all:
-            one.process.wait(20)
+        for incarnation in list(self.running()):
+            incarnation.process.kill()
+        for incarnation in self.all:
+            incarnation.process.wait(20)

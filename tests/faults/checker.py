@@ -84,17 +84,17 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
 def check(evidence: Evidence) -> dict[str, list[str]]:
     """Violations by rule; rules without any are left out."""
-    found = {name: list(checked(evidence)) for name, checked in RULES.items()}
-    return {name: problems for name, problems in found.items() if problems}
+    violations = {name: list(checked(evidence)) for name, checked in RULES.items()}
+    return {name: problems for name, problems in violations.items() if problems}
 
 
 @rule("one-server-a-generation")
 def one_server_a_generation(evidence: Evidence) -> Iterator[str]:
     """No two processes serve a bundle at one generation, whatever the options."""
     by: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
-    for one in evidence.history.serving:
-        if one.event == "serve":
-            by[one.bundle, one.generation].add((one.broker, one.pid))
+    for service in evidence.history.serving:
+        if service.event == "serve":
+            by[service.bundle, service.generation].add((service.broker, service.pid))
     for write in evidence.history.writes:
         by[write.bundle, write.generation].add((write.broker, write.pid))
     for (bundle, generation), servers in by.items():
@@ -105,29 +105,29 @@ def one_server_a_generation(evidence: Evidence) -> Iterator[str]:
 @rule("served-by-its-record")
 def served_by_its_record(evidence: Evidence) -> Iterator[str]:
     """Whoever serves does so by an accepted record of that very process, and not before it was in the log."""
-    for one in evidence.history.serving:
-        if one.event != "serve":
+    for service in evidence.history.serving:
+        if service.event != "serve":
             continue
-        grant = evidence.judged.grants.get((one.bundle, one.generation))
+        grant = evidence.judged.grants.get((service.bundle, service.generation))
         if grant is None:
-            yield f"{one.broker} (pid {one.pid}) served {one.bundle} at {one.generation}, which nobody was given"
-        elif one.incarnation is not None and one.incarnation != grant.incarnation:
-            yield f"{one.broker} ({one.incarnation}) served {one.bundle} at {one.generation} by the record of {grant}"
-        elif one.at_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
-            yield f"{one.broker} served {one.bundle} at {one.generation} before its record {grant.offset} was written"
+            yield f"{service.broker} (pid {service.pid}) served {service.bundle} at {service.generation}, which nobody was given"
+        elif service.incarnation is not None and service.incarnation != grant.incarnation:
+            yield f"{service.broker} ({service.incarnation}) served {service.bundle} at {service.generation} by record {grant}"
+        elif service.at_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
+            yield f"{service.broker} served {service.bundle} at {service.generation} before its record {grant.offset} was written"
 
 
 def _generations(evidence: Evidence) -> Iterator[tuple[str, list[tuple[int, int, str, int, str]]]]:
     """By topic: when a generation was proved to be served, that generation, by whom; in the order of time."""
-    places = {one.bundle: place_of_bundle(one.bundle) for one in evidence.history.serving}
+    places = {service.bundle: place_of_bundle(service.bundle) for service in evidence.history.serving}
     by_topic: dict[str, list[tuple[int, int, str, int, str]]] = defaultdict(list)
     for write in evidence.history.writes:
         by_topic[write.topic].append((write.at_ns, write.generation, write.broker, write.pid, "took a write"))
     for topic, proofs in by_topic.items():
         where = place_of_topic(topic)
-        for one in evidence.history.serving:
-            if one.event == "serve" and places[one.bundle].holds(*where):
-                proofs.append((one.at_ns, one.generation, one.broker, one.pid, "was told to serve"))
+        for service in evidence.history.serving:
+            if service.event == "serve" and places[service.bundle].holds(*where):
+                proofs.append((service.at_ns, service.generation, service.broker, service.pid, "was told to serve"))
         yield topic, sorted(proofs)
 
 
@@ -179,8 +179,8 @@ def writes_are_kept_once(evidence: Evidence) -> Iterator[str]:
 def registers_are_linearizable(evidence: Evidence) -> Iterator[str]:
     """Each topic's writes and reads have an order that fits all clients' clocks; reads from memory with the lease option only."""
     trusted = _trusted(evidence)
-    found = misplaced(evidence.history.calls, evidence.journal, trusted)
-    yield from (one.what for one in found if trusted(one.call))
+    violations = misplaced(evidence.history.calls, evidence.journal, trusted)
+    yield from (violation.what for violation in violations if trusted(violation.call))
 
 
 @rule("old-reads-have-a-fault")
@@ -194,7 +194,11 @@ def old_reads_have_a_fault(evidence: Evidence) -> Iterator[str]:
 def old_reads(evidence: Evidence) -> Iterator[Misplaced]:
     """Old values that owners answered from memory without asking the storage, where they may: without the lease option."""
     trusted = _trusted(evidence)
-    return (one for one in misplaced(evidence.history.calls, evidence.journal, trusted) if not trusted(one.call))
+    return (
+        violation
+        for violation in misplaced(evidence.history.calls, evidence.journal, trusted)
+        if not trusted(violation.call)
+    )
 
 
 def _trusted(evidence: Evidence) -> Callable[[Call], bool]:
@@ -229,22 +233,22 @@ def _over_ns(span: FaultSpan) -> int:
 @rule("answers-are-true")
 def answers_are_true(evidence: Evidence) -> Iterator[str]:
     """A lookup names an owner that the log had given the bundle to, at that generation."""
-    for one in evidence.history.lookups:
-        grant = evidence.judged.grants.get((one.bundle, one.generation))
-        if grant is None or grant.broker != one.owner:
-            yield f"{one.via} named {one.owner} for {one.bundle} at {one.generation}; the log says {grant}"
-        elif one.got_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
-            yield f"{one.via} named {one.owner} for {one.bundle} at {one.generation} before that was written"
+    for lookup in evidence.history.lookups:
+        grant = evidence.judged.grants.get((lookup.bundle, lookup.generation))
+        if grant is None or grant.broker != lookup.owner:
+            yield f"{lookup.via} named {lookup.owner} for {lookup.bundle} at {lookup.generation}; the log says {grant}"
+        elif lookup.got_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
+            yield f"{lookup.via} named {lookup.owner} for {lookup.bundle} at {lookup.generation} before that was written"
 
 
 def staleness_s(evidence: Evidence) -> Iterator[tuple[float, str]]:
     """By how much lookups that did not say so were behind the log when they were asked, and by whom."""
-    for one in evidence.history.lookups:
-        over = evidence.judged.ended.get((one.bundle, one.generation))
-        if over is not None and one.stale_age_s is None:
-            late_s = (one.sent_ns - evidence.mono_ns(over[1])) / SECOND_NS
+    for lookup in evidence.history.lookups:
+        over = evidence.judged.ended.get((lookup.bundle, lookup.generation))
+        if over is not None and lookup.stale_age_s is None:
+            late_s = (lookup.sent_ns - evidence.mono_ns(over[1])) / SECOND_NS
             if late_s > 0:
-                yield late_s, f"{one.via} named {one.owner} for {one.bundle} at {one.generation}"
+                yield late_s, f"{lookup.via} named {lookup.owner} for {lookup.bundle} at {lookup.generation}"
 
 
 @rule("stale-answers-say-so")
@@ -258,8 +262,8 @@ def stale_answers_say_so(evidence: Evidence) -> Iterator[str]:
 @rule("acknowledged-is-in-the-log")
 def acknowledged_is_in_the_log(evidence: Evidence) -> Iterator[str]:
     """What was answered as accepted is in the log with its effect; what was refused has none."""
-    for one in evidence.history.asked:
-        yield from _about(evidence.judged, one)
+    for request in evidence.history.asked:
+        yield from _about(evidence.judged, request)
 
 
 _EFFECTS = {
@@ -271,26 +275,28 @@ _EFFECTS = {
 }
 
 
-def _about(judged: Judged, one: Asked) -> Iterator[str]:
-    records = judged.operations.get(one.operation or "", [])
-    what = f"{one.kind} {one.args} ({one.operation})"
-    namespace = one.args["namespace"] if "namespace" in one.args else str(one.args["name"]).rpartition("/")[0]
+def _about(judged: Judged, request: Asked) -> Iterator[str]:
+    records = judged.operations.get(request.operation or "", [])
+    what = f"{request.kind} {request.args} ({request.operation})"
+    namespace = (
+        request.args["namespace"] if "namespace" in request.args else str(request.args["name"]).rpartition("/")[0]
+    )
     partition = partition_of(namespace, judged.partitions)
-    for facts in (one.started, one.facts if one.answer == "started" else None):
+    for facts in (request.started, request.facts if request.answer == "started" else None):
         offset = None if facts is None else facts.get("offset")
         if offset is not None and (
             judged.verdicts.get((partition, offset)) is not Verdict.ACCEPTED
-            or judged.by_offset.get((partition, offset)) != one.operation
+            or judged.by_offset.get((partition, offset)) != request.operation
         ):
-            found = judged.verdicts.get((partition, offset))
-            yield f"{what} was begun at offset {offset} of partition {partition}, where the log has {found}"
-    if one.answer == "done":
-        state, named = _EFFECTS[one.kind]
-        to = one.args.get(named) if named else None
+            logged = judged.verdicts.get((partition, offset))
+            yield f"{what} was begun at offset {offset} of partition {partition}, where the log has {logged}"
+    if request.answer == "done":
+        state, named = _EFFECTS[request.kind]
+        to = request.args.get(named) if named else None
         if not any(record.state is state and (to is None or record.to == to) for record in records):
             yield f"{what} was answered as done; its accepted records are {records}"
-    if one.answer in ("rejected", "not-found") and one.started is None and records:
-        reason = one.facts.get("reason")
+    if request.answer in ("rejected", "not-found") and request.started is None and records:
+        reason = request.facts.get("reason")
         # An operation that was begun may be refused in the end: its reason is then how it ended.
         if reason in {verdict.value for verdict in Verdict} | {"not-written", "not-owned", "unknown-destination"}:
             yield f"{what} was refused ({reason}); its accepted records are {records}"
@@ -302,15 +308,15 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
     there = {(record.partition, record.offset): record for record in evidence.final}
     newest = {(record.partition, record.key): record.offset for record in evidence.final}
     for record in evidence.copy:
-        found = there.get((record.partition, record.offset))
-        if found is not None and (found.key, found.value) == (record.key, record.value):
+        final = there.get((record.partition, record.offset))
+        if final is not None and (final.key, final.value) == (record.key, record.value):
             continue
         old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
         hidden = newest.get((record.partition, record.key), -1) > record.offset
-        if found is None and (old or record.offset < evidence.kept_from) and hidden:
+        if final is None and (old or record.offset < evidence.kept_from) and hidden:
             continue
         place = f"offset {record.offset} of partition {record.partition}"
-        yield f"{place} was {record.key!r}, in the end it is {found and found.key!r}"
+        yield f"{place} was {record.key!r}, in the end it is {final and final.key!r}"
         return
 
 
@@ -378,15 +384,15 @@ def nothing_is_left_over(evidence: Evidence) -> Iterator[str]:
 @rule("recovered-in-time")
 def recovered_in_time(evidence: Evidence) -> Iterator[str]:
     """After each calm round the cluster is healthy within the bound of its settings, and everything served 10 s later."""
-    for one in evidence.history.recoveries:
-        yield from (f"after {', '.join(one.faults)}: {problem}" for problem in one.problems)
+    for recovery in evidence.history.recoveries:
+        yield from (f"after {', '.join(recovery.faults)}: {problem}" for problem in recovery.problems)
 
 
 @rule("served-beside-the-sick")
 def served_beside_the_sick(evidence: Evidence) -> Iterator[str]:
     """While one member has lost a connection for good, the others lead, repair and serve within the bound of the settings."""
-    for one in evidence.history.beside:
-        yield from (f"beside {one.fault}: {problem}" for problem in one.problems)
+    for probe in evidence.history.beside:
+        yield from (f"beside {probe.fault}: {problem}" for problem in probe.problems)
 
 
 @rule("ends-are-explained")

@@ -159,9 +159,7 @@ class Clients:
     def _note(
         self, kind: CallKind, topic: str, value: int | None, outcome: Outcome, sent_ns: int, answer: dict[str, Any]
     ) -> None:
-        who = {
-            name: answer.get(found) for name, found in (("broker", "by"), ("pid", "pid"), ("generation", "generation"))
-        }
+        who = {name: answer.get(key) for name, key in (("broker", "by"), ("pid", "pid"), ("generation", "generation"))}
         checked_ns = answer.get("mono_ns", 0)
         call = Call(kind, topic, value, outcome, sent_ns, time.monotonic_ns(), checked_ns=checked_ns, **who)
         self._history.calls.append(call)
@@ -187,11 +185,11 @@ class Clients:
                 time.monotonic_ns(),
             )
         )
-        found: str | None = answer.get("url")
-        return found
+        owner_url: str | None = answer.get("url")
+        return owner_url
 
     def _any_url(self) -> str | None:
-        urls = [one.url for one in self._brokers() if one.url is not None]
+        urls = [process.url for process in self._brokers() if process.url is not None]
         return self._rng.choice(urls) if urls else None
 
 

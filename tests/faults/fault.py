@@ -73,7 +73,7 @@ KINDS: dict[str, type[Fault]] = {}
 F = TypeVar("F", bound=type[Fault])
 
 
-def fault(made: F) -> F:
+def fault(kind: F) -> F:
     """Class decorator: the campaign may draw it."""
-    KINDS[made.kind] = made
-    return made
+    KINDS[kind.kind] = kind
+    return kind

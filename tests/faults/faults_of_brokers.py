@@ -172,7 +172,7 @@ class KillMost(_OfAll):
         ids = world.brokers.ids
         spared = ids[self.params["spared"] % len(ids)]
         self.touched = tuple(broker for broker in ids if broker != spared)
-        victims = [one for one in world.brokers.running() if one.broker != spared]
+        victims = [process for process in world.brokers.running() if process.broker != spared]
         world.brokers.held_down.update(self.touched)
         for victim in victims:
             victim.process.kill()

@@ -152,7 +152,7 @@ class FencedPlane(DataPlane):
             while True:
                 at_ns = time.monotonic_ns()
                 every = [Serving(bundle, generation) for bundle, generation in self.served.all().items()]
-                now = {one.bundle: one.generation for one in every if self._may_serve(one)}
+                now = {serving.bundle: serving.generation for serving in every if self._may_serve(serving)}
                 line: dict[str, Any] = {"at_ns": at_ns}  # from before the checks: a pause may follow them
                 if now != before:
                     line["serves"] = before = now

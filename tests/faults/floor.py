@@ -50,21 +50,21 @@ class Floor:
         self._processors = [_Processor(number, self._stop) for number in sorted(os.sched_getaffinity(0))]
 
     def start(self) -> None:
-        for one in self._processors:
-            one.thread.start()
+        for processor in self._processors:
+            processor.thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        for one in self._processors:
-            one.thread.join(5)
+        for processor in self._processors:
+            processor.thread.join(5)
 
     def stalled_s(self, since_s: float) -> float:
         """Sum of the stalls since a moment of the monotonic clock, of the processor that stalled most."""
-        return max(one.stalled_s(since_s) for one in self._processors)
+        return max(processor.stalled_s(since_s) for processor in self._processors)
 
     def summary(self) -> dict[str, float]:
         """Milliseconds, of all processors together; stalls as `stalled_s`."""
-        late = sorted(late_s for one in self._processors for late_s in one.late_s) or [0.0]
+        late = sorted(late_s for processor in self._processors for late_s in processor.late_s) or [0.0]
         return {
             "p50_ms": round(late[len(late) // 2] * 1_000, 2),
             "p99_ms": round(late[int(len(late) * 0.99)] * 1_000, 2),
@@ -75,14 +75,14 @@ class Floor:
 
 def waited_s(pids: Iterable[int], root: Path = Path("/proc")) -> dict[str, float]:
     """For each thread of these processes how long it could have run and had no processor, since it began (`schedstat`)."""
-    found: dict[str, float] = {}
+    waits_s: dict[str, float] = {}
     for pid in pids:
         for file in root.glob(f"{pid}/task/*/schedstat"):
             try:
-                found[str(file)] = int(file.read_text().split()[1]) / 1e9
+                waits_s[str(file)] = int(file.read_text().split()[1]) / 1e9
             except (OSError, ValueError, IndexError):  # it has just ended
                 continue
-    return found
+    return waits_s
 
 
 def withheld_s(before: Mapping[str, float], after: Mapping[str, float]) -> float:

@@ -166,5 +166,5 @@ class History:
                 "writes",
                 "calls",
             ):
-                for one in getattr(self, name):
-                    out.write(orjson.dumps({"what": name} | asdict(one), option=orjson.OPT_APPEND_NEWLINE))
+                for entry in getattr(self, name):
+                    out.write(orjson.dumps({"what": name} | asdict(entry), option=orjson.OPT_APPEND_NEWLINE))

@@ -86,8 +86,8 @@ class Judged:
             self._end(key.name, record)
 
     def _grant(self, bundle: str, generation: int, broker: str, incarnation: str, record: RecordRead) -> None:
-        found = Grant(bundle, generation, broker, incarnation, record.offset, record.timestamp_ms)
-        self.grants[bundle, generation] = found
+        grant = Grant(bundle, generation, broker, incarnation, record.offset, record.timestamp_ms)
+        self.grants[bundle, generation] = grant
         self._serving[bundle] = generation
 
     def _end(self, bundle: str, record: RecordRead) -> None:
@@ -98,17 +98,17 @@ class Judged:
 
 def judge(records: Sequence[RecordRead], partitions: int = 1, read: str = "full") -> Judged:
     """Judge a log up to the last record of each partition."""
-    found, gaps = Judged(partitions=partitions), Gaps()
+    judged, gaps = Judged(partitions=partitions), Gaps()
     by_partition: dict[int, Sequence[RecordRead]] = {
-        number: [one for one in records if one.partition == number] for number in range(partitions)
+        number: [record for record in records if record.partition == number] for number in range(partitions)
     }
 
     def observe(record: RecordRead, judgement: Judgement) -> None:
-        found.observe(record, judgement)
+        judged.observe(record, judgement)
         gaps.observe(record, judgement)
 
-    now_ms = max((one.timestamp_ms for one in records), default=0)
-    found.answer = auditor.audit(
+    now_ms = max((record.timestamp_ms for record in records), default=0)
+    judged.answer = auditor.audit(
         by_partition,
         end_offsets={number: mine[-1].offset + 1 if mine else 0 for number, mine in by_partition.items()},
         read=read,
@@ -116,8 +116,8 @@ def judge(records: Sequence[RecordRead], partitions: int = 1, read: str = "full"
         compaction_lag_ms=3_600_000,
         observe=observe,
     )
-    found.gaps = gaps.all()
-    return found
+    judged.gaps = gaps.all()
+    return judged
 
 
 def live_bundles(records: Sequence[RecordRead]) -> dict[str, list[Any]]:

@@ -29,15 +29,15 @@ def make_agent(folder: Path) -> Path:
     Raises:
         NoJdkError: There is none on this machine.
     """
-    made = folder / "kafka-clock.jar"
-    if made.exists():
-        return made
+    agent = folder / "kafka-clock.jar"
+    if agent.exists():
+        return agent
     classes = folder / "kafka-clock"
     classes.mkdir(exist_ok=True)
     (classes / "manifest").write_text(_MANIFEST)
     _run(["javac", "--release", "17", "-d", str(classes), str(SOURCE)], COMPILE_S)
-    _run(["jar", "cfm", str(made), str(classes / "manifest"), "-C", str(classes), "."], COMPILE_S)
-    return made
+    _run(["jar", "cfm", str(agent), str(classes / "manifest"), "-C", str(classes), "."], COMPILE_S)
+    return agent
 
 
 def set_clock(pid: int, agent: Path, offset_s: float) -> bool:
@@ -74,7 +74,7 @@ def true_times(records: Iterable[tuple[RecordRead, int]], spans: Sequence[ClockS
         records: Each with the time when it was seen, by the monotonic clock.
         wall_ns: The machine's wall clock minus its monotonic clock.
     """
-    found = []
+    corrected = []
     for record, seen_ns in records:
         possible = [record.timestamp_ms]
         for span in spans:
@@ -84,5 +84,5 @@ def true_times(records: Iterable[tuple[RecordRead, int]], spans: Sequence[ClockS
                 possible.append(at_ms)
         seen_ms = (seen_ns + wall_ns) // 1_000_000 + 20
         before = [at_ms for at_ms in possible if at_ms <= seen_ms]
-        found.append(record._replace(timestamp_ms=max(before, default=min(possible))))
-    return found
+        corrected.append(record._replace(timestamp_ms=max(before, default=min(possible))))
+    return corrected

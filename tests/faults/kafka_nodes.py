@@ -101,7 +101,7 @@ class Node:
     def controller_epoch(self) -> int:
         """Of the last term in which it was the active controller, by its log; -1: never."""
         log = self.server.log_path.read_text(errors="replace") if self.server.log_path.exists() else ""
-        return max((int(found) for found in _ACTIVE.findall(log)), default=-1)
+        return max((int(epoch) for epoch in _ACTIVE.findall(log)), default=-1)
 
     def _signal(self, number: int) -> None:
         pid = self.server.pid

@@ -158,8 +158,8 @@ class Link:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             self._pairs.discard(pair)
-            for one in (writer, to_kafka):
-                one.close()
+            for stream in (writer, to_kafka):
+                stream.close()
 
     async def _pump_up(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
@@ -194,8 +194,8 @@ class Link:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """End a connection so that the other side is told of a reset, not of an orderly end."""
-    found = writer.get_extra_info("socket")
-    if found is not None:
+    connection = writer.get_extra_info("socket")
+    if connection is not None:
         with contextlib.suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -47,7 +47,7 @@ class Operations:
     ) -> None:
         self._connection, self._brokers, self._bundles = connection, brokers, bundles
         self._history, self._rng = history, rng
-        self._made = 0
+        self._created = 0
         self.allowed = asyncio.Event()
         self.open: set[asyncio.Task[Any]] = set()
 
@@ -78,7 +78,7 @@ class Operations:
         if kind == "create":
             if len(churned) > 3:
                 return None
-            self._made += 1
+            self._created += 1
             name = f"faults/{CHURN}-{rng.randrange(4)}"
             return kind, {"namespace": name, "bundles": rng.choice([1, 2, 3])}
         if kind == "delete":
@@ -99,8 +99,8 @@ class Operations:
             answer = await asyncio.to_thread(ask, self._connection, _COMMANDS[kind], args, timeout_s=TIMEOUT_S)
         except StateChannelError as error:
             noted.answer, noted.facts = "error", {"error": str(error)}
-            found = _ULID.search(str(error))
-            noted.operation = found.group() if found else None
+            match = _ULID.search(str(error))
+            noted.operation = match.group() if match else None
         else:
             noted.operation, noted.started = answer.operation, dict(answer.started or {}) or None
             if answer.outcome is not None:

@@ -87,7 +87,9 @@ class Step:
     pause_s: float = 0.0
 
     def __str__(self) -> str:
-        return " + ".join(str(one) for one in self.faults) + ("" if self.calm else f" (next after {self.pause_s:g}s)")
+        return " + ".join(str(fault) for fault in self.faults) + (
+            "" if self.calm else f" (next after {self.pause_s:g}s)"
+        )
 
 
 @dataclass(slots=True)
@@ -167,14 +169,14 @@ def make_plan(
     plan.compacting = random.Random(f"faults/{seed}/compacting").random() < 0.5
     plan.partitions = random.Random(f"faults/{seed}/partitions").choice([1, 1, 2, 5])
     plan.balancing = random.Random(f"faults/{seed}/balancing").random() < 0.3
-    named = [one for name, one in sorted(KINDS.items()) if (name in only if only else not one.by_name_only)]
-    kinds = [one for one in named if _fits(one, nodes)]
-    weights = [one.weight for one in kinds]
+    named = [kind for name, kind in sorted(KINDS.items()) if (name in only if only else not kind.by_name_only)]
+    kinds = [kind for kind in named if _fits(kind, nodes)]
+    weights = [kind.weight for kind in kinds]
     for _ in range(steps):
         count = 2 if rng.random() < 0.35 else 1
-        faults = [one.pick(rng, brokers) for one in rng.choices(kinds, weights, k=count)]
+        faults = [kind.pick(rng, brokers) for kind in rng.choices(kinds, weights, k=count)]
         calm = rng.random() < 0.75
-        if any(one.by_name_only for one in faults):
+        if any(fault.by_name_only for fault in faults):
             plan.in_debt = plan.compacting = calm = True
             plan.partitions, plan.balancing = 1, False
             del faults[1:]

@@ -33,60 +33,62 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ends: Counter[str] = Counter()
     gaps: dict[str, list[float]] = defaultdict(list)
     outages: dict[str, list[float]] = defaultdict(list)
-    figures = [one["figures"] for one in results if one["figures"].get("faults")]
-    for one in figures:
-        faults.update(one["faults"])
-        operations.update(one["operations"])
-        calls.update(one.get("calls", {}))
-        ends.update(one["ends"])
-        for cause, length_ms in one["gaps_ms"]:
+    figures = [result["figures"] for result in results if result["figures"].get("faults")]
+    for run in figures:
+        faults.update(run["faults"])
+        operations.update(run["operations"])
+        calls.update(run.get("calls", {}))
+        ends.update(run["ends"])
+        for cause, length_ms in run["gaps_ms"]:
             gaps[cause].append(length_ms)
-        for kind, length_ms in one.get("outages_by_fault_ms", ()):
+        for kind, length_ms in run.get("outages_by_fault_ms", ()):
             outages[kind].append(length_ms)
-    rules = Counter(rule for one in results for rule in one["violations"])
+    rules = Counter(rule for result in results for rule in result["violations"])
     return {
         "runs": len(results),
-        "minutes": round(sum(one["seconds"] for one in results) / 60, 1),
-        "with_lease": sum(one["plan"]["lease_s"] is not None for one in results),
-        "with_three_nodes": sum(one["plan"]["nodes"] > 1 for one in results),
-        "with_partitions": sum(one["plan"].get("partitions", 1) > 1 for one in results),
-        "with_balancing": sum(one["plan"].get("balancing", False) for one in results),
-        "with_compaction": sum(one["plan"]["compacting"] for one in results),
-        "records": sum(one["records"] for one in figures),
-        "records_cleaned": sum(one["records_cleaned"] for one in figures),
+        "minutes": round(sum(result["seconds"] for result in results) / 60, 1),
+        "with_lease": sum(result["plan"]["lease_s"] is not None for result in results),
+        "with_three_nodes": sum(result["plan"]["nodes"] > 1 for result in results),
+        "with_partitions": sum(result["plan"].get("partitions", 1) > 1 for result in results),
+        "with_balancing": sum(result["plan"].get("balancing", False) for result in results),
+        "with_compaction": sum(result["plan"]["compacting"] for result in results),
+        "records": sum(figure["records"] for figure in figures),
+        "records_cleaned": sum(figure["records_cleaned"] for figure in figures),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(sorted(faults.items())),
         "gaps_ms_by_cause": {cause: percentiles(lengths) for cause, lengths in sorted(gaps.items())},
-        "client_outages_ms": percentiles(length for one in figures for length in one["outages_ms"]),
+        "client_outages_ms": percentiles(length for figure in figures for length in figure["outages_ms"]),
         "client_outages_ms_by_fault": {kind: percentiles(lengths) for kind, lengths in sorted(outages.items())},
-        "healthy_after_ms": percentiles((s for one in figures for s in one["healthy_s"]), 1_000),
-        "served_beside_a_sick_member_ms": percentiles((s for one in figures for s in one.get("beside_s", ())), 1_000),
-        "served_after_health_ms": percentiles((s for one in figures for s in one["served_s"]), 1_000),
-        "stale_lookup_max_ms": max((one["stale_lookups_ms"]["max"] for one in figures), default=0),
-        "stale_writes_without_lease": sum(one["stale_writes"] for one in figures),
-        "writes": sum(one["writes"] for one in figures),
-        "lookups": sum(one["lookups"] for one in figures),
+        "healthy_after_ms": percentiles((s for figure in figures for s in figure["healthy_s"]), 1_000),
+        "served_beside_a_sick_member_ms": percentiles(
+            (s for figure in figures for s in figure.get("beside_s", ())), 1_000
+        ),
+        "served_after_health_ms": percentiles((s for figure in figures for s in figure["served_s"]), 1_000),
+        "stale_lookup_max_ms": max((figure["stale_lookups_ms"]["max"] for figure in figures), default=0),
+        "stale_writes_without_lease": sum(figure["stale_writes"] for figure in figures),
+        "writes": sum(figure["writes"] for figure in figures),
+        "lookups": sum(figure["lookups"] for figure in figures),
         "operations": dict(sorted(operations.items())),
-        "moves_by_brokers": sum(one.get("moves_by_brokers", 0) for one in figures),
+        "moves_by_brokers": sum(figure.get("moves_by_brokers", 0) for figure in figures),
         "calls": dict(sorted(calls.items())),
         "calls_answered": sum(count for kind, count in calls.items() if not kind.endswith(("not-served", "unknown"))),
-        "stored": sum(one.get("stored", 0) for one in figures),
-        "fenced_writes": sum(one.get("fenced_writes", 0) for one in figures),
-        "fenced_opens": sum(one.get("fenced_opens", 0) for one in figures),
-        "services": sum(one.get("services", 0) for one in figures),
+        "stored": sum(figure.get("stored", 0) for figure in figures),
+        "fenced_writes": sum(figure.get("fenced_writes", 0) for figure in figures),
+        "fenced_opens": sum(figure.get("fenced_opens", 0) for figure in figures),
+        "services": sum(figure.get("services", 0) for figure in figures),
         "overlaps_with_lease": _overlaps(results, lease=True),
         "overlaps_without_lease": _overlaps(results, lease=False),
-        "old_reads_without_lease": sum(one.get("old_reads", 0) for one in figures),
+        "old_reads_without_lease": sum(figure.get("old_reads", 0) for figure in figures),
         "exit_codes": dict(sorted(ends.items())),
         "floor": {
-            "p99_ms": max((one["floor"]["p99_ms"] for one in figures), default=0),
-            "max_ms": max((one["floor"]["max_ms"] for one in figures), default=0),
+            "p99_ms": max((figure["floor"]["p99_ms"] for figure in figures), default=0),
+            "max_ms": max((figure["floor"]["max_ms"] for figure in figures), default=0),
         },
         "machine": {"cores": psutil.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "violations": sum(len(found) for one in results for found in one["violations"].values()),
+        "violations": sum(len(sentences) for result in results for sentences in result["violations"].values()),
         "violations_by_rule": dict(rules),
-        "seeds_with_violations": [one["plan"]["seed"] for one in results if one["violations"]],
-        "seeds_that_could_not_begin": [one["plan"]["seed"] for one in results if one.get("not_begun")],
+        "seeds_with_violations": [result["plan"]["seed"] for result in results if result["violations"]],
+        "seeds_that_could_not_begin": [result["plan"]["seed"] for result in results if result.get("not_begun")],
     }
 
 
@@ -99,10 +101,10 @@ def as_text(summary: dict[str, Any]) -> str:
         f"{summary['with_compaction']} with the cleaner at work: {summary['records_cleaned']:,} of {summary['records']:,} taken)",
         "faults: " + ", ".join(f"{kind} {count}" for kind, count in summary["faults_by_kind"].items()),
     ]
-    for cause, found in summary["gaps_ms_by_cause"].items():
-        lines.append(f"gaps, {cause}: {_figures(found)}")
-    for kind, found in summary["client_outages_ms_by_fault"].items():
-        lines.append(f"clients without service, {kind}: {_figures(found)}")
+    for cause, figures in summary["gaps_ms_by_cause"].items():
+        lines.append(f"gaps, {cause}: {_figures(figures)}")
+    for kind, figures in summary["client_outages_ms_by_fault"].items():
+        lines.append(f"clients without service, {kind}: {_figures(figures)}")
     lines += [
         f"registers: {summary['calls_answered']:,} calls answered, {summary['stored']:,} writes stored, "
         f"{summary['fenced_writes']:,} refused as of an older generation",
@@ -122,29 +124,31 @@ def as_text(summary: dict[str, Any]) -> str:
 
 
 def _overlaps(results: Sequence[dict[str, Any]], *, lease: bool) -> int:
-    return sum(one["figures"].get("overlaps", 0) for one in results if (one["plan"]["lease_s"] is not None) is lease)
+    return sum(
+        result["figures"].get("overlaps", 0) for result in results if (result["plan"]["lease_s"] is not None) is lease
+    )
 
 
-def _figures(found: dict[str, Any]) -> str:
-    if not found["count"]:
+def _figures(figures: dict[str, Any]) -> str:
+    if not figures["count"]:
         return "none"
-    return f"{found['count']}, p50 {found['p50']} ms, p99 {found['p99']} ms, max {found['max']} ms"
+    return f"{figures['count']}, p50 {figures['p50']} ms, p99 {figures['p99']} ms, max {figures['max']} ms"
 
 
 def write(folder: Path, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Write `report.json` and `report.txt` beside the evidence."""
-    found = summarise(results)
-    (folder / "report.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    (folder / "report.txt").write_text(as_text(found) + "\n")
-    return found
+    summary = summarise(results)
+    (folder / "report.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    (folder / "report.txt").write_text(as_text(summary) + "\n")
+    return summary
 
 
 def main(folders: Sequence[str]) -> int:
     """One report of several campaigns, on standard output."""
     lines = [line for folder in folders for line in (Path(folder) / "runs.jsonl").read_bytes().splitlines()]
-    found = summarise([orjson.loads(line) for line in lines])
-    print(as_text(found))
-    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    summary = summarise([orjson.loads(line) for line in lines])
+    print(as_text(summary))
+    print(orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode())
     return 0
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from statechannel.audit.gaps import GapEnd
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.demo.plane import place_of_topic
+from statechannel.kafka.client_settings import ClientTuning
+from statechannel.kafka.reader import ReaderTuning
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
@@ -133,7 +135,7 @@ class Run:
 
     def _reachable(self) -> list[Incarnation]:
         """Whom clients may ask: paused processes, too, since nobody tells them."""
-        return [one for one in self.brokers.running() if one.ready]
+        return [process for process in self.brokers.running() if process.ready]
 
     # --- the beginning ----------------------------------------------------------------------------------------------
 
@@ -165,8 +167,8 @@ class Run:
                 raise SetUpError(f"the namespace was not created: {answer}")
         for job in (self.clients.run(), operations.run(), self.brokers.supervise()):
             background.append(asyncio.create_task(job))
-        if (found := await self._calm(["the start"])).problems:
-            raise SetUpError(f"not well before any fault: {found.problems}")
+        if (recovery := await self._calm(["the start"])).problems:
+            raise SetUpError(f"not well before any fault: {recovery.problems}")
         operations.allowed.set()
         return operations
 
@@ -191,47 +193,47 @@ class Run:
     async def _step(self, step: Step, operations: Operations) -> None:
         self._say(f"  {step}")
         operations.allowed.set()
-        if any(isinstance(one, KillAllInDebt) for one in step.faults):
+        if any(isinstance(fault, KillAllInDebt) for fault in step.faults):
             # Somebody has to have vouched since the outage before: two in a row without are a longer one.
             await self._paid()
             await asyncio.sleep(2 * self._settings["leader.heartbeat_interval_s"])
         spans = []
         tasks = []
-        for number, one in enumerate(step.faults):
-            span = FaultSpan(one.kind, (), time.monotonic_ns(), detail=str(one))
+        for number, fault in enumerate(step.faults):
+            span = FaultSpan(fault.kind, (), time.monotonic_ns(), detail=str(fault))
             spans.append(span)
             self.history.faults.append(span)
             alone = len(step.faults) == 1
-            tasks.append(asyncio.create_task(self._one(one, span, number * step.apart_s, alone=alone)))
+            tasks.append(asyncio.create_task(self._run_fault(fault, span, number * step.apart_s, alone=alone)))
         await asyncio.gather(*tasks)
         if step.calm:
             operations.allowed.clear()
-            found = await self._calm([one.kind for one in step.faults])
+            recovery = await self._calm([fault.kind for fault in step.faults])
             for span in self.history.faults:
                 span.calm_ns = span.calm_ns or time.monotonic_ns()
-            if any(isinstance(one, KillAllInDebt) for one in step.faults):
+            if any(isinstance(fault, KillAllInDebt) for fault in step.faults):
                 self.history.changed.append(await self._changed())
             self._say(
-                f"    healthy after {_s(found.healthy_s)}, served {_s(found.served_s)} later {found.problems or ''}"
+                f"    healthy after {_s(recovery.healthy_s)}, served {_s(recovery.served_s)} later {recovery.problems or ''}"
             )
         else:
             await asyncio.sleep(step.pause_s)
 
-    async def _one(self, one: Fault, span: FaultSpan, wait_s: float, *, alone: bool) -> None:
+    async def _run_fault(self, fault: Fault, span: FaultSpan, wait_s: float, *, alone: bool) -> None:
         await asyncio.sleep(wait_s)
         span.start_ns = time.monotonic_ns()
         try:
-            span.detail = f"{one}: {await one.begin(self.world)}"
-            span.touched = one.touched
-            if one.lasting and alone:  # beside a second fault nothing is promised before that one is healed
-                await self._beside(one)
-            await asyncio.sleep(one.hold_s)
+            span.detail = f"{fault}: {await fault.begin(self.world)}"
+            span.touched = fault.touched
+            if fault.lasting and alone:  # beside a second fault nothing is promised before that one is healed
+                await self._beside(fault)
+            await asyncio.sleep(fault.hold_s)
         except NoJdkError as error:
             self.history.faults.remove(span)
-            self._say(f"    {one.kind} was not done: {error}")
+            self._say(f"    {fault.kind} was not done: {error}")
         finally:
-            span.touched = one.touched
-            await one.heal(self.world)
+            span.touched = fault.touched
+            await fault.heal(self.world)
             span.healed_ns = time.monotonic_ns()
 
     async def _changed(self) -> list[str]:
@@ -264,15 +266,15 @@ class Run:
 
     async def _calm(self, after: list[str]) -> Recovery:
         """Wait until the cluster is healthy, then until everything is served; both have bounds."""
-        found = Recovery(after, time.monotonic_ns())
-        self.history.recoveries.append(found)
+        recovery = Recovery(after, time.monotonic_ns())
+        self.history.recoveries.append(recovery)
         healed_s = time.monotonic()
         problems = await self._until(self.world.unwell, healed_s, self.health_bound_s)
-        found.healthy_s = time.monotonic() - healed_s
+        recovery.healthy_s = time.monotonic() - healed_s
         if problems:
-            found.problems = [f"not healthy within {self.health_bound_s:.0f} s: {problems[:4]}"]
-            found.healthy_s = None
-            return found
+            recovery.problems = [f"not healthy within {self.health_bound_s:.0f} s: {problems[:4]}"]
+            recovery.healthy_s = None
+            return recovery
         healthy_s, healthy_ns = time.monotonic(), time.monotonic_ns()
         waited = waited_s(self.brokers.pids())
 
@@ -285,21 +287,24 @@ class Run:
 
         problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S)
         withheld = withheld_s(waited, waited_s(self.brokers.pids()))
-        found.stall_s = round(max(withheld, self.floor.stalled_s(healthy_s)), 2)
+        recovery.stall_s = round(max(withheld, self.floor.stalled_s(healthy_s)), 2)
+        allowed_s = SERVED_WITHIN_S + recovery.stall_s
+        if any(kind.startswith(("kafka", "node")) for kind in after):
+            # After a restart of Kafka librdkafka may fetch nothing any more, until the reader notices and replaces the client.
+            allowed_s += ClientTuning().stall_timeout_s + ReaderTuning().watch_s
         if problems:
-            problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S + found.stall_s)
-        found.served_s = time.monotonic() - healthy_s
+            problems = await self._until(unserved, healthy_s, allowed_s)
+        recovery.served_s = time.monotonic() - healthy_s
         if problems:
-            allowed_s = SERVED_WITHIN_S + found.stall_s
-            found.problems = [f"not served within {allowed_s:.1f} s of health: {problems[:6]}"]
-            found.served_s = None
-        return found
+            recovery.problems = [f"not served within {allowed_s:.1f} s of health: {problems[:6]}"]
+            recovery.served_s = None
+        return recovery
 
     async def _beside(self, sick: Fault) -> None:
         """While a member stays sick: every topic takes writes, and a new namespace is created and looked up."""
         begun_s = time.monotonic()
-        found = Beside(str(sick), time.monotonic_ns())
-        self.history.beside.append(found)
+        probe = Beside(str(sick), time.monotonic_ns())
+        self.history.beside.append(probe)
         # What the others cannot know before: that the member is lost, and that its seat is free.
         await asyncio.sleep(self._settings["membership.expiry_s"] + self._settings["kafka.session_timeout_ms"] / 1_000)
         since_ns = time.monotonic_ns()
@@ -316,14 +321,14 @@ class Run:
             bound_s = self.beside_bound_s + self.floor.stalled_s(begun_s)
             problems = await self._until(problems_now, begun_s, bound_s, BESIDE_RETRY_S)
         if problems:
-            found.problems = [f"not led and served after {time.monotonic() - begun_s:.0f} s: {problems[:4]}"]
+            probe.problems = [f"not led and served after {time.monotonic() - begun_s:.0f} s: {problems[:4]}"]
         else:
-            found.served_s = time.monotonic() - begun_s
-        self._say(f"    beside {sick}: served after {_s(found.served_s)} {found.problems or ''}")
+            probe.served_s = time.monotonic() - begun_s
+        self._say(f"    beside {sick}: served after {_s(probe.served_s)} {probe.problems or ''}")
 
     async def _unled(self, namespace: str, sick: Sequence[str]) -> list[str]:
         """Why an operator's request or a client's lookup gets no answer from the brokers that are well; empty if both do."""
-        well = [one for one in self.brokers.up() if one.broker not in sick]
+        well = [process for process in self.brokers.up() if process.broker not in sick]
         if not well or well[0].url is None or self._operations is None:
             return ["no broker is well"]
         topic = f"{namespace}/probe"
@@ -368,23 +373,23 @@ class Run:
         digests = await self._digests()
         self.copy.stop()
         # From here on they leave: what the rules judge is the log up to now.
-        for one in self.brokers.all:
-            self.history.serving += _serving_of(one)
+        for process in self.brokers.all:
+            self.history.serving += _serving_of(process)
         records = self.copy.records
         if self.kafka.clock_spans:
             records = true_times(self.copy.seen(), self.kafka.clock_spans, _wall_ns())
         judged = judge(records, self.plan.partitions)
         current = list(self.brokers.current.values())
         self.brokers.held_down.update(self.plan.brokers)
-        for one in list(self.brokers.running()):
-            one.stop()
+        for process in list(self.brokers.running()):
+            process.stop()
         await self.world.gone(current, ENDING_S)
         self.history.services = self._services()
         export = self.folder / "export.jsonl"
         await self._command("export", str(export))
-        found = read_export(export)
-        final = [record for number in range(self.plan.partitions) for record in found.partitions.get(number, ())]
-        evidence = self._evidence(judged, final, found.header.exported_at_ms, digests)
+        exported = read_export(export)
+        final = [record for number in range(self.plan.partitions) for record in exported.partitions.get(number, ())]
+        evidence = self._evidence(judged, final, exported.header.exported_at_ms, digests)
         evidence.journal = await self.storage.journal()
         self.history.save(self.folder / "history.jsonl")
         result.violations = checker.check(evidence)
@@ -393,10 +398,14 @@ class Run:
     def _services(self) -> list[Service]:
         """By each process's own record, and by what it told clients."""
         recorded = [
-            service for one in self.brokers.all for service in read_record(one.record_path, one.broker, one.pid)
+            service
+            for process in self.brokers.all
+            for service in read_record(process.record_path, process.broker, process.pid)
         ]
-        told = (Check(one.broker, one.pid, one.bundle, one.generation, one.at_ns) for one in self.history.writes)
-        return widen(recorded, told)
+        checks = (
+            Check(write.broker, write.pid, write.bundle, write.generation, write.at_ns) for write in self.history.writes
+        )
+        return widen(recorded, checks)
 
     async def _paid(self) -> None:
         """Give the leader its time to pay what the last records owe, and to end what it began: until then neither is a fault."""
@@ -410,10 +419,10 @@ class Run:
     async def _digests(self) -> dict[str, str | None]:
         """Every broker's digest, with the audit's of the log up to the offset that each has applied."""
         until_s = time.monotonic() + DIGEST_S
-        found: dict[str, str | None] = {}
+        digests: dict[str, str | None] = {}
         while time.monotonic() < until_s:
             answers = await self.world.ask_all("digest")
-            found = {one.name: answer["digest"] for one, answer in answers.items()}
+            digests = {process.name: answer["digest"] for process, answer in answers.items()}
             applied = [
                 max((answer["applied"][str(number)] for answer in answers.values()), default=-1)
                 for number in range(self.plan.partitions)
@@ -421,13 +430,13 @@ class Run:
             copied = [record for record in self.copy.records if record.offset <= applied[record.partition]]
             ends = {record.partition: record.offset for record in copied}
             # Heartbeats go on, so that the offsets differ; the states do not, once nothing is under way.
-            if len(found) == len(self.plan.brokers) and ends == {p: at for p, at in enumerate(applied) if at >= 0}:
+            if len(digests) == len(self.plan.brokers) and ends == {p: at for p, at in enumerate(applied) if at >= 0}:
                 for read in ("full", "join"):
-                    found[f"audit, {read}"] = judge(copied, self.plan.partitions, read).answer["digest"]
-                if len(set(found.values())) == 1:
+                    digests[f"audit, {read}"] = judge(copied, self.plan.partitions, read).answer["digest"]
+                if len(set(digests.values())) == 1:
                     break
             await asyncio.sleep(0.3)
-        return found
+        return digests
 
     def _evidence(
         self, judged: Judged, final: Sequence[RecordRead], final_ms: int, digests: dict[str, str | None]
@@ -439,15 +448,19 @@ class Run:
             final=final,
             final_ms=final_ms,
             digests=digests,
-            ends=[(one.name, one.process.wait(20), _done_to(one)) for one in self.brokers.all if not one.running],
-            complaints=[line for one in self.brokers.all for line in _complaints_of(one)],
+            ends=[
+                (process.name, process.process.wait(20), _done_to(process))
+                for process in self.brokers.all
+                if not process.running
+            ],
+            complaints=[line for process in self.brokers.all for line in _complaints_of(process)],
             wall_ns=_wall_ns(),
             lease_s=self.plan.lease_s,
             after_s=float(self._settings["safe_mode.after_s"]),
             expiry_s=float(self._settings["membership.expiry_s"]),
             lag_ms=self._least_lag_ms() if self.plan.compacting else None,
             kept_from=self._kept_from,
-            unpaid=[unpaid(self.copy.records, one) for one in self.world.left_in_debt],
+            unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
         )
 
     def _least_lag_ms(self) -> int:
@@ -456,7 +469,7 @@ class Run:
         return int(self._settings["channel.min_compaction_lag_ms"]) - round(max(0.0, ahead_s) * 1_000)
 
     def _figures(self, evidence: checker.Evidence) -> dict[str, Any]:
-        history, last = self.history, {one.partition: one.offset for one in evidence.copy}
+        history, last = self.history, {record.partition: record.offset for record in evidence.copy}
         stale = sorted(late_s for late_s, _ in checker.staleness_s(evidence))
         return {
             "faults": dict(Counter(span.kind for span in history.faults)),
@@ -464,31 +477,33 @@ class Run:
             "writes_not_taken": history.refused_writes,
             "lookups": len(history.lookups),
             "lookups_undetermined": history.undetermined_lookups,
-            "operations": dict(Counter(f"{one.kind} {one.answer}" for one in history.asked)),
+            "operations": dict(Counter(f"{request.kind} {request.answer}" for request in history.asked)),
             "processes": len(self.brokers.all),
             "restarts": self.brokers.restarts,
             "ends": dict(Counter(str(code) for _, code, _ in evidence.ends)),
             "records": len(evidence.copy),
             "records_cleaned": len(evidence.copy)
-            - sum(one.offset <= last.get(one.partition, -1) for one in evidence.final),
+            - sum(record.offset <= last.get(record.partition, -1) for record in evidence.final),
             "killed_in_debt": len(evidence.unpaid),
             "unpaid_then": evidence.unpaid,
-            "cold_starts": sum(one.key == COLD_START_KEY for one in evidence.copy),
+            "cold_starts": sum(record.key == COLD_START_KEY for record in evidence.copy),
             "keys_changed": [len(names) for names in history.changed],
-            "lenient_joins": sum(_joined_leniently(one) for one in self.brokers.all),
+            "lenient_joins": sum(_joined_leniently(process) for process in self.brokers.all),
             "moves_by_brokers": _moves_by_brokers(evidence),
             "rejected": evidence.judged.answer["rejected"],
             "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
-            "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
+            "outages_ms": [
+                (outage.end_ns - outage.start_ns) // 1_000_000 for outage in history.outages if outage.end_ns
+            ],
             "outages_by_fault_ms": _outages_by_fault(history),
-            "healthy_s": [one.healthy_s for one in history.recoveries[1:-1]],
-            "served_s": [one.served_s for one in history.recoveries[1:-1]],
-            "beside_s": [one.served_s for one in history.beside],
-            "calls": dict(Counter(f"{one.kind} {one.outcome}" for one in history.calls)),
-            "registers": len({one.topic for one in history.calls}),
-            "stored": sum(one.accepted and one.topic is not None for one in evidence.journal),
-            "fenced_opens": sum(not one.accepted and one.topic is None for one in evidence.journal),
-            "fenced_writes": sum(not one.accepted and one.topic is not None for one in evidence.journal),
+            "healthy_s": [recovery.healthy_s for recovery in history.recoveries[1:-1]],
+            "served_s": [recovery.served_s for recovery in history.recoveries[1:-1]],
+            "beside_s": [probe.served_s for probe in history.beside],
+            "calls": dict(Counter(f"{call.kind} {call.outcome}" for call in history.calls)),
+            "registers": len({call.topic for call in history.calls}),
+            "stored": sum(entry.accepted and entry.topic is not None for entry in evidence.journal),
+            "fenced_opens": sum(not entry.accepted and entry.topic is None for entry in evidence.journal),
+            "fenced_writes": sum(not entry.accepted and entry.topic is not None for entry in evidence.journal),
             "services": len(history.services),
             "overlaps": sum(1 for _ in overlaps(history.services)),
             "old_reads": sum(1 for _ in checker.old_reads(evidence)),
@@ -499,27 +514,27 @@ class Run:
 
 def _moves_by_brokers(evidence: checker.Evidence) -> int:
     """Moves that no client asked for: the balancer's, and those of brokers that were told to go."""
-    asked = {one.operation for one in evidence.history.asked}
-    found = evidence.judged.operations.items()
+    asked = {request.operation for request in evidence.history.asked}
+    operations = evidence.judged.operations.items()
     return sum(
-        operation not in asked and any(one.state is State.RELEASING and one.to for one in records)
-        for operation, records in found
+        operation not in asked and any(record.state is State.RELEASING and record.to for record in records)
+        for operation, records in operations
     )
 
 
 def _outages_by_fault(history: History) -> list[tuple[str, int]]:
     """How long each topic took no writes, with the fault that was on as that began; with several that says little."""
-    found = []
-    for one in history.outages:
+    lengths = []
+    for outage in history.outages:
         on = {
             span.kind
             for span in history.faults
-            if span.start_ns <= one.start_ns <= (span.calm_ns or span.healed_ns or 2**62)
+            if span.start_ns <= outage.start_ns <= (span.calm_ns or span.healed_ns or 2**62)
         }
-        if one.end_ns is not None:
+        if outage.end_ns is not None:
             kind = "none" if not on else "several" if len(on) > 1 else on.pop()
-            found.append((kind, (one.end_ns - one.start_ns) // 1_000_000))
-    return found
+            lengths.append((kind, (outage.end_ns - outage.start_ns) // 1_000_000))
+    return lengths
 
 
 def _wall_ns() -> int:
@@ -529,40 +544,46 @@ def _wall_ns() -> int:
 
 def _topics(namespace: str) -> list[str]:
     """Topics of a namespace, one in each part of its ring."""
-    found: dict[int, str] = {}
+    topics: dict[int, str] = {}
     number = 0
-    while len(found) < COVERED:
+    while len(topics) < COVERED:
         topic = f"{namespace}/t{number}"
-        found.setdefault(place_of_topic(topic)[1] * COVERED >> 32, topic)
+        topics.setdefault(place_of_topic(topic)[1] * COVERED >> 32, topic)
         number += 1
-    return [found[part] for part in sorted(found)]
+    return [topics[part] for part in sorted(topics)]
 
 
-def _done_to(one: Incarnation) -> frozenset[str]:
-    young = one.ready_ns is None and not one.events()
-    return frozenset(one.done) | ({checker.YOUNG} if young else set())
+def _done_to(process: Incarnation) -> frozenset[str]:
+    young = process.ready_ns is None and not process.events()
+    return frozenset(process.done) | ({checker.YOUNG} if young else set())
 
 
-def _serving_of(one: Incarnation) -> list[Serving]:
+def _serving_of(process: Incarnation) -> list[Serving]:
     return [
         Serving(
-            one.broker, one.pid, one.incarnation, event["event"], event["bundle"], event["generation"], event["mono_ns"]
+            process.broker,
+            process.pid,
+            process.incarnation,
+            event["event"],
+            event["bundle"],
+            event["generation"],
+            event["mono_ns"],
         )
-        for event in one.events()
+        for event in process.events()
         if event["event"] in ("own", "serve", "release")
     ]
 
 
-def _complaints_of(one: Incarnation) -> list[str]:
+def _complaints_of(process: Incarnation) -> list[str]:
     with contextlib.suppress(OSError):
-        lines = one.log_path.read_text(errors="replace").splitlines()
-        return [f"{one.name}: {line[:300]}" for line in lines if _COMPLAINT.search(line)][:3]
+        lines = process.log_path.read_text(errors="replace").splitlines()
+        return [f"{process.name}: {line[:300]}" for line in lines if _COMPLAINT.search(line)][:3]
     return []
 
 
-def _joined_leniently(one: Incarnation) -> bool:
+def _joined_leniently(process: Incarnation) -> bool:
     """Whether the log that it found had gaps already."""
-    lines = one.log_path.read_text(errors="replace").splitlines()
+    lines = process.log_path.read_text(errors="replace").splitlines()
     return any("replica.caught-up" in line and "no gaps from offset 0" not in line for line in lines)
 
 

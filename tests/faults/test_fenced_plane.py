@@ -77,7 +77,7 @@ def test_a_broker_keeps_its_record_while_it_serves(tmp_path: Path):
             await asyncio.sleep(0.3)
 
     asyncio.run(main())
-    (found,) = read_record(tmp_path / "a.served", "a", 1)
+    (service,) = read_record(tmp_path / "a.served", "a", 1)
     last = orjson.loads((tmp_path / "a.served").read_bytes().splitlines()[-1])
-    assert (found.bundle, found.generation) == (BUNDLE, 3)
-    assert 0.05e9 < found.end_ns - found.begin_ns < last["at_ns"] - found.begin_ns
+    assert (service.bundle, service.generation) == (BUNDLE, 3)
+    assert 0.05e9 < service.end_ns - service.begin_ns < last["at_ns"] - service.begin_ns

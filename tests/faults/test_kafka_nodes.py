@@ -84,5 +84,5 @@ def at(ms: int) -> RecordRead:
 def test_log_times_are_put_right_by_what_the_clock_was(stamped_ms, seen_ms, true_ms):
     wall_ns = 7 * MS
     spans = [ClockSpan(offset_s, 60_000 * MS - wall_ns, 70_000 * MS - wall_ns) for offset_s in (20.0, -20.0)]
-    found = true_times([(at(stamped_ms), seen_ms * MS - wall_ns)], spans, wall_ns)
-    assert [one.timestamp_ms for one in found] == [true_ms]
+    records = true_times([(at(stamped_ms), seen_ms * MS - wall_ns)], spans, wall_ns)
+    assert [record.timestamp_ms for record in records] == [true_ms]

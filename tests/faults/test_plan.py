@@ -22,13 +22,13 @@ def test_a_seed_is_always_the_same_plan(seed):
     assert first.facts() == second.facts()
     assert len(first.steps) == 6
     assert first.steps[-1].calm
-    assert all(KINDS[one.kind].nodes in (0, first.nodes) for step in first.steps for one in step.faults)
+    assert all(KINDS[fault.kind].nodes in (0, first.nodes) for step in first.steps for fault in step.faults)
 
 
 def test_every_kind_is_drawn_and_says_what_it_is():
-    drawn = {one.kind for seed in range(300) for step in make_plan(seed).steps for one in step.faults}
-    assert drawn >= {kind for kind, made in KINDS.items() if not made.by_name_only}
-    assert [kind for kind, made in KINDS.items() if not made.__doc__] == []
+    drawn = {fault.kind for seed in range(300) for step in make_plan(seed).steps for fault in step.faults}
+    assert drawn >= {kind for kind, fault in KINDS.items() if not fault.by_name_only}
+    assert [kind for kind, fault in KINDS.items() if not fault.__doc__] == []
 
 
 def test_both_clusters_and_both_leases_are_drawn():
@@ -42,16 +42,16 @@ def test_both_clusters_and_both_leases_are_drawn():
 
 def test_only_what_is_asked_for_is_drawn():
     plan = make_plan(3, steps=20, only=("kill", "node-kill"))
-    assert {one.kind for step in plan.steps for one in step.faults} == {"kill", "node-kill"}
+    assert {fault.kind for step in plan.steps for fault in step.faults} == {"kill", "node-kill"}
     assert plan.nodes == 3
 
 
 def test_what_promises_something_only_alone_is_drawn_by_name_and_alone():
-    by_name = sorted(kind for kind, made in KINDS.items() if made.by_name_only)
+    by_name = sorted(kind for kind, fault in KINDS.items() if fault.by_name_only)
     assert by_name == ["kill-all-in-debt"]
-    assert not any(one.by_name_only for seed in range(50) for step in make_plan(seed).steps for one in step.faults)
+    assert not any(fault.by_name_only for seed in range(50) for step in make_plan(seed).steps for fault in step.faults)
     plan = make_plan(3, steps=20, only=("kill-all-in-debt",))
-    assert [[one.kind for one in step.faults] for step in plan.steps] == [["kill-all-in-debt"]] * 20
+    assert [[fault.kind for fault in step.faults] for step in plan.steps] == [["kill-all-in-debt"]] * 20
     assert all(step.calm for step in plan.steps)
     assert (plan.in_debt, plan.compacting) == (True, True)
     assert (plan.partitions, plan.balancing) == (1, False)
@@ -68,9 +68,9 @@ def test_the_settings_are_in_the_relations_that_are_checked_at_start():
 def test_the_balancer_is_set_as_it_understands_it():
     plan = next(plan for plan in map(make_plan, range(40)) if plan.balancing)
     settings = load(flags=[f"{name}={value}" for name, value in plan.settings().items()])
-    (found,) = [one for one in make_installed(settings) if one.name == "balancer"]
-    assert isinstance(found, BalancerExtension)
-    assert (found.settings.source, found.settings.shedding) == ("simulated", "transfer")
+    (balancer,) = [extension for extension in make_installed(settings) if extension.name == "balancer"]
+    assert isinstance(balancer, BalancerExtension)
+    assert (balancer.settings.source, balancer.settings.shedding) == ("simulated", "transfer")
     assert settings.channel.partitions == plan.partitions
 
 
@@ -103,16 +103,16 @@ def test_the_report_adds_up_and_names_the_seed():
     plan = make_plan(7).facts()
     good = {"plan": plan, "violations": {}, "figures": figures, "seconds": 60.0}
     bad = {"plan": plan | {"seed": 8}, "violations": {"one-digest": ["differ"]}, "figures": figures, "seconds": 60.0}
-    found = report.summarise([good, bad])
-    assert (found["runs"], found["minutes"], found["faults"], found["violations"]) == (2, 2.0, 4, 1)
-    assert found["gaps_ms_by_cause"]["transfer"] == {"count": 4, "p50": 30, "p99": 30, "max": 30}
-    assert found["client_outages_ms_by_fault"]["kill"] == {"count": 2, "p50": 20, "p99": 20, "max": 20}
-    assert found["seeds_with_violations"] == [8]
-    assert found["calls"] == {"read ok": 18, "read unknown": 6, "write fenced": 4, "write ok": 80}
-    assert found["calls_answered"] == 102
-    assert "registers: 102 calls answered, 82 writes stored, 4 refused" in report.as_text(found)
-    assert "violations: 1" in report.as_text(found)
-    assert "seeds: [8]" in report.as_text(found)
+    summary = report.summarise([good, bad])
+    assert (summary["runs"], summary["minutes"], summary["faults"], summary["violations"]) == (2, 2.0, 4, 1)
+    assert summary["gaps_ms_by_cause"]["transfer"] == {"count": 4, "p50": 30, "p99": 30, "max": 30}
+    assert summary["client_outages_ms_by_fault"]["kill"] == {"count": 2, "p50": 20, "p99": 20, "max": 20}
+    assert summary["seeds_with_violations"] == [8]
+    assert summary["calls"] == {"read ok": 18, "read unknown": 6, "write fenced": 4, "write ok": 80}
+    assert summary["calls_answered"] == 102
+    assert "registers: 102 calls answered, 82 writes stored, 4 refused" in report.as_text(summary)
+    assert "violations: 1" in report.as_text(summary)
+    assert "seeds: [8]" in report.as_text(summary)
 
 
 def test_a_broker_reads_the_clock_that_is_set_for_it_also_while_it_runs(tmp_path: Path):
@@ -133,6 +133,6 @@ def test_a_broker_reads_the_clock_that_is_set_for_it_also_while_it_runs(tmp_path
             set_offset(clock, offset_s)
             reader.stdin.write("now\n")
             reader.stdin.flush()
-            told = [float(one) for one in reader.stdout.readline().split()]
-            assert [round((one - time.time() - offset_s) / 5) for one in told[:2]] == [0, 0]
-            assert abs(told[2] - time.monotonic()) < 60
+            clocks = [float(word) for word in reader.stdout.readline().split()]
+            assert [round((wall_s - time.time() - offset_s) / 5) for wall_s in clocks[:2]] == [0, 0]
+            assert abs(clocks[2] - time.monotonic()) < 60

@@ -84,7 +84,7 @@ def problems(calls: list[Call], journal: list[Noted]) -> list[str]:
     return [
         *wrongly_fenced(journal),
         *not_kept(calls, journal),
-        *(one.what for one in misplaced(calls, journal)),
+        *(violation.what for violation in misplaced(calls, journal)),
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_sound_history_has_no_problem():
 
 
 def without(value: int) -> list[Call]:
-    return [one for one in CALLS if one.value != value]
+    return [operation for operation in CALLS if operation.value != value]
 
 
 @pytest.mark.parametrize(
@@ -146,16 +146,16 @@ def without(value: int) -> list[Call]:
     ],
 )
 def test_a_falsified_history_is_seen(calls, journal, said):
-    found = problems(calls, journal)
-    assert any(said in one for one in found), found
+    sentences = problems(calls, journal)
+    assert any(said in sentence for sentence in sentences), sentences
 
 
 def test_a_read_that_is_not_trusted_is_told_and_not_held_against_others():
     calls = [*CALLS, read(1, 91, 92), confirmed(4, 93, 94)]
-    found = list(misplaced(calls, JOURNAL, lambda one: one.kind is not CallKind.READ))
-    assert [one.call.value for one in found] == [1]
+    violations = list(misplaced(calls, JOURNAL, lambda operation: operation.kind is not CallKind.READ))
+    assert [violation.call.value for violation in violations] == [1]
     early = [*CALLS, read(4, 61, 62)]
-    assert list(misplaced(early, JOURNAL, lambda one: one.kind is not CallKind.READ)) == []
+    assert list(misplaced(early, JOURNAL, lambda operation: operation.kind is not CallKind.READ)) == []
 
 
 def by_search(calls: list[Call]) -> bool:
@@ -163,12 +163,12 @@ def by_search(calls: list[Call]) -> bool:
 
     def fits(order: tuple[Call, ...]) -> bool:
         value = None
-        for at, one in enumerate(order):
-            if any(later.over_ns < one.sent_ns for later in order[at + 1 :]):
+        for at, operation in enumerate(order):
+            if any(later.over_ns < operation.sent_ns for later in order[at + 1 :]):
                 return False
-            if one.kind is CallKind.WRITE:
-                value = one.value
-            elif one.value != value:
+            if operation.kind is CallKind.WRITE:
+                value = operation.value
+            elif operation.value != value:
                 return False
         return True
 
@@ -185,9 +185,9 @@ def test_the_judgement_is_that_of_a_search_over_all_orders():
         reads = [read(value, start := rng.randrange(14), start + rng.randrange(5)) for value in values]
         calls = [*writes, *reads]
         orders = [[put(a, None, 3, A), put(b, a, 3, A)] for a, b in ((1, 2), (2, 1))]
-        found = any(not list(misplaced(calls, order)) for order in orders)
-        assert found == by_search(calls), (seed, calls)
-        judged[found] += 1
+        fits = any(not list(misplaced(calls, order)) for order in orders)
+        assert fits == by_search(calls), (seed, calls)
+        judged[fits] += 1
     assert min(judged.values()) > 40
 
 
@@ -215,7 +215,12 @@ def test_the_storage_fences_by_place_and_keeps_a_journal(tmp_path: Path):
     path = tmp_path / "storage.jsonl"
     path.write_bytes(out.getvalue())
     journal = read_journal(path)
-    assert [(one.value, one.accepted) for one in journal if one.topic] == [(1, True), (2, True), (3, False), (4, True)]
+    assert [(entry.value, entry.accepted) for entry in journal if entry.topic] == [
+        (1, True),
+        (2, True),
+        (3, False),
+        (4, True),
+    ]
     calls = [wrote(value, value * 10, value * 10 + 5) for value in (1, 2, 4)]
     assert problems([*calls, replace(wrote(3, 30, 35), outcome=Outcome.FENCED)], journal) == []
     assert orjson.loads(out.getvalue().splitlines()[0])["bundle"] == WHOLE

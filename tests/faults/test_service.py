@@ -27,8 +27,8 @@ def test_a_record_is_read_as_intervals_from_the_first_to_the_last_yes(tmp_path: 
     ]
     path = tmp_path / "b1-1.served"
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b'\n{"at_ns": 7')
-    found = read_record(path, "a", 1)
-    assert sorted(found, key=lambda one: (one.begin_ns, one.generation)) == [
+    services = read_record(path, "a", 1)
+    assert sorted(services, key=lambda service: (service.begin_ns, service.generation)) == [
         served(1, LOWER, 3, 10, 40),
         served(1, UPPER, 4, 30, 40),
         served(1, LOWER, 5, 50, 60),
@@ -37,8 +37,8 @@ def test_a_record_is_read_as_intervals_from_the_first_to_the_last_yes(tmp_path: 
 
 
 def test_what_clients_were_told_outside_an_interval_is_one_of_its_own():
-    found = widen([served(1, LOWER, 3, 10, 40)], [Check("a", 1, LOWER, 3, 40), Check("a", 1, LOWER, 3, 55)])
-    assert found == [served(1, LOWER, 3, 10, 40), served(1, LOWER, 3, 55, 55)]
+    services = widen([served(1, LOWER, 3, 10, 40)], [Check("a", 1, LOWER, 3, 40), Check("a", 1, LOWER, 3, 55)])
+    assert services == [served(1, LOWER, 3, 10, 40), served(1, LOWER, 3, 55, 55)]
 
 
 def test_intervals_overlap_where_two_processes_share_a_place_and_a_moment():

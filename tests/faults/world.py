@@ -33,29 +33,29 @@ class World:
             return target
         until_s = time.monotonic() + LEADER_S
         while True:
-            found = await self._role(target)
-            if found is not None or time.monotonic() > until_s:
-                return found or ids[0]
+            broker = await self._role(target)
+            if broker is not None or time.monotonic() > until_s:
+                return broker or ids[0]
             await asyncio.sleep(0.2)
 
     async def _role(self, target: str) -> str | None:
-        told = await self.ask_all("status" if target == "leader" else "serving")
+        answers = await self.ask_all("status" if target == "leader" else "serving")
         if target == "leader":
-            return next((one.broker for one, answer in told.items() if answer["status"]["leading"]), None)
-        busiest = max(told.items(), key=lambda item: len(item[1]["serving"]), default=None)
+            return next((process.broker for process, answer in answers.items() if answer["status"]["leading"]), None)
+        busiest = max(answers.items(), key=lambda item: len(item[1]["serving"]), default=None)
         return None if busiest is None or not busiest[1]["serving"] else busiest[0].broker
 
     def start_if_down(self, brokers: Iterable[str]) -> None:
         for broker in brokers:
-            found = self.brokers.current.get(broker)
-            if found is None or not found.running:
+            process = self.brokers.current.get(broker)
+            if process is None or not process.running:
                 self.brokers.start(broker)
             self.brokers.held_down.discard(broker)
 
     async def gone(self, victims: Sequence[Incarnation], timeout_s: float) -> None:
         """Wait until processes that were told to go have gone."""
         until_s = time.monotonic() + timeout_s
-        while any(one.running for one in victims) and time.monotonic() < until_s:  # noqa: ASYNC110 - other processes
+        while any(victim.running for victim in victims) and time.monotonic() < until_s:  # noqa: ASYNC110 - other processes
             await asyncio.sleep(0.05)
 
     async def start_nodes(self) -> None:
@@ -66,50 +66,54 @@ class World:
     async def ask_all(self, do: str, timeout_s: float = ASK_S) -> dict[Incarnation, dict[str, Any]]:
         """What every broker that is up answers; those that do not answer are missing."""
         asked = self.brokers.up()
-        answers = await asyncio.gather(*(self.clients.ask(one.url or "", do, timeout_s) for one in asked))
-        return {one: answer for one, answer in zip(asked, answers, strict=True) if answer.get("ok")}
+        answers = await asyncio.gather(*(self.clients.ask(process.url or "", do, timeout_s) for process in asked))
+        return {process: answer for process, answer in zip(asked, answers, strict=True) if answer.get("ok")}
 
     async def bundles(self) -> dict[str, list[Any]]:
         """Live bundles as any one broker knows them: state, owner, generation."""
-        for one in self.brokers.up():
-            answer = await self.clients.ask(one.url or "", "bundles", ASK_S)
+        for process in self.brokers.up():
+            answer = await self.clients.ask(process.url or "", "bundles", ASK_S)
             if answer.get("ok"):
-                found: dict[str, list[Any]] = answer["bundles"]
-                return found
+                bundles: dict[str, list[Any]] = answer["bundles"]
+                return bundles
         return {}
 
     async def unwell(self) -> list[str]:
         """Why the cluster is not healthy; empty if it is. Says nothing about bundles."""
         self._accept_the_older()
-        problems = [f"{one.name} still runs" for one in self._doubles()]
-        told = await self.ask_all("status")
+        problems = [f"{double.name} still runs" for double in self._doubles()]
+        answers = await self.ask_all("status")
         for broker in self.brokers.ids:
-            one = self.brokers.current.get(broker)
-            if one is None or one not in told:
+            process = self.brokers.current.get(broker)
+            if process is None or process not in answers:
                 problems.append(f"{broker} does not answer")
                 continue
-            status, heard = told[one]["status"], told[one]["heard"]
+            status, heard = answers[process]["status"], answers[process]["heard"]
             if status["mode"] != "normal" or not status["caught_up"]:
-                problems.append(f"{one.name} is {status['mode']}, {[part['phase'] for part in status['partitions']]}")
+                problems.append(
+                    f"{process.name} is {status['mode']}, {[part['phase'] for part in status['partitions']]}"
+                )
             if status["repair_paused"] and status["leading"]:
-                problems.append(f"{one.name}: {status['repair_paused']}")
+                problems.append(f"{process.name}: {status['repair_paused']}")
             wanted = {broker: self.brokers.current[broker].incarnation for broker in self.brokers.ids}
             if heard != wanted:
-                problems.append(f"{one.name} hears {sorted(heard)}, some of them another process")
-        leaders = [one.name for one, answer in told.items() if answer["status"]["leading"]]
+                problems.append(f"{process.name} hears {sorted(heard)}, some of them another process")
+        leaders = [leader.name for leader, answer in answers.items() if answer["status"]["leading"]]
         if len(leaders) != 1:
             problems.append(f"leaders: {leaders}")
         return problems
 
     def _doubles(self) -> list[Incarnation]:
-        return [one for one in self.brokers.running() if one is not self.brokers.current.get(one.broker)]
+        return [
+            process for process in self.brokers.running() if process is not self.brokers.current.get(process.broker)
+        ]
 
     def _accept_the_older(self) -> None:
         """Where the new process under an id was refused since the old one woke in time, the old one is the broker."""
-        for one in self._doubles():
-            current = self.brokers.current[one.broker]
-            if not current.running and current.process.returncode == REFUSED_AS_IN_USE and not one.paused:
-                self.brokers.current[one.broker] = one
+        for process in self._doubles():
+            current = self.brokers.current[process.broker]
+            if not current.running and current.process.returncode == REFUSED_AS_IN_USE and not process.paused:
+                self.brokers.current[process.broker] = process
 
     async def unserved(self) -> list[str]:
         """What is wrong with bundles in a healthy cluster: not assigned, not served, or served by more than one."""
@@ -117,21 +121,21 @@ class World:
         if len(pictures) < len(self.brokers.ids) or len(serving) < len(self.brokers.ids):
             return ["not everybody answers"]
         seen = list(pictures.values())
-        if any(one["bundles"] != seen[0]["bundles"] for one in seen):
+        if any(picture["bundles"] != seen[0]["bundles"] for picture in seen):
             return ["the brokers do not agree"]
         problems = []
-        claims = {one.broker: answer["serving"] for one, answer in serving.items()}
+        claims = {process.broker: answer["serving"] for process, answer in serving.items()}
         for bundle, (state, owner, generation) in seen[0]["bundles"].items():
-            by = {broker: found[bundle] for broker, found in claims.items() if bundle in found}
+            by = {broker: bundles[bundle] for broker, bundles in claims.items() if bundle in bundles}
             if state != "Assigned" or by != {owner: generation}:
                 problems.append(f"{bundle} is {state} of {owner} at {generation}, served by {by}")
-        strays = {bundle for found in claims.values() for bundle in found} - set(seen[0]["bundles"])
+        strays = {bundle for bundles in claims.values() for bundle in bundles} - set(seen[0]["bundles"])
         return problems + [f"{bundle} is served and does not live" for bundle in sorted(strays)]
 
     async def look_up_all(self) -> None:
         """Have every bundle that nobody serves assigned, as a client that asks for one of its topics would."""
         known = await self.bundles()
-        urls = [one.url for one in self.brokers.up() if one.url]
+        urls = [process.url for process in self.brokers.up() if process.url]
         wanted = [bundle for bundle, (state, _, _) in known.items() if state == "Unassigned"]
         if urls:
             asking = (

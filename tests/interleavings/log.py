@@ -41,12 +41,12 @@ class Log:
 
     def records(self, position: int = 0, end: int | None = None) -> list[RecordRead]:
         """Records from a position to the end."""
-        found: list[RecordRead] = []
+        newest_first: list[RecordRead] = []
         log = self.upto(self.end if end is None else end)
         while log.end > position and log.before is not None and log.last is not None:
-            found.append(log.last)
+            newest_first.append(log.last)
             log = log.before
-        return found[::-1]
+        return newest_first[::-1]
 
     def upto(self, end: int) -> Log:
         """This log as it was when it ended there."""

@@ -62,9 +62,9 @@ class Recovery(Cluster):
             self._live_on(slot)
         for _ in range(1000):
             if self.holder is None:
-                standing = [slot for slot in self.alive() if self.processes[slot].stands]
-                if standing:
-                    self._elect(standing[0])
+                candidates = [slot for slot in self.alive() if self.processes[slot].stands]
+                if candidates:
+                    self._elect(candidates[0])
             moves = [move for slot in list(self.alive()) for move in self._deliveries(slot, self.processes[slot])]
             if not moves:
                 return

@@ -79,11 +79,11 @@ async def until_taken(channel: Channel) -> None:
         return marks[1] if marks else -1
 
     try:
-        before, found = await end(), -1
+        before, result = await end(), -1
         deadline_s = time.monotonic() + WAIT_S
-        while found <= before:
+        while result <= before:
             assert time.monotonic() < deadline_s, f"waited {WAIT_S:g} s; the log ends at {before} all the time"
-            found = await end()
+            result = await end()
     finally:
         consumer.close()
 
@@ -109,7 +109,7 @@ async def test_answers_that_come_too_late_make_no_copies(
         settings = ClientSettings(nodes.address_for(WRITER), tuning=tuning)
         inbox = Inbox()
         topics: dict[int, Topic] = {}
-        writer = LogWriter(settings, channel.topics.names, inbox.one)
+        writer = LogWriter(settings, channel.topics.names, inbox.put)
 
         def append(number: int) -> None:
             topic = Topic.CHANNEL if number % 10 else Topic.REGISTRY
@@ -137,14 +137,14 @@ async def test_answers_that_come_too_late_make_no_copies(
             assert await asyncio.to_thread(writer.flush, WAIT_S)
         finally:
             await asyncio.to_thread(writer.close, 0.1)
-        found = await times_in_log(channel)
-    assert {number: times for number, times in found.items() if times > 1} == {}
+        result = await times_in_log(channel)
+    assert {number: times for number, times in result.items() if times > 1} == {}
     # No session takes over records of another, and each keeps its own in order.
-    assert list(found) == sorted(found)
+    assert list(result) == sorted(result)
     acknowledged = {answer.token for answer in inbox.of(Appended) if topics[answer.token] is Topic.CHANNEL}
-    assert acknowledged <= set(found)
+    assert acknowledged <= set(result)
     unknown = {failed.token for failed in inbox.of(AppendFailed) if not failed.never_written}
-    assert unknown & set(found), "Kafka took nothing whose answer was late"
+    assert unknown & set(result), "Kafka took nothing whose answer was late"
     assert writer.session > 1
 
 
@@ -168,5 +168,5 @@ async def test_a_light_record_whose_answers_are_lost_is_sent_again_so_often(tmp_
             assert await asyncio.to_thread(writer.flush, WAIT_S)
         finally:
             await asyncio.to_thread(writer.close)
-        found = await times_in_log(channel)
-    assert 1 < max(found.values()) <= 1 + tuning.retries_max
+        result = await times_in_log(channel)
+    assert 1 < max(result.values()) <= 1 + tuning.retries_max

@@ -30,7 +30,7 @@ class Member:
         self.inbox = Inbox()
         topics = channel.topics
         self.election = LeaderElection(
-            channel.settings, topics.leader_topic, topics.leader_group, self.inbox.one, clock=clock
+            channel.settings, topics.leader_topic, topics.leader_group, self.inbox.put, clock=clock
         )
         self.election.stand(True)
 
@@ -116,10 +116,9 @@ def test_a_thread_that_did_not_run_for_half_a_session_steps_down_first(channel: 
 
 
 CHILD = """
-import sys, time, structlog
+import sys, time
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.election import LeaderElection
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for the changes
 servers, topic, group, session_ms = sys.argv[1:]
 settings = ClientSettings(servers, tuning=ClientTuning(session_timeout_ms=int(session_ms)))
 tell = lambda change: print(time.monotonic(), change.elected, flush=True)

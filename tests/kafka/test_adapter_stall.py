@@ -44,7 +44,7 @@ def test_a_member_reads_on(channel: Channel, caplog: pytest.LogCaptureFixture) -
         write(channel, 30, 40)
         inbox.wait_position(40)
         reader.restart(Topic.CHANNEL, 0)
-        inbox.wait_for(lambda inputs: sum(isinstance(one, RecordRead) for one in inputs) >= 80)
+        inbox.wait_for(lambda inputs: sum(isinstance(item, RecordRead) for item in inputs) >= 80)
     offsets = [record.offset for record in inbox.of(RecordRead)]
     assert offsets == [*range(40), *range(40)]
     assert renewals(caplog) == 3

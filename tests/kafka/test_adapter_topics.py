@@ -46,8 +46,8 @@ def test_the_number_of_partitions_is_that_of_the_creation(kafka: Kafka, topic_pr
     first = make_channel(kafka.bootstrap_servers, topic_prefix)
     settings, topics = first.settings, first.topics
     create_topics(settings, topics, partitions=5, replication_factor=1)
-    found = verify_topics(settings, topics).topics
-    assert found[topics.channel].partitions == 1
+    result = verify_topics(settings, topics).topics
+    assert result[topics.channel].partitions == 1
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def hits(decision: dict[str, Any]) -> int | None:
 
 def test_policies_are_obeyed_within_moments(cluster: BrokerCluster) -> None:
     cluster.start("b1", "b2", "b3", extra=["extensions.balancer.interval_s=3600"])
-    cluster("policy", "set", "shedding", "off", "--why", "sale")
+    cluster("policy", "set", "shedding", "off", "--reason", "sale")
     bundles = cluster.create(NAMESPACE, 12, "b1")
     cluster("policy", "set", "exclude", "another/one")  # any change of policies asks for a decision
     cluster.wait(lambda: any(one["skipped"] == "shedding-off" for one in cluster.decisions()))
@@ -250,7 +250,7 @@ def test_policies_are_obeyed_within_moments(cluster: BrokerCluster) -> None:
     cluster("policy", "set", "pin", bundles[0], "b3")
     cluster("unload", bundles[0], "--timeout", "60")
     assert cluster("lookup", bundles[0], "--timeout", "60")["broker"] == "b3"
-    cluster("policy", "set", "shedding", "off", "--why", "enough")
+    cluster("policy", "set", "shedding", "off", "--reason", "enough")
     cluster.wait(lambda: cluster.decisions()[-1]["skipped"] == "shedding-off")
     count = len([move for one in made(cluster) for move in moves(one)])
     seen = len(cluster.decisions())

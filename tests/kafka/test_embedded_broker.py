@@ -91,9 +91,9 @@ def test_nothing_acknowledged_is_lost_by_kill_9(own_kafka: KafkaServer, topic_pr
     own_kafka.kill()
     assert own_kafka.pid is None
     assert not own_kafka.is_ready()
-    told: list[str] = []
-    own_kafka.start(say=told.append)
-    assert [line for line in told if "its session has to end" in line], "whoever waits is told what for"
+    results: list[str] = []
+    own_kafka.start(say=results.append)
+    assert [line for line in results if "its session has to end" in line], "whoever waits is told what for"
     assert own_kafka.pid != first_pid
     assert own_kafka.bootstrap_servers == bootstrap
     assert read_all(bootstrap, topic_prefix) == values
@@ -105,9 +105,9 @@ def test_clean_stop_is_told_from_an_unclean_one(own_kafka: KafkaServer) -> None:
     assert own_kafka.stop()
     assert clean_mark.exists()
     assert own_kafka.stop(), "stopping a stopped broker is fine"
-    told: list[str] = []
-    own_kafka.restart(say=told.append)
-    assert told == [], "after an orderly stop there is nothing to wait for"
+    results: list[str] = []
+    own_kafka.restart(say=results.append)
+    assert results == [], "after an orderly stop there is nothing to wait for"
     assert own_kafka.is_ready()
 
 

@@ -20,8 +20,8 @@ SLACK_MIB = 25
 
 @pytest.fixture(scope="module")
 def ground(kafka: Kafka) -> Iterator[Ground]:
-    with flooded(kafka.bootstrap_servers, "floods") as found:
-        yield found
+    with flooded(kafka.bootstrap_servers, "floods") as result:
+        yield result
 
 
 def not_held(seen: Mapping[str, float]) -> None:
@@ -42,11 +42,11 @@ def again(ground: Ground, flood: floods.Flood, size: int, warm: int = 1) -> dict
         warm: How many come before. Of a few large records it is chance how many wait at the same moment.
     """
     before = [measured(ground, flood, size)[0] for _ in range(warm)]
-    last, told = measured(ground, flood, size)
+    last, result = measured(ground, flood, size)
     for seen in (*before, last):
         not_held(seen)
     assert last["rss_peak_mib"] < max(seen["rss_peak_mib"] for seen in before) + SLACK_MIB
-    return told
+    return result
 
 
 def test_lookups_of_what_does_not_exist(ground: Ground) -> None:
@@ -68,13 +68,13 @@ def test_junk_on_many_keys_is_read_and_paid(ground: Ground) -> None:
 
 
 def test_a_subscriber_who_never_takes_a_change(ground: Ground) -> None:
-    seen, told = measured(ground, partial(floods.idle_subscriber, limit=500), 1_000)
+    seen, result = measured(ground, partial(floods.idle_subscriber, limit=500), 1_000)
     not_held(seen)
-    assert (told["Owned"], told["changes kept"]) == (500, 500)
-    assert "too slow" in told["then"]
+    assert (result["Owned"], result["changes kept"]) == (500, 500)
+    assert "too slow" in result["then"]
 
 
 def test_many_creations_at_once(ground: Ground) -> None:
-    seen, told = measured(ground, floods.creations, 1_000)
+    seen, result = measured(ground, floods.creations, 1_000)
     not_held(seen)
-    assert told == {"Started": 1_000}
+    assert result == {"Started": 1_000}

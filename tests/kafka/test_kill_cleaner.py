@@ -76,7 +76,7 @@ class FullReader:
 @asynccontextmanager
 async def busy_with(*work: Coroutine) -> AsyncIterator[None]:
     """Keep doing it until the block ends; none of it may have failed by then."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(item) for item in work]
     try:
         yield
         assert [task.exception() for task in tasks if task.done()] == []
@@ -114,7 +114,7 @@ def junk(seed: int) -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 def proposal(rng: random.Random, state: str) -> dict:
-    found = {
+    results = {
         "format": 1,
         "kind": "proposal",
         "id": uuid.UUID(int=rng.getrandbits(128)).hex,
@@ -128,8 +128,8 @@ def proposal(rng: random.Random, state: str) -> dict:
         "forced": rng.random() < 0.5,
     }
     if state == "Deleted":
-        found["children"] = children_of(BOUNDS[:3])
-    return found
+        results["children"] = children_of(BOUNDS[:3])
+    return results
 
 
 async def throw_junk(bootstrap: str, channel: str, seed: int) -> None:
@@ -150,14 +150,18 @@ async def throw_junk(bootstrap: str, channel: str, seed: int) -> None:
         producer.flush(5)
 
 
-async def race(one: StateChannel, other: StateChannel, seed: int) -> None:
+async def race(channel: StateChannel, other: StateChannel, seed: int) -> None:
     """Both want to move the same bundles at the same time, until cancelled."""
     rng = random.Random(seed)
     while True:
         bundle = rng.choice(BUNDLES)
-        tickets = [await one.transfer(bundle, "m2"), await other.transfer(bundle, "m1"), await one.unload(bundle)]
+        tickets = [
+            await channel.transfer(bundle, "m2"),
+            await other.transfer(bundle, "m1"),
+            await channel.unload(bundle),
+        ]
         await asyncio.gather(*(ticket.started(5) for ticket in tickets))
-        await one.lookup(bundle, 5)
+        await channel.lookup(bundle, 5)
 
 
 def missing(records: list[RecordRead]) -> int:
@@ -172,25 +176,25 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
     at = kafka.bootstrap_servers
     settings = make_settings(at, topic_prefix, **SHORT)
     async with (
-        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as result,
         StateChannel.open(settings, broker="m2", join_timeout_s=WAIT_S) as two,
     ):
         with full_reader(at, topic_prefix) as full:
-            await created(one, NAMESPACE, 16)
-            await owners(one, BUNDLES)
+            await created(result, NAMESPACE, 16)
+            await owners(result, BUNDLES)
             begun_s = asyncio.get_running_loop().time()
             cleaned = []
-            async with busy_with(race(one, two, 1), throw_junk(at, topic_prefix, 2)):
+            async with busy_with(race(result, two, 1), throw_junk(at, topic_prefix, 2)):
                 for number, at_s in enumerate(JOINS_AT_S):
                     await asyncio.sleep(max(0, begun_s + at_s - asyncio.get_running_loop().time()))
                     cleaned.append(missing(read_log(at, topic_prefix)))
                     async with StateChannel.open(settings, broker=f"j{number}", join_timeout_s=WAIT_S) as joined:
-                        found, applied = joined.digest()
-                        assert found == await full.digest_at(applied[0]), f"joiner {number} at offset {applied[0]}"
-            await settled(lambda: one.status()["oldest_debt_s"] == 0 and not one.status()["in_flight"], WAIT_S)
-            for member in (one, two):
-                found, applied = member.digest()
-                assert found == await full.digest_at(applied[0])
+                        outcome, applied = joined.digest()
+                        assert outcome == await full.digest_at(applied[0]), f"joiner {number} at offset {applied[0]}"
+            await settled(lambda: result.status()["oldest_debt_s"] == 0 and not result.status()["in_flight"], WAIT_S)
+            for member in (result, two):
+                outcome, applied = member.digest()
+                assert outcome == await full.digest_at(applied[0])
             log = read_log(at, topic_prefix)
             read = auditor.audit_join(0, 1, log, oldest_kept_ms=log[-1].timestamp_ms - LAG_S * 1_000)
             assert not read.tentative

@@ -69,8 +69,8 @@ async def test_second_process_of_a_living_id_refuses_and_of_a_paused_one_replace
             await settled(lambda: incarnation_of(channel, "p") not in (None, paused), WAIT_S)
             os.kill(first.pid, signal.SIGCONT)
             assert await ended(first) == ExitCode.REPLACED
-            found = await owners(channel, BUNDLES)
-            assert {owner.broker for owner in found.values()} <= {"p", "s"}
+            result = await owners(channel, BUNDLES)
+            assert {owner.broker for owner in result.values()} <= {"p", "s"}
             third.terminate()
             assert await ended(third) == ExitCode.OK
             assert {owner.broker for owner in (await owners(channel, BUNDLES)).values()} == {"s"}
@@ -120,17 +120,17 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
         enough.set()
         await asyncio.gather(*moving)
         await settled(lambda: not audit_of(read_log(at, topic_prefix))[0].view.in_flight, WAIT_S)
-        found = await owners(first, BUNDLES)
+        result = await owners(first, BUNDLES)
         audit, gaps = audit_of(read_log(at, topic_prefix))
         log = b"".join(record.value or b"" for record in read_log(at, topic_prefix))
-        assert [one for one in acknowledged if one.encode() not in log] == [], (
+        assert [item for item in acknowledged if item.encode() not in log] == [], (
             "nothing that was answered as done may be missing from the log"
         )
         assert [gap for gap in gaps.all() if gap.end is GapEnd.OPEN] == []
         assert all(key.state is State.ASSIGNED for key in audit.view.existing() if not key.is_namespace)
         await settled(lambda: first.digest()[0] == second.digest()[0] == digest([audit.view]), WAIT_S)
         serving = {"s1": first.serving(), "s2": second.serving(), "p": await process.ask("serving", "serving")}
-        for bundle, owner in found.items():
+        for bundle, owner in result.items():
             assert [broker for broker, held in serving.items() if bundle in held] == [owner.broker]
 
 

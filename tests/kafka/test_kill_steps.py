@@ -112,7 +112,7 @@ async def stuck_everywhere(kafka: Kafka, name: str, expiry_s: float = EXPIRY_S) 
         before = await owners(first, list(owned))
         assert {bundle: owner.broker for bundle, owner in before.items()} == owned
         mine = {bundle for bundle, broker in owned.items() if broker == VICTIM}
-        await process.until(lambda told: mine <= {one.get("serve") for one in told})
+        await process.until(lambda item: mine <= {entry.get("serve") for entry in item})
         await process.ask("plan", "planned", steps=STEPS)
         asked = [asyncio.create_task(begin(bundle, case, process, first)) for bundle, case in CASE_OF.items()]
         await process.stuck_at(STEPS)
@@ -158,25 +158,30 @@ async def claims(members: dict[str, StateChannel | Victim]) -> dict[str, list[tu
 
 async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim]) -> None:
     """One owner for every bundle, its generation risen; all views and the audit's equal; every gap ended with its cause."""
-    found, asked, held = {}, {}, {}
+    result, asked, held = {}, {}, {}
     until_s = asyncio.get_running_loop().time() + WAIT_S
     while asyncio.get_running_loop().time() < until_s:
-        found = await owners(scene.survivors[0], scene.live)
-        asked = {bundle: [(owner.broker, owner.generation)] for bundle, owner in found.items()}
+        result = await owners(scene.survivors[0], scene.live)
+        asked = {bundle: [(owner.broker, owner.generation)] for bundle, owner in result.items()}
         held = await claims(members)
-        if {owner.broker for owner in found.values()} <= set(members) and asked == held:
+        if {owner.broker for owner in result.values()} <= set(members) and asked == held:
             break
         await asyncio.sleep(0.3)  # until patience has ended the lost one counts as owner; on_serve follows the verdict
     assert {broker for pairs in asked.values() for broker, _ in pairs} <= set(members)
     assert held == asked
-    assert all(found[bundle].generation >= before for bundle, before in scene.generations.items() if bundle in found)
+    assert all(result[bundle].generation >= before for bundle, before in scene.generations.items() if bundle in result)
 
     audit, gaps = audit_of(read_log(scene.bootstrap, scene.name))
     assert [
         key for key in audit.view.existing() if key.state in (State.ASSIGNING, State.RELEASING, State.SPLITTING)
     ] == []
     assert [gap for gap in gaps.all() if gap.end is GapEnd.OPEN] == []
-    assert {gap.cause for gap in gaps.all()} <= {GapCause.TRANSFER, GapCause.UNLOAD, GapCause.OWNER_LOST}
+    assert {gap.cause for gap in gaps.all()} <= {
+        GapCause.TRANSFER,
+        GapCause.UNLOAD,
+        GapCause.DECLINED,
+        GapCause.OWNER_LOST,
+    }
     wanted = digest([audit.view])
     await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), WAIT_S)
 

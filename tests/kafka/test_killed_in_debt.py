@@ -12,7 +12,7 @@ from tests.faults.faults_in_debt import KillAllInDebt
 from tests.faults.plan import Plan, Step
 from tests.faults.run import Run
 
-OUTAGES_S = (0.0, 1.0, 3.0)
+OUTAGES_S = (0.0, 2.0)
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_total_outages_with_unpaid_junk_change_nothing(tmp_path: Path) -> None:
     plan.steps = [Step([KillAllInDebt("all", hold_s)]) for hold_s in OUTAGES_S]
     result = asyncio.run(Run(plan, tmp_path).run())
     assert result.violations == {}, result.figures
-    assert result.figures["keys_changed"] == [0, 0, 0]
+    assert result.figures["keys_changed"] == [0] * len(OUTAGES_S)
     assert result.figures["cold_starts"] == 0
     assert min(result.figures["unpaid_then"]) > 0, "the junk was unpaid"
     assert result.figures["records_cleaned"] > 0, "the cleaner has been at the log"

@@ -33,17 +33,17 @@ async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(
         broker(kafka, topic_prefix, "b1", channel) as b1,
         broker(kafka, topic_prefix, "b2", channel, heavy) as b2,
     ):
-        for one in (b1, b2):
-            await until(lambda one=one: set(one.broker_loads()) == {"b1", "b2"}, "each broker sees both loads")
-            load, age_s, lapsed = one.broker_loads()["b2"]
+        for item in (b1, b2):
+            await until(lambda entry=item: set(entry.broker_loads()) == {"b1", "b2"}, "each broker sees both loads")
+            load, age_s, lapsed = item.broker_loads()["b2"]
             assert (load.bundles, load.msg_rate_in) == (2, 5_100.0)
             assert load.weighted_max_ema == pytest.approx(load.max_resource_usage)
             assert age_s < WAIT_S
             assert not lapsed
         await until(lambda: set(b1.top_bundles()) == {"b1", "b2"}, "the leader sees both reports")
-        told = b1.top_bundles()["b2"]
-        assert [one.name for one in told.bundles] == [BUNDLES[0], BUNDLES[1]]  # the lightest first
-        assert told.bundles[1].stats == heavy.stats[BUNDLES[1]]
+        bundle = b1.top_bundles()["b2"]
+        assert [subject.name for subject in bundle.bundles] == [BUNDLES[0], BUNDLES[1]]  # the lightest first
+        assert bundle.bundles[1].stats == heavy.stats[BUNDLES[1]]
         assert b2.top_bundles() == {}
         assert b2.status()["views"]["top-bundles"]["records"] == {}
 
@@ -76,7 +76,7 @@ async def test_a_report_older_than_the_last_change_of_ownership_is_marked_until_
         source.stats[BUNDLES[1]] = stats(100.0)
         await until(lambda: b1.broker_loads()["b2"].lapsed and b1.broker_loads()["b1"].lapsed, "both are marked")
         await until(
-            lambda: not any(one.lapsed for one in b1.broker_loads().values()), "both report again by themselves"
+            lambda: not any(load.lapsed for load in b1.broker_loads().values()), "both report again by themselves"
         )
         assert b1.broker_loads()["b2"].load.bundles == 2
         assert b2.status()["reports"]["broker-load: ownership"] >= 1
@@ -218,7 +218,7 @@ async def test_simulated_load_goes_all_the_way(kafka: Kafka, topic_prefix: str) 
         assert (
             b1.local_load().topics
             == b1.broker_loads()["b1"].load.topics
-            == sum(one.stats.topics for one in source.bundles().values())
+            == sum(bundle.stats.topics for bundle in source.bundles().values())
         )
 
 
@@ -288,13 +288,13 @@ def make_again(client: ClientSettings, topics: LoadTopics) -> bool:
 
 
 def records(service: LoadService) -> dict[str, int]:
-    found: dict[str, int] = service.status()["views"]["broker-load"]["records"]
-    return found
+    result: dict[str, int] = service.status()["views"]["broker-load"]["records"]
+    return result
 
 
 def dropped(service: LoadService) -> dict[str, int]:
-    found: dict[str, int] = service.status()["views"]["broker-load"]["dropped"]
-    return found
+    result: dict[str, int] = service.status()["views"]["broker-load"]["dropped"]
+    return result
 
 
 def held_offset(service: LoadService, name: str) -> int:

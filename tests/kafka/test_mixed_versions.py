@@ -33,8 +33,8 @@ class MixedCluster(BrokerCluster):
         self.brokers[name].terminate()
         assert self.brokers[name].wait(WAIT_S) == 0, self.logs()
 
-    def one(self, name: str) -> dict:
-        return next((one for one in self("brokers")["brokers"] if one["broker"] == name), {})
+    def status_of(self, name: str) -> dict:
+        return next((broker for broker in self("brokers")["brokers"] if broker["broker"] == name), {})
 
     def log_of(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
@@ -57,7 +57,11 @@ class MixedCluster(BrokerCluster):
     def _read(self, topic: Topic, name: str) -> list[tuple[int, dict]]:
         client = ClientSettings(self.bootstrap)
         with PartitionTail(client, topic, name, 0, group_id=f"{self.channel}-reader") as tail:
-            return [(one.timestamp_ms, orjson.loads(one.value)) for one in tail.records(tail.span()) if one.value]
+            return [
+                (record.timestamp_ms, orjson.loads(record.value))
+                for record in tail.records(tail.span())
+                if record.value
+            ]
 
 
 def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_later(
@@ -70,7 +74,7 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         mixed("lookup", "t/n/x", *WAIT)
         for name in ("new1", "new2"):
             mixed.spawn_newer(name)
-        mixed.wait(lambda: {one["broker"] for one in mixed.alive()} == {"old", "new1", "new2"})
+        mixed.wait(lambda: {broker["broker"] for broker in mixed.alive()} == {"old", "new1", "new2"})
         mixed("transfer", "t/n/x", "--dest", "new1", *WAIT)
         said = " ".join(mixed("status")["remarks"])
         assert "format 2" in said
@@ -82,20 +86,20 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         mixed("transfer", "t/n/x", "--dest", "new2", *WAIT)
         # The command line is of the old version, too: it says where it stops, and by which format.
         stopped = mixed("status")["stopped"]
-        assert [one["format"] for one in stopped.values()] == [NEWER_FORMAT]
+        assert [item["format"] for item in stopped.values()] == [NEWER_FORMAT]
         assert mixed.newer_since_ms() >= mixed.left_at_ms("old")
 
         mixed.spawn("late")
-        mixed.wait(lambda: mixed.one("late").get("mode") == "safe")
+        mixed.wait(lambda: mixed.status_of("late").get("mode") == "safe")
         assert "is written in format 2, and this version reads up to format 1; upgrade to continue" in mixed.log_of(
             "late"
         )
-        assert not mixed.one("late")["accepting"]
-        assert mixed.one("late")["bundles"] in (0, None)
-        assert "does not read format 2: upgrade it" in mixed.one("late")["remarks"]
+        assert not mixed.status_of("late")["accepting"]
+        assert mixed.status_of("late")["bundles"] in (0, None)
+        assert "does not read format 2: upgrade it" in mixed.status_of("late")["remarks"]
         mixed.ended("late")
 
         mixed.spawn_newer("late")  # upgraded
-        mixed.wait(lambda: mixed.one("late").get("accepting") is True)
+        mixed.wait(lambda: mixed.status_of("late").get("accepting") is True)
         mixed("transfer", "t/n/x", "--dest", "late", *WAIT)
         assert mixed.formats() == {1, NEWER_FORMAT}

@@ -95,7 +95,7 @@ async def members(
             )
             for broker in brokers
         ]
-        opened = await asyncio.gather(*(stack.enter_async_context(one) for one in opening))
+        opened = await asyncio.gather(*(stack.enter_async_context(item) for item in opening))
         yield dict(zip(brokers, opened, strict=True))
 
 
@@ -108,10 +108,10 @@ async def lived_in(channels: dict[str, StateChannel]) -> None:
     b1 = channels["b1"]
     for name, bundles in (("m/one", 6), ("m/two", 4), ("m/idle", 2), ("m/gone", 2)):
         await created(b1, name, bundles)
-    one = names("m/one", 6)
-    await owners(b1, [*one, *names("m/two", 4)])
-    await done(await b1.split(one[0], parts=2))
-    for bundle, broker in zip(one[1:], ("b1", "b2", "b3", "b1", "b2"), strict=True):
+    result = names("m/one", 6)
+    await owners(b1, [*result, *names("m/two", 4)])
+    await done(await b1.split(result[0], parts=2))
+    for bundle, broker in zip(result[1:], ("b1", "b2", "b3", "b1", "b2"), strict=True):
         if (await owners(b1, [bundle]))[bundle].broker != broker:
             await done(await b1.transfer(bundle, broker))
     await done(await b1.delete_namespace("m/gone"))
@@ -143,9 +143,9 @@ class Moved:
 @pytest.fixture(scope="module")
 def moved(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Moved:
     """An export of a channel whose brokers were running."""
-    made = Moved(f"to-move-{secrets.token_hex(4)}", tmp_path_factory.mktemp("moved") / "channel.jsonl")
-    asyncio.run(live_and_export(kafka, made.channel, made.file))
-    return made
+    moved = Moved(f"to-move-{secrets.token_hex(4)}", tmp_path_factory.mktemp("moved") / "channel.jsonl")
+    asyncio.run(live_and_export(kafka, moved.channel, moved.file))
+    return moved
 
 
 async def live_and_export(kafka: Kafka, name: str, file: Path) -> None:
@@ -231,8 +231,8 @@ async def test_an_owner_that_never_comes_is_repaired(
         assert namespace is not None
         assert namespace.ring is not None
         # Two above: the forced record, and the owner's; the repaired ones have one more.
-        found = {token for channel in channels.values() for token in channel.serving().values()}
-        assert found == {namespace.ring.highest + 7 + 2, namespace.ring.highest + 7 + 3}
+        tokens = {token for channel in channels.values() for token in channel.serving().values()}
+        assert tokens == {namespace.ring.highest + 7 + 2, namespace.ring.highest + 7 + 3}
 
 
 # --- killed ---------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ WIDTH = 120
 
 def large_export(file: Path) -> ImportPlan:
     """An export of many bundles, written without a Kafka."""
-    made = tuple(
+    result = tuple(
         PlannedNamespace(
             f"big/n{number}",
             0,
@@ -256,7 +256,7 @@ def large_export(file: Path) -> ImportPlan:
         for number in range(6)
     )
     log = empty_log(1)
-    run_import(importer_for(ImportPlan(made, "import-0"), 1), log, window=1_000)
+    run_import(importer_for(ImportPlan(result, "import-0"), 1), log, window=1_000)
     records = [RecordRead(Topic.CHANNEL, 0, offset, 1_000, key, value) for offset, (key, value) in enumerate(log[0])]
     write_export(file, ExportHeader("made-up", {0: len(records)}, 0), records, now_ms=lambda: 1_700_000_000_000)
     return plan_import(part.view for part in read_views(read_export(file)).parts)
@@ -276,7 +276,7 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
     here = place(other_kafka, topic_prefix)
     slowly = ["--set", "limits.pending_max=1"]
     command("init", "--partitions", "2", *here)
-    homes = {partition_of(one.name, 2) for one in plan.namespaces}
+    homes = {partition_of(namespace.name, 2) for namespace in plan.namespaces}
     assert homes == {0, 1}
     # Behind its first mark, in the first partition's records, and in those of the second.
     steps = [(0, 1), (0, WIDTH // 2), (1, 20)]
@@ -289,7 +289,7 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
                 [*COMMAND, "import", str(file), *here, *slowly], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
             try:
-                wait_for(lambda at=offset, one=process, log=tail: ended(one) or log.span().end >= at)
+                wait_for(lambda at=offset, item=process, log=tail: ended(item) or log.span().end >= at)
             finally:
                 process.kill()
                 _, error = process.communicate(timeout=WAIT_S)
@@ -300,11 +300,11 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
     assert result["gone_on"] == 0
     views = export(other_kafka, topic_prefix, tmp_path / "after.jsonl")
     keys = {key.name: key for key in views.existing()}
-    for one in plan.namespaces:
-        assert keys.pop(one.name).version == one.version
-        for bundle, owner in zip(names(one.name, WIDTH), one.owners, strict=True):
+    for namespace in plan.namespaces:
+        assert keys.pop(namespace.name).version == namespace.version
+        for bundle, owner in zip(names(namespace.name, WIDTH), namespace.owners, strict=True):
             key = keys.pop(bundle)
-            assert (key.state, key.version, key.to) == (State.ASSIGNING, one.version + 1, owner)
+            assert (key.state, key.version, key.to) == (State.ASSIGNING, namespace.version + 1, owner)
     assert keys == {}
     assert result["digest"] == digest_of(views)
 

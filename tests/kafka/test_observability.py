@@ -11,7 +11,6 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
-from structlog.testing import capture_logs
 
 from statechannel.api import Done, Owned, StateChannel
 from statechannel.broker import assembly
@@ -20,6 +19,7 @@ from statechannel.broker.observe.metric_table import TABLE, MetricKind
 from statechannel.broker.observe.traces import Traces, root_span_id_of, trace_id_of
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
@@ -61,23 +61,23 @@ def fetch(url: str) -> tuple[int, str]:
 
 @pytest.fixture
 async def pair(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch):
-    made = Pair()
+    pair = Pair()
 
     def traces(_, identity) -> Traces:
-        exporter = made.exporters[identity.broker] = InMemorySpanExporter()
+        exporter = pair.exporters[identity.broker] = InMemorySpanExporter()
         return Traces(topic_prefix, identity.broker, identity.incarnation, SimpleSpanProcessor(exporter))
 
     monkeypatch.setattr(assembly, "_traces", traces)
     observe = {"metrics_port": 0, "traces": True, "log_level": "debug"}
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, observe=observe)
-    with capture_logs() as made.lines:
+    with capture_logs() as pair.lines:
         async with contextlib.AsyncExitStack() as stack:
             for name in ("b1", "b2"):
                 opening = StateChannel.open(
                     settings, broker=name, hooks=Recorder(), create_topics=name == "b1", join_timeout_s=WAIT_S
                 )
-                made.channels[name] = await stack.enter_async_context(opening)
-            yield made
+                pair.channels[name] = await stack.enter_async_context(opening)
+            yield pair
 
 
 async def transferred(pair: Pair) -> tuple[str, Owned, str]:
@@ -107,7 +107,7 @@ async def one_trace_of_both_brokers(pair: Pair, operation: str, before: Owned, t
     trace = trace_id_of(operation)
 
     def spans(broker: str) -> list:
-        return [one for one in pair.exporters[broker].get_finished_spans() if one.context.trace_id == trace]
+        return [span for span in pair.exporters[broker].get_finished_spans() if span.context.trace_id == trace]
 
     def unfinished() -> bool:
         """Hooks run beside what they are about: the last of them may come after the answer."""
@@ -135,18 +135,22 @@ async def one_trace_of_both_brokers(pair: Pair, operation: str, before: Owned, t
 async def events_tell_operation_bundle_generation_and_offset(pair: Pair, operation: str, before: Owned) -> None:
     for teller in ("b1", "b2"):
         async with asyncio.timeout(WAIT_S):
-            # The other broker reads the last record on its own, perhaps after the answer was given here.
-            while not pair.events("operation.ended", operation=operation, broker=teller):  # noqa: ASYNC110
+            # The other broker reads the last record on its own, perhaps after the answer was given here; and the loop may
+            # give others a turn between two events of a step.
+            while not (  # noqa: ASYNC110
+                pair.events("operation.ended", operation=operation, broker=teller)
+                and pair.events("record.accepted", operation=operation, broker=teller, state="Assigned")
+            ):
                 await asyncio.sleep(0.05)
-        told = pair.events("record.accepted", operation=operation, broker=teller)
-        assert [line["state"] for line in told] == ["Releasing", "Assigning", "Assigned"]
-        assert {line["bundle"] for line in told} == {before.bundle}
-        assert [line["offset"] for line in told] == sorted({line["offset"] for line in told})
-        assert told[-1]["generation"] > told[0]["generation"] == before.generation
-        assert told[0]["reason"] == "for the test"
-        assert {line["log_level"] for line in told} == {"info"}  # both are concerned
+        result = pair.events("record.accepted", operation=operation, broker=teller)
+        assert [line["state"] for line in result] == ["Releasing", "Assigning", "Assigned"]
+        assert {line["bundle"] for line in result} == {before.bundle}
+        assert [line["offset"] for line in result] == sorted({line["offset"] for line in result})
+        assert result[-1]["generation"] > result[0]["generation"] == before.generation
+        assert result[0]["reason"] == "for the test"
+        assert {line["log_level"] for line in result} == {"info"}  # both are concerned
         (ended,) = pair.events("operation.ended", operation=operation, broker=teller)
-        assert (ended["result"], ended["offset"]) == ("transferred", told[-1]["offset"])
+        assert (ended["result"], ended["offset"]) == ("transferred", result[-1]["offset"])
     assert pair.events("member.joined", member="b2", broker="b1")
     assert {line["duty"] for line in pair.events("duty.began")} >= {"heartbeats"}
     assert pair.events("record.unchanging", verdict="control")
@@ -172,7 +176,9 @@ async def pages_of_a_broker(pair: Pair, before: Owned, to: str) -> None:
     assert "process_resident_memory_bytes" in families
     assert before.bundle not in text
     gaps = {
-        one.labels["cause"]: one.value for one in families["statechannel_gap_seconds"].samples if "_count" in one.name
+        sample.labels["cause"]: sample.value
+        for sample in families["statechannel_gap_seconds"].samples
+        if "_count" in sample.name
     }
     assert gaps == {"transfer": 1.0}
     used = {
@@ -182,14 +188,14 @@ async def pages_of_a_broker(pair: Pair, before: Owned, to: str) -> None:
     }
     assert used >= {"handoff_seconds", "gap_seconds", "hook_seconds", "append_seconds", "loop_burst_seconds"}
 
-    infos = {one.broker: one.info for one in pair.channels["b1"]._host.engine.presence.members.alive.values()}
+    infos = {broker.broker: broker.info for broker in pair.channels["b1"]._host.engine.presence.members.alive.values()}
     assert infos[to]["http"] == f"http://127.0.0.1:{pair.port(to)}"
     status, text = await pair.get(to, "/digest")
-    found = json.loads(text)
-    assert (status, found["broker"]) == (200, to)
+    document = json.loads(text)
+    assert (status, document["broker"]) == (200, to)
     status, text = await pair.get(to, "/dump")
     head, _, lines = text.partition("\n")
-    assert sha256(lines.encode()).hexdigest() == json.loads(head)["digest"] == found["digest"]
+    assert sha256(lines.encode()).hexdigest() == json.loads(head)["digest"] == document["digest"]
     assert before.bundle in lines
 
 

@@ -48,9 +48,9 @@ def test_written_samples_are_read_and_averaged(kafka: Kafka, topic_prefix: str) 
     topic.create()
     topic.create()
     assert topic.partitions() == 6
-    found = TopicAdmin(settings).describe([topic_prefix])[topic_prefix]
-    assert found.settings["cleanup.policy"] == "delete"
-    assert found.settings["retention.ms"] == str(4_500_000 + 3_600_000)
+    result = TopicAdmin(settings).describe([topic_prefix])[topic_prefix]
+    assert result.settings["cleanup.policy"] == "delete"
+    assert result.settings["retention.ms"] == str(4_500_000 + 3_600_000)
     assert list(topic.read(0)) == []
 
     before_ms = time.time_ns() // 1_000_000
@@ -138,17 +138,17 @@ def test_log_directories_and_growth_become_loads(kafka: Kafka, topic_prefix: str
         fill(1)
         second = look(110.0)
         assert second.holes == {}
-        sizes = [one.disk_bytes for one in second.samples]
+        sizes = [sample.disk_bytes for sample in second.samples]
         assert all(20_000 < (size or 0) < 22_000 for size in sizes)
-        assert [one.bytes_in_per_s for one in second.samples] == [0, pytest.approx((sizes[1] or 0) / 10)]
+        assert [sample.bytes_in_per_s for sample in second.samples] == [0, pytest.approx((sizes[1] or 0) / 10)]
         layout = read_layout(admin, now_ms=now_ms)
         before = loads_now(admin, layout, topic, now_ms=now_ms, window_s=600, interval_s=60)
         assert "no samples of the last" in before.source
         assert before.of[data, 1] == PartitionLoad(disk_bytes=sizes[1])
         topic.create()
         topic.write(second.samples[:1])
-        found = loads_now(admin, layout, topic, now_ms=now_ms, window_s=600, interval_s=60)
-    assert found.of[data, 0] == PartitionLoad(disk_bytes=sizes[0], bytes_in_per_s=0)
-    assert found.of[data, 1] == PartitionLoad(disk_bytes=sizes[1])  # no sample of it: its size at least
-    assert "samples of 1 of 10 intervals" in found.source
-    assert "from the log directories" in found.source
+        loads = loads_now(admin, layout, topic, now_ms=now_ms, window_s=600, interval_s=60)
+    assert loads.of[data, 0] == PartitionLoad(disk_bytes=sizes[0], bytes_in_per_s=0)
+    assert loads.of[data, 1] == PartitionLoad(disk_bytes=sizes[1])  # no sample of it: its size at least
+    assert "samples of 1 of 10 intervals" in loads.source
+    assert "from the log directories" in loads.source

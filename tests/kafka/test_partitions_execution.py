@@ -101,19 +101,19 @@ class Lab:
         sizes = read_sizes(self.admin, layout)
         topic = layout.topics[TOPIC]
         moves = []
-        for one in topic.partitions:
-            after = target(one.partition, one.replicas)
-            if after == one.replicas and one.leader == after[0]:
+        for partition in topic.partitions:
+            after = target(partition.partition, partition.replicas)
+            if after == partition.replicas and partition.leader == after[0]:
                 continue
             moves.append(
                 PartitionMove(
                     topic=TOPIC,
-                    partition=one.partition,
-                    before=one.replicas,
+                    partition=partition.partition,
+                    before=partition.replicas,
                     after=after,
-                    leader_before=one.leader,
+                    leader_before=partition.leader,
                     leader_after=after[0],
-                    size_bytes=sizes.of[TOPIC, one.partition].disk_bytes,
+                    size_bytes=sizes.of[TOPIC, partition.partition].disk_bytes,
                     goals=("disk",),
                 )
             )
@@ -143,22 +143,22 @@ class Lab:
         """The layout is the plan's, nothing moves, no throttle is left, and each record is where it was."""
         layout = self.layout()
         for move in plan.moves:
-            one = layout.topics[move.topic].partitions[move.partition]
-            assert (one.replicas, one.leader, one.in_motion) == (move.after, move.leader_after, False)
-            assert set(one.isr) == set(move.after)
+            partition = layout.topics[move.topic].partitions[move.partition]
+            assert (partition.replicas, partition.leader, partition.in_motion) == (move.after, move.leader_after, False)
+            assert set(partition.isr) == set(move.after)
         assert self.throttles(plan) == {}
         assert self.read() == self.hashes
 
     def throttles(self, plan: ReassignmentPlan) -> dict[Any, Any]:
         """What is set, of the brokers and topics of the plan."""
-        wanted, found = resources_of(plan), {}
+        wanted, result = resources_of(plan), {}
 
         def all_told() -> bool:
-            found.update(ClusterPort(self.admin, plan, {}).look(full=False, configs=wanted).configs or {})
-            return set(found) == set(wanted)
+            result.update(ClusterPort(self.admin, plan, {}).look(full=False, configs=wanted).configs or {})
+            return set(result) == set(wanted)
 
         self.until(all_told)
-        return {resource: settings for resource, settings in found.items() if settings}
+        return {resource: settings for resource, settings in result.items() if settings}
 
     def read(self) -> dict[int, tuple[int, str]]:
         """Number and digest of the records of each partition, in order."""
@@ -166,7 +166,7 @@ class Lab:
             {"bootstrap.servers": self.nodes.address, "group.id": "reader", "enable.partition.eof": False}
         )
         try:
-            found = {}
+            results = {}
             for partition in range(PARTITIONS):
                 place = TopicPartition(TOPIC, partition, 0)
                 _, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
@@ -179,8 +179,8 @@ class Lab:
                         assert message.offset() == count
                         digest.update(message.value() or b"")
                         count += 1
-                found[partition] = (count, digest.hexdigest())
-            return found
+                results[partition] = (count, digest.hexdigest())
+            return results
         finally:
             consumer.close()
 
@@ -192,24 +192,26 @@ class Lab:
 
     def events(self, plan: ReassignmentPlan) -> list[str]:
         """Names of the journal's events so far; the last line may be torn."""
-        return [one["event"] for one in read_journal(self.state / plan.id)]
+        return [entry["event"] for entry in read_journal(self.state / plan.id)]
 
     @contextmanager
     def watched(self) -> Iterator[list[str]]:
         """Collects each look at which a partition of the topic had fewer replicas in sync than its minimum, two."""
-        found: list[str] = []
+        results: list[str] = []
         over = threading.Event()
 
         def watch() -> None:
             with open_admin(self.settings, timeout_s=WAIT_S) as admin:
                 while not over.wait(0.1):
                     (topic,) = admin.describe_topics([TOPIC])
-                    found.extend(f"{one}" for one in topic["partitions"] if len(one["isr_nodes"]) < 2)
+                    results.extend(
+                        f"{partition}" for partition in topic["partitions"] if len(partition["isr_nodes"]) < 2
+                    )
 
         thread = threading.Thread(target=watch)
         thread.start()
         try:
-            yield found
+            yield results
         finally:
             over.set()
             thread.join()
@@ -223,9 +225,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         asyncio.run(nodes.start())
         settings = ClientSettings(nodes.address)
         with open_admin(settings, timeout_s=WAIT_S) as admin:
-            found = Lab(nodes, folder, settings, admin)
-            fill(found)
-            yield found
+            lab = Lab(nodes, folder, settings, admin)
+            fill(lab)
+            yield lab
     finally:
         asyncio.run(nodes.close())
 
@@ -265,9 +267,9 @@ def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
         assert (status["state"], status["throttles_left"]) == ("done", [])
         assert status["progress"]["bytes_done"] == plan.copied_bytes
         files = sorted((lab.state / plan.id).glob("rollback-*.json"))
-        undone = [one for file in files for one in json.loads(file.read_bytes())["partitions"]]
-        assert {(one["partition"], tuple(one["replicas"])) for one in undone} == {
-            (one.partition, one.before) for one in plan.moves
+        undone = [partition for file in files for partition in json.loads(file.read_bytes())["partitions"]]
+        assert {(item["partition"], tuple(item["replicas"])) for item in undone} == {
+            (move.partition, move.before) for move in plan.moves
         }
         # Kafka's own topics and the state topic have a replica on each of three brokers: those cannot leave, and it says so.
         path, leaving = lab.planned("--remove-brokers", "1", code=3)
@@ -292,7 +294,7 @@ def test_a_node_killed_during_an_execution_is_waited_for(lab: Lab) -> None:
     lab.until(lambda: "batch" in lab.events(plan))
     node = lab.nodes.nodes[2]
     asyncio.run(node.kill())
-    lab.until(lambda: 3 not in {one.id for one in lab.layout().brokers if one.alive})
+    lab.until(lambda: 3 not in {broker.id for broker in lab.layout().brokers if broker.alive})
     assert lab.run("pause", plan.id)["state"] == "paused"
     asyncio.run(node.start())
     assert lab.run("resume", plan.id, "--throttle", "20000000")["state"] == "running"
@@ -307,19 +309,19 @@ def test_the_tool_is_killed_at_each_step_and_goes_on(lab: Lab) -> None:
     # Wherever the tests before have left it, each partition gets a new replica.
     path, plan = lab.plan(lambda n, now: (({1, 2, 3} - set(now)).pop(), now[0]))
     command = [sys.executable, "-m", "tests.support.dying_executor", lab.nodes.address, str(lab.state), str(path), "60"]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S, check=True).stdout
-    lives = [one for one in told.splitlines() if one.startswith(("killed", "done", "failed"))]
-    assert lives[-1].startswith("done done"), told
+    stdout = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S, check=True).stdout
+    lives = [line for line in stdout.splitlines() if line.startswith(("killed", "done", "failed"))]
+    assert lives[-1].startswith("done done"), stdout
     assert set(lives[:-1]) == {"killed 9"}
     assert len(lives) > 8, "fewer steps than the flow has"
     lab.reached(plan)
     events = read_journal(lab.state / plan.id)
     moved: set[int] = set()
-    for one in events:
-        asked = {part[1] for part in one["partitions"]} if one["event"] == "batch" else set()
+    for event in events:
+        asked = {part[1] for part in event["partitions"]} if event["event"] == "batch" else set()
         assert not asked & moved, "a move that was done is not asked for again"
-        moved |= {part[1] for part in one["partitions"]} if one["event"] == "moved" else set()
-    assert moved == {one.partition for one in plan.moves}
+        moved |= {part[1] for part in event["partitions"]} if event["event"] == "moved" else set()
+    assert moved == {move.partition for move in plan.moves}
 
 
 def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(lab: Lab, tmp_path: Path) -> None:
@@ -353,8 +355,8 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     assert (tool.returncode, json.loads(out)["ended"]) == (0, "cancelled"), err
     layout = lab.layout()
     for move in plan.moves:
-        one = layout.topics[TOPIC].partitions[move.partition]
-        assert not one.in_motion
-        assert one.replicas in {move.before, move.after}
+        partition = layout.topics[TOPIC].partitions[move.partition]
+        assert not partition.in_motion
+        assert partition.replicas in {move.before, move.after}
     assert lab.run("status", plan.id)["throttles_left"] == []
     assert lab.read() == lab.hashes

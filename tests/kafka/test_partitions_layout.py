@@ -35,16 +35,16 @@ def test_layout_and_sizes(kafka: Kafka, topic_prefix: str) -> None:
     assert layout.cluster_id
     assert layout.read_at_ms == 1_234
     assert list(layout.topics) == sorted(layout.topics)
-    (broker,) = [one for one in layout.brokers if one.alive]
+    (broker,) = [item for item in layout.brokers if item.alive]
     assert broker.log_dirs
-    assert all((one.total_bytes or 0) > 0 and not one.offline for one in broker.log_dirs)
-    found = layout.topics[wide]
-    assert [(one.partition, one.replicas, one.leader, one.isr) for one in found.partitions] == [
-        (number, (broker.id,), broker.id, (broker.id,)) for number in range(3)
-    ]
-    assert not any(one.in_motion or one.offline for one in found.partitions)
-    assert len(found.topic_id) == 36
-    assert (found.min_isr, layout.topics[narrow].min_isr) == (1, 2)
+    assert all((item.total_bytes or 0) > 0 and not item.offline for item in broker.log_dirs)
+    topic = layout.topics[wide]
+    assert [
+        (partition.partition, partition.replicas, partition.leader, partition.isr) for partition in topic.partitions
+    ] == [(number, (broker.id,), broker.id, (broker.id,)) for number in range(3)]
+    assert not any(partition.in_motion or partition.offline for partition in topic.partitions)
+    assert len(topic.topic_id) == 36
+    assert (topic.min_isr, layout.topics[narrow].min_isr) == (1, 2)
     loads = [sizes.of[wide, number].disk_bytes for number in range(3)]
     assert loads[0] == loads[2] == 0
     assert 10_000 <= (loads[1] or 0) < 12_000

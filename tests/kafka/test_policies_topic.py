@@ -115,7 +115,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         both = (first, second)
 
         def pins() -> list[Any]:
-            return [None if one.effective is None else one.effective.policies.pins for one in both]
+            return [None if item.effective is None else item.effective.policies.pins for item in both]
 
         assert pins() == [{}, {}]
         written = await place.set(K.PIN, "t/n", broker="b1")
@@ -135,7 +135,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         async with place.follower(lambda: clock[0]) as late:
             assert late.effective is not None
             assert late.effective.policies.pins == {}
-            assert [one.key.text for one in late.effective.lapsed] == ["override/pin/t/n"]
+            assert [broker.key.text for broker in late.effective.lapsed] == ["override/pin/t/n"]
 
 
 async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
@@ -240,8 +240,8 @@ async def test_the_log_decides_how_a_write_ended(place: Place, monkeypatch: pyte
         (unknown, True, PolicyWriteOutcome.UNKNOWN, 2.0),  # it looks for the record until then
     ):
         monkeypatch.setattr(topic, "append_and_wait", written_but(error, lost=lost))
-        found = await asyncio.to_thread(write_policy, place.client, place.topics, key, record, timeout_s=timeout_s)
-        assert found.outcome is outcome, (error, lost, found)
+        result = await asyncio.to_thread(write_policy, place.client, place.topics, key, record, timeout_s=timeout_s)
+        assert result.outcome is outcome, (error, lost, result)
 
 
 async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
@@ -251,10 +251,10 @@ async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
     with pytest.raises(KafkaAdapterError):
         read_book(place.client, place.topics, timeout_s=5.0)
     place.open()
-    (found,) = open_topics(place.client, place.topics, create=False).values()
-    assert found.name == place.topics.name
-    assert found.settings["cleanup.policy"] == "compact"
-    assert found.partitions == 1
+    (result,) = open_topics(place.client, place.topics, create=False).values()
+    assert result.name == place.topics.name
+    assert result.settings["cleanup.policy"] == "compact"
+    assert result.partitions == 1
     assert policy_topic_exists(place.client, place.topics)
 
 

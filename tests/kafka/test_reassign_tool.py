@@ -54,7 +54,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory):
 
 def replicas_of(admin: AdminClient) -> dict[tuple[str, int], tuple[int, ...]]:
     topic = admin.list_topics(timeout=WAIT_S).topics.get(TOPIC)
-    return {(TOPIC, n): tuple(one.replicas) for n, one in topic.partitions.items()} if topic else {}
+    return {(TOPIC, n): tuple(partition.replicas) for n, partition in topic.partitions.items()} if topic else {}
 
 
 def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_path: Path):
@@ -91,16 +91,18 @@ def test_what_the_tool_generates_on_a_live_cluster_is_what_its_code_generates_he
     assert answer.returncode == 0, answer.stdout + answer.stderr
     proposed = re.search(r"Proposed partition reassignment configuration\s+(\{.*\})", answer.stdout)
     assert proposed is not None
-    found = from_json(proposed[1])
-    assert found.keys() == BEFORE.keys()
-    assert all(len(set(replicas)) == 2 and set(replicas) <= {1, 2, 3} for replicas in found.values())
-    first = [replicas[0] for _, replicas in sorted(found.items())]
+    outcome = from_json(proposed[1])
+    assert outcome.keys() == BEFORE.keys()
+    assert all(len(set(replicas)) == 2 and set(replicas) <= {1, 2, 3} for replicas in outcome.values())
+    first = [replicas[0] for _, replicas in sorted(outcome.items())]
     assert len(set(first[:3])) == 3  # a striped placement: no broker leads twice before each has led once
 
 
 def test_the_tools_code_reads_our_json_and_places_topics_by_rack():
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
-    layout = ClusterLayout(cluster_id="c", brokers=tuple(KafkaBroker(id=one, rack=rack) for one, rack in racks.items()))
+    layout = ClusterLayout(
+        cluster_id="c", brokers=tuple(KafkaBroker(id=item, rack=rack) for item, rack in racks.items())
+    )
     with generator() as tool:
         assert tool.read(to_json(MOVES).decode()) == len(MOVES)
         with pytest.raises(Exception, match="Partition reassignment contains duplicate topic partitions"):

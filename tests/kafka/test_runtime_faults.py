@@ -214,24 +214,24 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
-    async with member(settings, "b1") as one, member(settings, "b2") as two:
-        ticket = await created(one, NAMESPACE, 2)
+    async with member(settings, "b1") as result, member(settings, "b2") as two:
+        ticket = await created(result, NAMESPACE, 2)
         await done(two.ticket(str(ticket)))
-        before = await one.lookup(TOPIC, WAIT_S)
+        before = await result.lookup(TOPIC, WAIT_S)
         assert isinstance(before, Owned)
         await asyncio.to_thread(own_kafka.kill)
-        await until(lambda: one.status()["mode"] == two.status()["mode"] == "safe", WAIT_S)
-        stale = await one.lookup(TOPIC, 5)
+        await until(lambda: result.status()["mode"] == two.status()["mode"] == "safe", WAIT_S)
+        stale = await result.lookup(TOPIC, 5)
         assert isinstance(stale, Owned)
         assert stale.stale_age_s is not None
         assert stale.broker == before.broker
         seen = []
         await asyncio.to_thread(own_kafka.start)
-        await until(lambda: seen.append(one.status()["mode"]) or seen[-1] != "safe", WAIT_S)
-        await until(lambda: one.status()["mode"] == two.status()["mode"] == "normal", WAIT_S)
+        await until(lambda: seen.append(result.status()["mode"]) or seen[-1] != "safe", WAIT_S)
+        await until(lambda: result.status()["mode"] == two.status()["mode"] == "normal", WAIT_S)
         # The mode follows the registry. The log has a connection of its own, which may come back later, and says its age.
         async with asyncio.timeout(WAIT_S):
-            while (after := await one.lookup(TOPIC, WAIT_S)).stale_age_s is not None:
+            while (after := await result.lookup(TOPIC, WAIT_S)).stale_age_s is not None:
                 assert (after.broker, after.generation) == (before.broker, before.generation), after
                 await asyncio.sleep(0.05)
         assert isinstance(after, Owned), after
@@ -239,7 +239,7 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
         other = "b2" if before.broker == "b1" else "b1"
         # The destination accepts again from its next heartbeat on, some milliseconds after its mode is normal.
         async with asyncio.timeout(WAIT_S):
-            while isinstance(outcome := await (await one.transfer(TOPIC, other)).outcome(WAIT_S), Rejected):
+            while isinstance(outcome := await (await result.transfer(TOPIC, other)).outcome(WAIT_S), Rejected):
                 assert outcome.reason == "destination-not-accepting", outcome
                 await asyncio.sleep(0.05)
         assert isinstance(outcome, Done)

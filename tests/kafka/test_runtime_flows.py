@@ -42,12 +42,12 @@ class Trio:
 
 @pytest.fixture
 async def trio(kafka: Kafka, topic_prefix: str) -> AsyncIterator[Trio]:
-    found = Trio(make_settings(kafka.bootstrap_servers, topic_prefix))
+    trio = Trio(make_settings(kafka.bootstrap_servers, topic_prefix))
     async with AsyncExitStack() as stack:
-        await found.add(stack, "b1")  # it makes the topics
-        await asyncio.gather(*(found.add(stack, broker) for broker in ("b2", "b3")))
-        yield found
-        await asyncio.gather(*(channel.shutdown(0) for channel in found.channels.values()))  # nobody needs a hand-over
+        await trio.add(stack, "b1")  # it makes the topics
+        await asyncio.gather(*(trio.add(stack, broker) for broker in ("b2", "b3")))
+        yield trio
+        await asyncio.gather(*(channel.shutdown(0) for channel in trio.channels.values()))  # nobody needs a hand-over
 
 
 async def done(ticket: Ticket) -> Done:

@@ -19,14 +19,14 @@ NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
 
 
-def ask(found: Access, command: str, **args: object):
+def ask(access: Access, command: str, **args: object):
     """Write a request, wait for the reply; the outcome and everything that was said about it."""
     request = Request(str(ULID()), command, 0, args, "test")
-    name = found.topics.names[Topic.REQUESTS]
-    offset = append_and_wait(found.client, name, 0, key=request.id.encode(), value=encode(request, timeout_s=WAIT_S))
+    name = access.topics.names[Topic.REQUESTS]
+    offset = append_and_wait(access.client, name, 0, key=request.id.encode(), value=encode(request, timeout_s=WAIT_S))
     said = []
     until_s = time.monotonic() + WAIT_S
-    with PartitionTail(found.client, Topic.REQUESTS, name, 0, group_id=found.topics.reader_group) as tail:
+    with PartitionTail(access.client, Topic.REQUESTS, name, 0, group_id=access.topics.reader_group) as tail:
         for batch in tail.follow(offset + 1, stop=lambda: time.monotonic() > until_s):
             for record in batch:
                 item = decode(record.value, record.timestamp_ms)
@@ -39,53 +39,53 @@ def ask(found: Access, command: str, **args: object):
 
 async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    found = access(settings)
+    result = access(settings)
     async with (
-        StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as answer,
         StateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as two,
     ):
-        outcome, said = await asyncio.to_thread(ask, found, "create-namespace", namespace=NAMESPACE, bundles=1)
+        outcome, said = await asyncio.to_thread(ask, result, "create-namespace", namespace=NAMESPACE, bundles=1)
         assert isinstance(outcome, Done)
         assert outcome.result == "created"
         assert [item.stage for item in said if isinstance(item, Progress)] == ["claimed", "started"]
 
-        outcome, _ = await asyncio.to_thread(ask, found, "lookup", name=TOPIC)
+        outcome, _ = await asyncio.to_thread(ask, result, "lookup", name=TOPIC)
         assert isinstance(outcome, Owned)
         other = "b2" if outcome.broker == "b1" else "b1"
 
-        outcome, said = await asyncio.to_thread(ask, found, "transfer", name=TOPIC, destination=other)
+        outcome, said = await asyncio.to_thread(ask, result, "transfer", name=TOPIC, destination=other)
         assert isinstance(outcome, Done)
         assert outcome.result == "transferred"
         assert isinstance(said[-1], Reply)
         assert said[-1].broker != other  # the owner of then executed it
 
-        outcome, _ = await asyncio.to_thread(ask, found, "transfer", name=TOPIC, destination="nobody")
+        outcome, _ = await asyncio.to_thread(ask, result, "transfer", name=TOPIC, destination="nobody")
         assert isinstance(outcome, Rejected)
 
-        outcome, _ = await asyncio.to_thread(ask, found, "split", name=TOPIC, parts=2)
+        outcome, _ = await asyncio.to_thread(ask, result, "split", name=TOPIC, parts=2)
         assert isinstance(outcome, Done)
         assert outcome.result == "split"
 
-        outcome, _ = await asyncio.to_thread(ask, found, "unload", name=TOPIC)
+        outcome, _ = await asyncio.to_thread(ask, result, "unload", name=TOPIC)
         assert isinstance(outcome, Done)
         assert outcome.result == "unloaded"
 
-        outcome, _ = await asyncio.to_thread(ask, found, "dance")
+        outcome, _ = await asyncio.to_thread(ask, result, "dance")
         assert isinstance(outcome, Rejected)
         assert "dance" in outcome.message
 
-        outcome, _ = await asyncio.to_thread(ask, found, "shutdown", broker="b2", budget_s=10)
+        outcome, _ = await asyncio.to_thread(ask, result, "shutdown", broker="b2", budget_s=10)
         assert isinstance(outcome, Done)
         assert (await asyncio.wait_for(two.wait_stopped(), WAIT_S)).reason == "closed"
-        assert one.stopped is None
+        assert answer.stopped is None
 
 
 async def test_a_request_without_any_broker_is_executed_once_one_comes(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    found = access(settings)
+    result = access(settings)
     async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S):
         pass
-    asked = asyncio.create_task(asyncio.to_thread(ask, found, "create-namespace", namespace=NAMESPACE, bundles=2))
+    asked = asyncio.create_task(asyncio.to_thread(ask, result, "create-namespace", namespace=NAMESPACE, bundles=2))
     await asyncio.sleep(0.5)
     async with StateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as late:
         outcome, _ = await asked

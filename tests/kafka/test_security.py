@@ -36,7 +36,7 @@ LOOKS = (
 CHANGES = (
     ("lookup", "t/n/y"),
     ("namespace", "create", "t/m"),
-    ("namespace", "delete", "t/n"),
+    ("namespace", "delete", "t/n", "--yes"),
     ("transfer", "t/n/x", "--dest", "b1"),
     ("transfer", "t/n/x", "--dest", "b1", "--force", "--no-wait"),
     ("unload", "t/n/x"),
@@ -53,18 +53,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
     """One broker that serves, an operator and an auditor with their rights, and users without any."""
     users = {name: f"{name}-pass" for name in ("broker", "operator", "auditor", "nobody", "late", "elsewhere")}
     with secured_kafka(tmp_path_factory.mktemp("secured"), **users) as kafka:
-        made = SecuredCluster(kafka, CHANNEL)
+        cluster = SecuredCluster(kafka, CHANNEL)
         try:
             for role in (Role.BROKER, Role.OPERATOR, Role.AUDITOR):
-                made.grant(role, role)
-            made.done("operator", "init")
-            made.spawn("b1", "broker")
-            made.wait(lambda: any(one["accepting"] for one in made.done("operator", "brokers")["brokers"]))
-            made.done("operator", "namespace", "create", "t/n", "--bundles", "2", "--timeout", "60")
-            made.done("operator", "lookup", "t/n/x", "--timeout", "60")
-            yield made
+                cluster.grant(role, role)
+            cluster.done("operator", "init")
+            cluster.spawn("b1", "broker")
+            cluster.wait(lambda: any(broker["accepting"] for broker in cluster.done("operator", "brokers")["brokers"]))
+            cluster.done("operator", "namespace", "create", "t/n", "--bundles", "2", "--timeout", "60")
+            cluster.done("operator", "lookup", "t/n/x", "--timeout", "60")
+            yield cluster
         finally:
-            made.end()
+            cluster.end()
 
 
 def test_each_role_does_its_work_and_kafka_refuses_none_of_it(cluster: SecuredCluster) -> None:
@@ -195,7 +195,7 @@ def test_a_right_that_is_taken_away_is_named_and_the_broker_goes_on_when_it_is_b
         assert f"Write on topic {registry}" in said.stderr
     finally:
         cluster.kafka.forbid_write("broker", registry, end=True)
-    cluster.wait(lambda: any(one["accepting"] for one in cluster.done("operator", "brokers")["brokers"]))
+    cluster.wait(lambda: any(broker["accepting"] for broker in cluster.done("operator", "brokers")["brokers"]))
 
 
 def test_the_planners_admin_client_enters_as_the_others_do(cluster: SecuredCluster) -> None:
@@ -204,7 +204,7 @@ def test_the_planners_admin_client_enters_as_the_others_do(cluster: SecuredClust
     user = ClientSettings(kafka.bootstrap_servers, kafka.properties(SUPERUSER))
     with open_admin(user, timeout_s=WAIT_S) as admin:
         layout = read_layout(admin, now_ms=0)
-    assert [one.alive for one in layout.brokers] == [True]
+    assert [broker.alive for broker in layout.brokers] == [True]
     assert layout.brokers[0].log_dirs
     assert layout.remarks == ()
 

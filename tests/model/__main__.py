@@ -47,12 +47,12 @@ def run_commands(console: Console, options: argparse.Namespace) -> bool:
     fine = True
     console.print(f"{MODEL.name}, commands                came to            as expected   seconds")
     for answer in answers(options.scope, options.only, slow=options.slow):
-        found = "counterexample" if answer.found else "holds"
+        word = "counterexample" if answer.satisfiable else "holds"
         if answer.command.startswith("Example"):
-            found = "example" if answer.found else "no example"
-        right = answer.found == answer.expected
+            word = "example" if answer.satisfiable else "no example"
+        right = answer.satisfiable == answer.expected
         fine &= right
-        console.print(f"{answer.command:<40} {found:<18} {'yes' if right else 'NO':<13} {answer.seconds:>7.1f}")
+        console.print(f"{answer.command:<40} {word:<18} {'yes' if right else 'NO':<13} {answer.seconds:>7.1f}")
     return fine
 
 

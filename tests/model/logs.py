@@ -19,9 +19,9 @@ def corpus_logs(count: int) -> Iterator[tuple[str, Log]]:
 def explorer_logs() -> Iterator[tuple[str, Log]]:
     """The shortest log for each rule, whole and as the joiner found it that goes wrong without the rule."""
     for rule in RULES:
-        found = load(rule)
-        lines = [Line(0, offset, START_MS + offset, *letter) for offset, letter in enumerate(found.log)]
+        counterexample = load(rule)
+        lines = [Line(0, offset, START_MS + offset, *letter) for offset, letter in enumerate(counterexample.log)]
         yield rule.path.stem, Log(lines, {0: len(lines)}, START_MS + 1_000)
-        if found.removed:
-            left = [line for line in lines if line.offset not in found.removed]
+        if counterexample.removed:
+            left = [line for line in lines if line.offset not in counterexample.removed]
             yield f"{rule.path.stem}-cleaned", Log(left, {0: len(lines)}, START_MS + 1_000)

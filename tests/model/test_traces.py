@@ -27,8 +27,8 @@ def reader() -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def trace() -> Trace:
     """An honest log with a bundle that is moved."""
-    traces = (one for name, log in random_logs() if name.startswith("honest") for one in traces_of(name, log))
-    return next(one for one in traces if one.whole and one.strict_steps >= 12 and one.tuples.get("debts"))
+    traces = (part for name, log in random_logs() if name.startswith("honest") for part in traces_of(name, log))
+    return next(part for part in traces if part.whole and part.strict_steps >= 12 and part.tuples.get("debts"))
 
 
 def test_all_steps_of_logs_of_the_corpus_match(reader: Reader) -> None:
@@ -64,9 +64,9 @@ FALSE = {
 }
 
 
-@pytest.mark.parametrize(("name", "found"), FALSE.items())
+@pytest.mark.parametrize(("name", "kind"), FALSE.items())
 def test_what_the_code_is_said_to_have_said_falsely_is_found(
-    reader: Reader, trace: Trace, name: str, found: str
+    reader: Reader, trace: Trace, name: str, kind: str
 ) -> None:
     assert reader.differences(trace) == []
     false = deepcopy(trace)
@@ -74,7 +74,7 @@ def test_what_the_code_is_said_to_have_said_falsely_is_found(
     del false.tuples[name][row]
     if name == "verdict":
         false.put("verdict", row[0], "WrongBase" if row[1] != "WrongBase" else "Accepted")
-    assert found in {step.what for step in reader.differences(false)}
+    assert kind in {step.what for step in reader.differences(false)}
 
 
 def test_a_false_verdict_is_named_with_its_offset(reader: Reader, trace: Trace) -> None:
@@ -93,4 +93,4 @@ def test_a_rule_that_the_code_lacks_is_found(reader: Reader, bug: str) -> None:
         tally = bind(reader, islice(corpus_logs(40), 60))
         tally_of_page = bind(reader, explorer_logs())
     assert tally.different or tally_of_page.different
-    assert tally_of_page.matched + tally.matched < sum(one.strict + one.lenient for one in (tally, tally_of_page))
+    assert tally_of_page.matched + tally.matched < sum(part.strict + part.lenient for part in (tally, tally_of_page))

@@ -165,7 +165,7 @@ class Scribe:
 
     def _newest(self, through: int, own: int) -> str | None:
         """The newest record up to an offset, at most the one that names it: no rule compares it with later ones."""
-        offset = max((one for one in self.names if one <= min(through, own)), default=None)
+        offset = max((known for known in self.names if known <= min(through, own)), default=None)
         return None if offset is None else self.names[offset]
 
     def _change(self, name: str, record: Record, line: Line) -> None:
@@ -305,8 +305,8 @@ class Scribe:
 
     def _order(self, sig: str, atoms: Sequence[str]) -> None:
         self.trace.put(f"{sig}.First", f"{sig}$0", atoms[0])
-        for one, other in pairwise(atoms):
-            self.trace.put(f"{sig}.Next", f"{sig}$0", one, other)
+        for atom, other in pairwise(atoms):
+            self.trace.put(f"{sig}.Next", f"{sig}$0", atom, other)
 
 
 class Reader:
@@ -335,8 +335,8 @@ class Reader:
     def _instance(self, trace: Trace) -> tuple[ET.Element, dict[str, str]]:
         """The trace as XML, and its atoms by the names that Alloy gives them: the signature, and a number in its order."""
         root = ET.fromstring(self._skeleton)
-        sigs = {_plain(one.get("label")): one for one in root.iter("sig")}
-        labels = {_plain(one.get("label")): one.get("label", "") for one in root.iter("atom")}
+        sigs = {_plain(element.get("label")): element for element in root.iter("sig")}
+        labels = {_plain(element.get("label")): element.get("label", "") for element in root.iter("atom")}
         names = {label: plain.removesuffix("$0") for plain, label in labels.items()}
         # Atoms of subsets are numbered as those of the signature that holds them.
         for sig, atoms in sorted(trace.atoms.items(), key=lambda item: item[0] in SUBSETS):
@@ -345,14 +345,14 @@ class Reader:
                 labels.setdefault(atom, f"A{len(labels):05}")
                 sigs[sig].insert(number, ET.Element("atom", label=labels[atom]))
                 names[f"{sigs[sig].get('label', '').removeprefix('this/')}${number}"] = atom
-        owners = {one.get("ID"): _plain(one.get("label")) for one in root.iter("sig")}
-        for one in root.iter("field"):
-            name, owner = one.get("label", ""), owners[one.get("parentID")]
+        owners = {element.get("ID"): _plain(element.get("label")) for element in root.iter("sig")}
+        for element in root.iter("field"):
+            name, owner = element.get("label", ""), owners[element.get("parentID")]
             for row in trace.tuples.get(f"{owner}.{name}" if owner.endswith("/Ord") else name, {}):
                 given = ET.Element("tuple")
                 for atom in row:
                     ET.SubElement(given, "atom", label=labels[atom] if atom in labels else labels[f"{atom}$0"])
-                one.insert(0, given)
+                element.insert(0, given)
         return root, names
 
 
@@ -394,7 +394,7 @@ class Tally:
     @property
     def matched(self) -> int:
         """Records that are not among the differences."""
-        places = {(one.trace, one.offset, one.what in LENIENT) for one in self.different}
+        places = {(step.trace, step.offset, step.what in LENIENT) for step in self.different}
         return self.strict + self.lenient - len(places)
 
     def add(self, trace: Trace, different: Sequence[Step]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from statechannel.engine.maintenance import Maintenance
 from statechannel.protocol.codec import COLD_START_KEY
+from statechannel.protocol.debts import Debts
 from statechannel.protocol.joiner import Aside
 from statechannel.protocol.replica import Replica
 from tests.mutants.planting import Patcher, nothing, plant
@@ -54,6 +55,11 @@ def _debts_left_while_one_joins(patcher: Patcher) -> None:
         return lambda duties: None if duties._joining else pay(duties)
 
     patcher.bend(Maintenance, "pay_what_was_read", make)
+
+
+@plant(PROTOCOL, "an assert that a mark makes count settles its key, whatever its writer has seen")
+def _late_assert_settles_anything(patcher: Patcher) -> None:
+    patcher.bend(Debts, "settles", lambda _: lambda _debts, _key, _covers, _version: True)
 
 
 @plant(PROTOCOL, "whatever stands on the key of the marks makes a strict reader start over")

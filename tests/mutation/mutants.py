@@ -112,7 +112,7 @@ class _Walk:
     """Goes through the bodies of functions, in source order."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[ast.AST, str, int]] = []
+        self.places: list[tuple[ast.AST, str, int]] = []
 
     def of(self, node: ast.AST, name: str = "", first_line: int = 0) -> None:
         for child in ast.iter_child_nodes(node):
@@ -140,7 +140,7 @@ class _Walk:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         if not (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)):
-            self.found.append((node, name, first_line))
+            self.places.append((node, name, first_line))
         for child in ast.iter_child_nodes(node):
             self._inside(child, name, first_line)
 
@@ -148,7 +148,7 @@ class _Walk:
 def _places(tree: ast.Module) -> list[tuple[ast.AST, str, int]]:
     walk = _Walk()
     walk.of(tree)
-    return walk.found
+    return walk.places
 
 
 def mutants_of(module: str, source: str) -> list[Mutant]:

@@ -61,7 +61,7 @@ def judged(log: Log) -> dict[str, State]:
 
 
 def without_ids(states: dict[str, State]) -> dict[str, tuple[object, ...]]:
-    return {key: (one.version, one.state, one.source, one.to, one.children) for key, one in states.items()}
+    return {key: (state.version, state.state, state.source, state.to, state.children) for key, state in states.items()}
 
 
 def namespace_of(key: str) -> str:
@@ -71,7 +71,7 @@ def namespace_of(key: str) -> str:
 def generations(judges: list[Judge]) -> tuple[dict[str, int], dict[str, int]]:
     """By namespace the highest version that was ever accepted in it, and that any broker was told to prepare for."""
     accepted: dict[str, int] = {}
-    told: dict[str, int] = {}
+    results: dict[str, int] = {}
     for judge in judges:
         for key, history in judge.accepted.items():
             name = namespace_of(key)
@@ -79,8 +79,8 @@ def generations(judges: list[Judge]) -> tuple[dict[str, int], dict[str, int]]:
                 derived = 1 if state.state == "Deleted" and key != name else 0
                 accepted[name] = max(accepted.get(name, 0), state.version + derived)
                 prepared = state.version + {"Assigning": 1, "Splitting": 2}.get(state.state, derived)
-                told[name] = max(told.get(name, 0), prepared)
-    return accepted, told
+                results[name] = max(results.get(name, 0), prepared)
+    return accepted, results
 
 
 def server_of(state: State) -> str | None:
@@ -95,7 +95,7 @@ def server_of(state: State) -> str | None:
 @pytest.mark.parametrize(("knobs", "seed"), CASES)
 def test_rings_and_owners_are_those_of_the_source_and_every_generation_is_higher(knobs: str, seed: int) -> None:
     views, judges = source_of(knobs, seed)
-    before, (highest, told) = states_in(judges), generations(judges)
+    before, (highest, result) = states_in(judges), generations(judges)
     full = {name for name, version in highest.items() if version > MAX_INT - 20}
     only = {namespace_of(key) for key in before} - full
     if full or not before:
@@ -115,8 +115,8 @@ def test_rings_and_owners_are_those_of_the_source_and_every_generation_is_higher
     for name in {namespace_of(key) for key in before}:
         assert after[name].state == before[name].state
         assert after[name].version > highest[name]
-        old = live_bundles({key: one for key, one in before.items() if namespace_of(key) == name})
-        new = live_bundles({key: one for key, one in after.items() if namespace_of(key) == name})
+        old = live_bundles({key: item for key, item in before.items() if namespace_of(key) == name})
+        new = live_bundles({key: item for key, item in after.items() if namespace_of(key) == name})
         assert old.keys() == new.keys()
         for bundle, state in old.items():
             owner = server_of(state)
@@ -124,7 +124,7 @@ def test_rings_and_owners_are_those_of_the_source_and_every_generation_is_higher
             assert new[bundle].state == ("Unassigned" if owner is None else "Assigning")
             # The broker named prepares for its version + 1; one that is still to be named, for two above the bundle's.
             assert new[bundle].version > highest[name]
-            assert new[bundle].version + (2 if owner is None else 1) > told[name]
+            assert new[bundle].version + (2 if owner is None else 1) > result[name]
     assert {namespace_of(key) for key in after} == {namespace_of(key) for key in before}
     for partition, records in log.items():
         assert all(key[:1] == b"!" or home(namespace_of(key.decode()), len(log)) == partition for key, _ in records)
@@ -149,14 +149,14 @@ def test_who_joins_an_imported_log_that_was_cleaned_holds_what_full_readers_hold
     run_import(importer_for(plan, partitions), log, rng=Random(seed), window=5)
     wanted, rng = judged(log), Random(f"cleaner {seed}")
     for _ in range(20):
-        found: dict[str, State] = {}
+        results: dict[str, State] = {}
         for partition, records in log.items():
             lines = [Line(partition, offset, offset, key, value) for offset, (key, value) in enumerate(records)]
             joiner = Joiner(partition, partitions)
             for line in clean_once(lines, rng, 10_000, 0, whole=rng.random() < 0.3):
                 joiner.read(line.offset, line.key, line.value)
-            found |= states_of(joiner.view())
-        assert found == wanted
+            results |= states_of(joiner.view())
+        assert results == wanted
 
 
 @pytest.mark.parametrize("knobs", ["honest", "junky"])
@@ -220,7 +220,7 @@ def test_killed_again_and_again_with_late_copies_of_what_was_on_its_way(seed: in
             run_import(importer, log, before_append=dying if process < 199 else lambda _: None)
             break
         except KilledError:
-            for write in [one for one in late if rng.random() < 0.4]:
+            for write in [record for record in late if rng.random() < 0.4]:
                 log[write.partition].append((write.key, write.value))
     whole = empty_log(partitions)
     run_import(importer_for(plan, partitions), whole)

@@ -15,8 +15,10 @@ import pytest
 
 from statechannel.audit import local
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.audit.moments import AsOf, LogWindow, parse_as_of
 from statechannel.audit.rejections import NEWEST_MAX
+from statechannel.audit.transfer.export_file import read_export
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -46,34 +48,34 @@ def ask(folder: Path, log: loggen.Log, wants: Wants, as_of: str | None = None) -
 @pytest.mark.parametrize(("knobs", "seed"), CASES)
 def test_rejections_add_up_to_the_twins(knobs: str, seed: int, tmp_path: Path) -> None:
     log = loggen.generate(seed + 70, KNOBS[knobs])
-    found = ask(tmp_path, log, Wants(rejected=True)).rejected
+    rejected = ask(tmp_path, log, Wants(rejected=True)).rejected
     expected = twin.audit(log.export(), lag_ms=LAG_MS).audit["rejected"]
-    assert found is not None
-    assert {row["reason"]: row["records"] for row in found["by_reason"]} == expected
-    assert sum(row["records"] for row in found["by_writer"]) == found["records"] == sum(expected.values())
-    assert Counter({row["reason"]: 0 for row in found["groups"]}) + Counter(
-        reason for row in found["groups"] for reason in [row["reason"]] * row["records"]
+    assert rejected is not None
+    assert {row["reason"]: row["records"] for row in rejected["by_reason"]} == expected
+    assert sum(row["records"] for row in rejected["by_writer"]) == rejected["records"] == sum(expected.values())
+    assert Counter({row["reason"]: 0 for row in rejected["groups"]}) + Counter(
+        reason for row in rejected["groups"] for reason in [row["reason"]] * row["records"]
     ) == Counter(expected)
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)
 def test_the_newest_rejections_are_the_twins_over_all_partitions(knobs: str, seed: int, tmp_path: Path) -> None:
     log = loggen.generate(seed + 370, replace(KNOBS[knobs], partitions=3, steps=400))
-    found = ask(tmp_path, log, Wants(rejected=True)).rejected
+    result = ask(tmp_path, log, Wants(rejected=True)).rejected
     times = {(line.partition, line.offset): line.timestamp_ms for line in log.lines}
     rejected = [
-        (times[one["partition"], one["offset"]], one["partition"], one["offset"])
-        for one in twin.audit(log.export(), lag_ms=LAG_MS).verdicts
-        if Verdict(one["verdict"]) in REJECTIONS
+        (times[verdict["partition"], verdict["offset"]], verdict["partition"], verdict["offset"])
+        for verdict in twin.audit(log.export(), lag_ms=LAG_MS).verdicts
+        if Verdict(verdict["verdict"]) in REJECTIONS
     ]
-    assert found is not None
-    newest = [(row["timestamp_ms"], row["partition"], row["offset"]) for row in found["newest"]]
+    assert result is not None
+    newest = [(row["timestamp_ms"], row["partition"], row["offset"]) for row in result["newest"]]
     assert newest == sorted(rejected)[-NEWEST_MAX:]
 
 
 def states_around(log: loggen.Log, key: str) -> dict[tuple[int, int], tuple[judge.State | None, judge.State | None]]:
     """The twin's states of a key before and after each record that has its key."""
-    found = {}
+    results = {}
     for number, lines in by_partition(log).items():
         reader = judge.Judge(number, len(log.end_offsets))
         for line in lines:
@@ -81,8 +83,8 @@ def states_around(log: loggen.Log, key: str) -> dict[tuple[int, int], tuple[judg
             before = reader.states().get(key) if own else None
             reader.read(line)
             if own:
-                found[number, line.offset] = before, reader.states().get(key)
-    return found
+                results[number, line.offset] = before, reader.states().get(key)
+    return results
 
 
 def as_told(state: judge.State | None) -> tuple[Any, ...] | None:
@@ -91,6 +93,76 @@ def as_told(state: judge.State | None) -> tuple[Any, ...] | None:
     owner = {"Assigned": state.to, "Releasing": state.source, "Splitting": state.source}.get(state.state)
     generation = {"Assigned": state.version, "Releasing": state.version - 1, "Splitting": state.version - 1}
     return state.state, owner, generation.get(state.state), state.to, state.version
+
+
+def states_at(log: loggen.Log, partition: int, offset: int) -> dict[str, judge.State]:
+    """The twin's states of a partition after the record at an offset."""
+    reader = judge.Judge(partition, len(log.end_offsets))
+    for line in by_partition(log)[partition]:
+        if line.offset <= offset:
+            reader.read(line)
+    return dict(reader.states())
+
+
+def _changed(row: dict[str, Any], name: str) -> bool:
+    return row["key"] == name or any(child["key"] == name for child in (row["children"] or {}).get("of_this", ()))
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_the_owner_then_is_the_twins_and_that_of_the_history(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 270, KNOBS[knobs])
+    path = tmp_path / "log.jsonl"
+    path.write_text(log.export())
+    export, rng, owned = read_export(path), Random(seed), 0
+    for _ in range(25):
+        partition = rng.choice(sorted(log.end_offsets))
+        offset = rng.randrange(max(1, log.end_offsets[partition]))
+        live = judge.live_bundles(states_at(log, partition, offset))
+        if not live:
+            continue
+        name, state = rng.choice(sorted(live.items(), key=lambda pair: pair[0]))
+        then = local.owner_then(export, name, AsOf(offset=offset))
+        key = then.key
+        told = (key.state, key.owner, key.generation, key.to, key.version)
+        assert told == as_told(state)
+        rows = ask(tmp_path, log, Wants(history=name), str(offset)).history or ()
+        changes = [row for row in rows if row["verdict"] == "accepted" and _changed(row, name)]
+        assert then.changed == changes[-1]
+        last = changes[-1]["after"]
+        if changes[-1]["key"] != name:  # its state is that with which it was created, or split off
+            last = next(child for child in changes[-1]["children"]["of_this"] if child["key"] == name)
+        assert told == (last["state"], last["owner"], last["generation"], last["to"], last["version"])
+        if key.owner is not None:
+            owned += 1
+            assert then.since is not None
+            since = states_at(log, partition, then.since["since_offset"])[name]
+            assert (since.state, since.version) == ("Assigned", key.generation)
+    assert owned
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_what_a_broker_wrote_is_all_that_names_it_in_every_namespace(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 470, replace(KNOBS[knobs], partitions=2))
+    every = list(ask(tmp_path, log, Wants(all_records=True)).history or ())
+    heartbeats = sum(line.key == b"!heartbeat" for line in log.lines)
+    assert len(every) == len(log.lines) - heartbeats
+    assert [row["timestamp_ms"] for row in every] == sorted(row["timestamp_ms"] for row in every)
+    verdicts = {
+        (one["partition"], one["offset"]): one["verdict"] for one in twin.audit(log.export(), lag_ms=LAG_MS).verdicts
+    }
+    writers = {row["by"] for row in every} - {None}
+    assert len(writers) > 1
+    for broker in writers:
+        rows = list(ask(tmp_path, log, Wants(all_records=True, by=broker)).history or ())
+        assert rows == [row for row in every if row["by"] == broker]
+        assert all(verdicts[row["partition"], row["offset"]] == row["verdict"] for row in rows)
+    first, last = LogWindow(AsOf(offset=10)), LogWindow(None, AsOf(offset=30))
+    for window, kept in ((first, lambda offset: offset >= 10), (last, lambda offset: offset <= 30)):
+        rows = list(ask(tmp_path, log, Wants(all_records=True, window=window)).history or ())
+        assert rows == [row for row in every if kept(row["offset"])]
+        rejected = ask(tmp_path, log, Wants(rejected=True, window=window)).rejected
+        assert rejected is not None
+        assert rejected["records"] == sum(Verdict(row["verdict"]) in REJECTIONS for row in rows)
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)
@@ -106,7 +178,7 @@ def test_a_history_has_the_twins_verdicts_and_states(knobs: str, seed: int, tmp_
         parts = parse_key(verdict.get("key", "").encode() if verdict.get("key") else b"")
         if parts is None or parts.namespace != wanted.namespace:
             continue
-        upper, end = (one.upper + (one.upper == 0xFFFFFFFF) for one in (parts, wanted))
+        upper, end = (item.upper + (item.upper == 0xFFFFFFFF) for item in (parts, wanted))
         if parts.is_namespace or (parts.lower < end and wanted.lower < upper):
             expected.append((verdict["partition"], verdict["offset"], verdict["verdict"]))
     assert [(row["partition"], row["offset"], row["verdict"]) for row in rows] == expected
@@ -137,12 +209,12 @@ def test_a_difference_is_the_twins(knobs: str, seed: int, tmp_path: Path) -> Non
         live = [state is not None and state.state != "Deleted" for state in (was, now)]
         assert row["change"] == {(False, True): "came", (True, False): "went"}.get((live[0], live[1]), "changed")
         for side, state in (("before", was), ("after", now)):
-            told = (
+            result = (
                 None
                 if row[side] is None
                 else [row[side][name] for name in ("state", "owner", "generation", "to", "version")]
             )
-            assert told == (None if state is None else list(as_told(state) or ()))
+            assert result == (None if state is None else list(as_told(state) or ()))
 
 
 def digest_line(state: judge.State | None) -> object:
@@ -150,20 +222,20 @@ def digest_line(state: judge.State | None) -> object:
 
 
 def verdicts_of(records: list[RecordRead], partition: int, partitions: int, facts: Any = None) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
 
     def observe(record: RecordRead, judgement: Judgement) -> None:
-        found[record.offset] = words_of(judgement)
+        results[record.offset] = words_of(judgement)
 
     audit_part(partition, partitions, records, *((facts,) if facts else ()), observe=observe)
-    return found
+    return results
 
 
 def test_a_compacted_log_tells_from_its_first_sure_heartbeat_on_what_the_whole_log_tells() -> None:
     """Also from where on it does: earlier than a joining broker would judge, which takes the newest heartbeat."""
     from statechannel.replay.survey import STRICT  # noqa: PLC0415
 
-    earlier = told = 0
+    earlier = result = 0
     for seed in seeds(20):
         knobs = replace(KNOBS["honest"] if seed % 2 else KNOBS["junky"], steps=200, beat=6.0, pay=6.0)
         log = loggen.generate(seed + 500, knobs)
@@ -182,11 +254,11 @@ def test_a_compacted_log_tells_from_its_first_sure_heartbeat_on_what_the_whole_l
             assert story.lenient_to <= facts.lenient_to
             partitions = len(log.end_offsets)
             full = verdicts_of([record_of(line) for line in whole[number]], number, partitions, STRICT)
-            found = verdicts_of(records, number, partitions, story)
-            assert found == {offset: words for offset, words in full.items() if offset > story.lenient_to}
+            verdicts = verdicts_of(records, number, partitions, story)
+            assert verdicts == {offset: words for offset, words in full.items() if offset > story.lenient_to}
             earlier += story.lenient_to < facts.lenient_to
-            told += 1
-    assert told > 3
+            result += 1
+    assert result > 3
     assert earlier > 1
 
 

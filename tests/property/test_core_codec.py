@@ -52,10 +52,10 @@ def core_reads(key: bytes, value: bytes) -> wire.Record | int | None:
     if key == HEARTBEAT:
         heartbeat = codec.decode_heartbeat(value)
         return None if heartbeat is None else fields_of(heartbeat)
-    found = codec.decode(value, namespace=key == NAMESPACE)
-    if isinstance(found, codec.NewerFormat):
-        return found.format
-    return fields_of(found) if isinstance(found, Record) else None
+    record = codec.decode(value, namespace=key == NAMESPACE)
+    if isinstance(record, codec.NewerFormat):
+        return record.format
+    return fields_of(record) if isinstance(record, Record) else None
 
 
 def twin_reads(key: bytes, value: bytes) -> wire.Record | int | None:
@@ -64,25 +64,25 @@ def twin_reads(key: bytes, value: bytes) -> wire.Record | int | None:
 
 
 def check(key: bytes, value: bytes) -> wire.Record | int | None:
-    found = core_reads(key, value)
-    assert found == twin_reads(key, value), (key, value[:2000])
+    record = core_reads(key, value)
+    assert record == twin_reads(key, value), (key, value[:2000])
     loaded = codec.load_object(value)
     newer = loaded.format if isinstance(loaded, codec.NewerFormat) else None
     assert newer == wire.newer_format(value), value[:2000]
-    return found
+    return record
 
 
 @pytest.mark.parametrize("index", range(len(SOUND)))
 def test_sound_records_decode_to_what_they_say(index: int) -> None:
     key, record = SOUND[index]
-    found = check(key, codec.encode(record))
-    assert isinstance(found, wire.Record)
-    assert (found.kind, found.id, found.covers) == (record["kind"], "I", 3)
-    assert found.refers == record.get("base", record.get("asserts"))
-    assert found.source is None
-    assert found.to == record.get("to")
-    assert found.children == (tuple(HALVES) if record.get("children") and found.state != "Splitting" else None)
-    assert found.forced is record.get("forced", False)
+    entry = check(key, codec.encode(record))
+    assert isinstance(entry, wire.Record)
+    assert (entry.kind, entry.id, entry.covers) == (record["kind"], "I", 3)
+    assert entry.refers == record.get("base", record.get("asserts"))
+    assert entry.source is None
+    assert entry.to == record.get("to")
+    assert entry.children == (tuple(HALVES) if record.get("children") and entry.state != "Splitting" else None)
+    assert entry.forced is record.get("forced", False)
 
 
 @pytest.mark.parametrize("index", range(len(SOUND)))
@@ -92,8 +92,8 @@ def test_every_odd_value_comes_out_as_the_table_says(index: int) -> None:
     wrong = []
     number = 0
     for way in junk.ways(record, FORMS[key]):
-        found = check(key, way.value)
-        outcome = junk.NEWER if isinstance(found, int) else junk.UNDECODABLE if found is None else junk.DECODES
+        entry = check(key, way.value)
+        outcome = junk.NEWER if isinstance(entry, int) else junk.UNDECODABLE if entry is None else junk.DECODES
         if key == HEARTBEAT and way.outcome == junk.NEWER:
             outcome = junk.NEWER if outcome == junk.UNDECODABLE else outcome
         if outcome != way.outcome:

@@ -151,12 +151,12 @@ class Truth:
     def of(cls, lines: Sequence[Line], partition: int, partitions: int) -> Truth:
         """Read a partition in full."""
         twin = Judge(partition, partitions)
-        told = cls([], [], [])
+        result = cls([], [], [])
         for line in lines:
-            told.words.append(words(twin, line))
-            told.states.append(twin.states())
-            told.debts.append(twin.debts())
-        return told
+            result.words.append(words(twin, line))
+            result.states.append(twin.states())
+            result.debts.append(twin.debts())
+        return result
 
 
 @dataclass

@@ -77,7 +77,7 @@ def test_parts_read_in_bulk_in_pieces_end_as_the_whole_read_record_by_record(kno
                 facts = ReadFacts(-1, facts.stop)
             whole = audit_part(partition, partitions, records, facts, lambda *_: None)
             expected = findings_of(whole)
-            found, lines_found = AuditFindings(), {}
+            findings, lines_found = AuditFindings(), {}
             ways = chance.randint(1, 5)
             for number in range(ways):
                 part = PartReader(partition, partitions, facts)
@@ -87,16 +87,16 @@ def test_parts_read_in_bulk_in_pieces_end_as_the_whole_read_record_by_record(kno
                     part.read(mine[:size])
                     mine = mine[size:]
                 audit = part.result()
-                found.add(findings_of(audit))
+                findings.add(findings_of(audit))
                 lines_found |= {key.key: line(key) for key in audit.view.existing()}
-            assert sorted(found.debts, key=lambda debt: debt[1]) == sorted(expected.debts, key=lambda debt: debt[1])
-            assert +found.verdicts == +expected.verdicts
-            assert (found.owners, found.bundles, found.namespaces) == (
+            assert sorted(findings.debts, key=lambda debt: debt[1]) == sorted(expected.debts, key=lambda debt: debt[1])
+            assert +findings.verdicts == +expected.verdicts
+            assert (findings.owners, findings.bundles, findings.namespaces) == (
                 expected.owners,
                 expected.bundles,
                 expected.namespaces,
             )
-            assert (found.stops, found.tentative) == (expected.stops, expected.tentative)
+            assert (findings.stops, findings.tentative) == (expected.stops, expected.tentative)
             assert digest_of(text for _, text in sorted(lines_found.items())) == digest([whole.view])
 
 

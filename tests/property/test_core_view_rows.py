@@ -53,9 +53,9 @@ def test_rows_hold_all_that_a_view_goes_on_from(knobs: str, seed: int) -> None:
             again = restore(partition, partitions, rows_of(whole, seed), whole.applied)
             assert everything(again) == everything(whole)
             for line in lines[cut:]:
-                expected, found = read(whole, line), read(again, line)
-                assert (found.verdict, found.why, found.format) == (expected.verdict, expected.why, expected.format)
-                if found.verdict is Verdict.UNSUPPORTED_FORMAT:
+                expected, result = read(whole, line), read(again, line)
+                assert (result.verdict, result.why, result.format) == (expected.verdict, expected.why, expected.format)
+                if result.verdict is Verdict.UNSUPPORTED_FORMAT:
                     break
             assert everything(again) == everything(whole)
 

@@ -120,10 +120,10 @@ def compare(log: Log) -> None:
     later = [line for line in log.left if line.offset >= log.end]
     while True:
         expected = join(read, log.end, log.ended_ms, HALF_MS)
-        told = (log, replica.phase, replica.why, expected)
+        results = (log, replica.phase, replica.why, expected)
         if not isinstance(expected, Waits):
             break
-        assert replica.phase is Phase.WAITING, told
+        assert replica.phase is Phase.WAITING, results
         if not later:
             event("waits to the end")
             return
@@ -132,13 +132,13 @@ def compare(log: Log) -> None:
         replica.read(ENDED_S + 1, record_of(line))
     event(type(expected).__name__)
     if isinstance(expected, StartsOver):
-        assert replica.phase is Phase.START_OVER, told
+        assert replica.phase is Phase.START_OVER, results
         return
     assert isinstance(expected, Joined)
-    assert replica.caught_up, told
+    assert replica.caught_up, results
     assert judged(replica) == {
         line.offset for line in read if line.offset > expected.through and line.value == b"junk"
-    }, told
+    }, results
 
 
 def _bent_reading(aside: Aside, record: RecordRead, read: Callable[..., None] = Aside.read) -> None:
@@ -188,13 +188,15 @@ def test_all_ends_are_drawn() -> None:
     """The generator reaches what it is for: joins by a later heartbeat and by the log, strict ones, waits, starts over."""
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=400, database=None, derandomize=True)
+    @settings(max_examples=2_000, database=None, derandomize=True)
     @given(logs())
     def count(log: Log) -> None:
-        found = join(log.left, log.end, log.ended_ms, HALF_MS)
-        counts[type(found).__name__] += 1
-        if isinstance(found, Joined):
-            counts["strict" if found.through < 0 else "by the log" if found.through < log.end - 1 else "by a word"] += 1
+        result = join(log.left, log.end, log.ended_ms, HALF_MS)
+        counts[type(result).__name__] += 1
+        if isinstance(result, Joined):
+            counts[
+                "strict" if result.through < 0 else "by the log" if result.through < log.end - 1 else "by a word"
+            ] += 1
 
     count()
     assert all(counts[name] >= 5 for name in ("Waits", "StartsOver", "strict", "by the log", "by a word")), counts

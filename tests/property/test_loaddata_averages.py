@@ -56,18 +56,18 @@ def test_going_on_elsewhere_is_as_if_it_had_stayed_while_the_window_is_not_full(
         kept, stayed = pushed(kept, BundleStats(rate), 100), pushed(stayed, BundleStats(rate), 100)
     for rate in after:
         fresh, stayed = pushed(fresh, BundleStats(rate), 100), pushed(stayed, BundleStats(rate), 100)
-    found = continued(kept, fresh, 100)
-    assert found.samples == stayed.samples
-    assert found.msg_rate_in == pytest.approx(stayed.msg_rate_in, abs=1e-6)
+    average = continued(kept, fresh, 100)
+    assert average.samples == stayed.samples
+    assert average.msg_rate_in == pytest.approx(stayed.msg_rate_in, abs=1e-6)
 
 
 @given(st.lists(STATS, max_size=20), st.randoms(use_true_random=False))
 def test_sums_and_choices_do_not_depend_on_order(stats: list[BundleStats], shuffle: random.Random) -> None:
-    bundles = {f"t/n/0x{number:08x}_0x{number + 1:08x}": LocalBundle(one) for number, one in enumerate(stats)}
+    bundles = {f"t/n/0x{number:08x}_0x{number + 1:08x}": LocalBundle(stat) for number, stat in enumerate(stats)}
     names = list(bundles)
     shuffle.shuffle(names)
     shuffled = {name: bundles[name] for name in names}
-    assert BrokerTraffic.of(one.stats for one in shuffled.values()) == BrokerTraffic.of(stats)
+    assert BrokerTraffic.of(item.stats for item in shuffled.values()) == BrokerTraffic.of(stats)
     assert top_bundles(shuffled, TopRules(count_max=5)) == top_bundles(bundles, TopRules(count_max=5))
 
 
@@ -86,11 +86,11 @@ def test_every_own_change_is_reported_within_twice_the_time_and_never_too_early(
             changed[offset] = now_s
         reported = own.ripen({0: offset}, now_s)
         settled = own.settled.get(0, -1)
-        ripe = {one: at_s for one, at_s in changed.items() if one <= settled}
+        ripe = {item: at_s for item, at_s in changed.items() if item <= settled}
         assert reported == bool(ripe)
-        for one, at_s in ripe.items():
+        for item, at_s in ripe.items():
             assert now_s - at_s >= 5.0 - 1e-9
-            del changed[one]
+            del changed[item]
         assert all(now_s - at_s < 5.0 + 5.0 + 2 * 4 for at_s in changed.values())
 
 

@@ -40,7 +40,7 @@ JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(max_size=6)
     ),
-    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=6), one, max_size=3),
+    lambda item: st.lists(item, max_size=3) | st.dictionaries(st.text(max_size=6), item, max_size=3),
 )
 BUNDLE = "t/n/0x00000000_0xffffffff"
 LOAD = orjson.loads(encode_broker_load(report(owned_as_of={0: 1})))
@@ -50,7 +50,7 @@ TOP = orjson.loads(encode_top_bundles(TopBundlesReport(header(), (TopBundle(BUND
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where in a JSON value something else can stand."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(place for key, one in inside for place in places(one, (*at, key)))]
+    return [at, *(place for key, item in inside for place in places(item, (*at, key)))]
 
 
 def replaced(value: Any, at: tuple[Any, ...], by: Any) -> Any:
@@ -81,27 +81,27 @@ def is_sound_load(load: BrokerLoad) -> bool:
         load.weighted_max_ema,
         load.msg_throughput_ema,
     )
-    return all(map(is_sound_usage, usages)) and all(math.isfinite(one) and one >= 0 for one in figures)
+    return all(map(is_sound_usage, usages)) and all(math.isfinite(figure) and figure >= 0 for figure in figures)
 
 
 @given(mangled(LOAD))
 def test_any_broker_load_is_sound_or_dropped_with_a_reason(value: bytes) -> None:
-    found = decode_broker_load(b"b1", value)
-    if isinstance(found, InvalidRecord):
-        assert found.why
+    report = decode_broker_load(b"b1", value)
+    if isinstance(report, InvalidRecord):
+        assert report.why
     else:
-        assert is_sound_load(found.load)
-        assert decode_broker_load(b"b1", encode_broker_load(found)) == found
+        assert is_sound_load(report.load)
+        assert decode_broker_load(b"b1", encode_broker_load(report)) == report
 
 
 @given(mangled(TOP))
 def test_any_top_bundles_are_sound_or_dropped_with_a_reason(value: bytes) -> None:
-    found = decode_top_bundles(b"b1", value)
-    if isinstance(found, InvalidRecord):
-        assert found.why
+    report = decode_top_bundles(b"b1", value)
+    if isinstance(report, InvalidRecord):
+        assert report.why
     else:
-        assert all(is_sound(one.stats) for one in found.bundles)
-        assert decode_top_bundles(b"b1", encode_top_bundles(found)) == found
+        assert all(is_sound(bundle.stats) for bundle in report.bundles)
+        assert decode_top_bundles(b"b1", encode_top_bundles(report)) == report
 
 
 HEADERS = st.lists(
@@ -131,14 +131,14 @@ def test_no_record_breaks_a_view_and_every_record_has_a_fate(
     reporter = Reporter("b1", "b1-1")
     decode = decoder(decode_broker_load)
     now_s = 0.0
-    for one, later_s, wall_ms in read:
+    for item, later_s, wall_ms in read:
         now_s += later_s
-        found = decode(one)
-        view.read(one, found, Arrival(now_s, one.timestamp_ms, wall_ms))
-        if isinstance(found, BrokerLoadReport):
-            reporter.read_back(ReportKind.BROKER_LOAD, found.header, one.offset)
-        elif found is None:
-            reporter.null_read(ReportKind.BROKER_LOAD, one.key, one.headers, one.offset, now_s)
+        record = decode(item)
+        view.read(item, record, Arrival(now_s, item.timestamp_ms, wall_ms))
+        if isinstance(record, BrokerLoadReport):
+            reporter.read_back(ReportKind.BROKER_LOAD, record.header, item.offset)
+        elif record is None:
+            reporter.null_read(ReportKind.BROKER_LOAD, item.key, item.headers, item.offset, now_s)
         assert len(view) <= 2
         for name, seen in view.seen(now_s).items():
             assert seen.report.header.broker == name
@@ -152,10 +152,10 @@ def test_no_record_breaks_a_view_and_every_record_has_a_fate(
 def test_a_tombstone_never_names_what_lies_behind_it(
     headers: tuple[tuple[str, bytes | None], ...], offset: int
 ) -> None:
-    found = parse_tombstone(headers, offset)
-    if found is not None:
-        assert 0 <= found.last_offset < offset
-        assert parse_tombstone(found.headers(), offset) == found
+    tombstone = parse_tombstone(headers, offset)
+    if tombstone is not None:
+        assert 0 <= tombstone.last_offset < offset
+        assert parse_tombstone(tombstone.headers(), offset) == tombstone
 
 
 STATS = st.builds(BundleStats, *[st.one_of(st.integers(0, 10), ODD)] * 8)
@@ -176,8 +176,8 @@ def test_no_reading_breaks_a_broker_and_what_it_tells_is_read(
     for usage, bundles, now_s, now_ms in readings:
         local.measured(usage, bundles, now_s=now_s, now_ms=now_ms)
         assert is_sound_load(local.load)
-        told = LoadSample(local.load, lambda: top_bundles(local.bundles, TopRules(idle=True)), local.reading, 0.0)
-        for written in reporter.tick(told, {0: 1}, now_s=0.0, now_ms=now_ms):
+        sample = LoadSample(local.load, lambda: top_bundles(local.bundles, TopRules(idle=True)), local.reading, 0.0)
+        for written in reporter.tick(sample, {0: 1}, now_s=0.0, now_ms=now_ms):
             assert written.value is not None
             decode = decode_broker_load if written.kind is ReportKind.BROKER_LOAD else decode_top_bundles
             assert not isinstance(decode(written.key, written.value), InvalidRecord)

@@ -34,10 +34,10 @@ def twin(
 ) -> dict[tuple[str, int], PartitionLoad]:
     """Each minute of each partition in a dictionary; means as fractions."""
     minutes: dict[tuple[str, int], dict[int, PartitionSample]] = {}
-    for one in samples:
-        minute = one.taken_at_ms // window.interval_ms
+    for sample in samples:
+        minute = sample.taken_at_ms // window.interval_ms
         if window.from_ms // window.interval_ms <= minute < math.ceil(Fraction(window.to_ms, window.interval_ms)):
-            minutes.setdefault((one.topic, one.partition), {})[minute] = one
+            minutes.setdefault((sample.topic, sample.partition), {})[minute] = sample
     end = math.ceil(Fraction(window.to_ms, window.interval_ms))
     loads = {}
     for place, held in sorted(minutes.items()):
@@ -45,23 +45,23 @@ def twin(
             minute
             for (topic, _), other in minutes.items()
             if topic == place[0]
-            for minute, one in other.items()
-            if any(getattr(one, name) is not None for name in FIELDS)
+            for minute, item in other.items()
+            if any(getattr(item, name) is not None for name in FIELDS)
         ]
-        told, parts = {}, []
+        result, parts = {}, []
         for name, load in zip(FIELDS, LOADS, strict=True):
-            figures = [getattr(one, name) for one in held.values() if getattr(one, name) is not None]
+            figures = [getattr(item, name) for item in held.values() if getattr(item, name) is not None]
             if figures:
                 if name == "cpu_share":
-                    wholes = [Fraction(round(one * 10**9), 1_000) for one in figures]
+                    wholes = [Fraction(round(figure * 10**9), 1_000) for figure in figures]
                 elif name == "disk_bytes":
-                    wholes = [Fraction(one) for one in figures]
+                    wholes = [Fraction(figure) for figure in figures]
                 else:
-                    wholes = [Fraction(round(one * 1_000), 1_000) for one in figures]
-                told[load] = math.floor(sum(wholes) / len(wholes) + Fraction(1, 2))
+                    wholes = [Fraction(round(figure * 1_000), 1_000) for figure in figures]
+                result[load] = math.floor(sum(wholes) / len(wholes) + Fraction(1, 2))
                 parts.append(len(figures) / (end - min(began)))
-        if told and min(parts) >= completeness_min:
-            loads[place] = PartitionLoad(**told, completeness=min(parts))
+        if result and min(parts) >= completeness_min:
+            loads[place] = PartitionLoad(**result, completeness=min(parts))
     return loads
 
 
@@ -86,29 +86,29 @@ samples = st.builds(
     st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_as_the_twin(
-    found: list[PartitionSample], from_ms: int, length_ms: int, interval_ms: int, least: float
+    drawn: list[PartitionSample], from_ms: int, length_ms: int, interval_ms: int, least: float
 ) -> None:
     window = Window(from_ms, from_ms + length_ms, interval_ms)
     loads = average(
-        found, from_ms=window.from_ms, to_ms=window.to_ms, interval_s=interval_ms / 1_000, completeness_min=least
+        drawn, from_ms=window.from_ms, to_ms=window.to_ms, interval_s=interval_ms / 1_000, completeness_min=least
     )
-    assert dict(loads.of) == twin(found, window, least)
+    assert dict(loads.of) == twin(drawn, window, least)
     assert list(loads.of) == sorted(loads.of)
     assert (loads.from_ms, loads.to_ms) == (window.from_ms, window.to_ms)
 
 
 @given(st.lists(samples, max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_partitions_and_closing_parts_change_nothing(found: list[PartitionSample], random: Any) -> None:
+def test_the_order_of_partitions_and_closing_parts_change_nothing(drawn: list[PartitionSample], random: Any) -> None:
     window = Window(0, 1_300, 100)
     whole, parts = Averager(window), Averager(window)
-    for one in found:
-        whole.add(one)
-    places = sorted({(one.topic, one.partition) for one in found})
+    for item in drawn:
+        whole.add(item)
+    places = sorted({(item.topic, item.partition) for item in drawn})
     random.shuffle(places)
     for place in places:
-        for one in found:
-            if (one.topic, one.partition) == place:
-                parts.add(one)
+        for item in drawn:
+            if (item.topic, item.partition) == place:
+                parts.add(item)
         parts.close_part()
     assert parts.loads() == whole.loads()
 
@@ -116,7 +116,7 @@ def test_the_order_of_partitions_and_closing_parts_change_nothing(found: list[Pa
 def test_by_hand() -> None:
     """Four minutes; partition 0 has all of them, 1 lacks two and says its first twice, topic b begins in the third."""
     minute = 60_000
-    found = [
+    results = [
         sample("a", 0, 0, 100, 10.0, 4.0, 0.5),
         sample("a", 0, minute, 200, 20.0, 4.0, 0.25),
         sample("a", 0, 2 * minute, 300, 30.5, 5.0, 0.25),
@@ -128,7 +128,7 @@ def test_by_hand() -> None:
         sample("b", 0, 3 * minute, 7),
         sample("b", 0, 4 * minute, 1_000_000),  # behind the window
     ]
-    loads = average(found, from_ms=0, to_ms=4 * minute, interval_s=60)
+    loads = average(results, from_ms=0, to_ms=4 * minute, interval_s=60)
     assert dict(loads.of) == {
         # 1000 / 4; 100.5 / 4 = 25.125; 13 / 3 = 4.33; 1.0 / 4 of a million
         ("a", 0): PartitionLoad(
@@ -137,7 +137,7 @@ def test_by_hand() -> None:
         ("a", 1): PartitionLoad(disk_bytes=16, bytes_in_per_s=2, completeness=0.5),  # 15.5 and 1.5, upwards
         ("b", 0): PartitionLoad(disk_bytes=6, completeness=1.0),
     }
-    assert set(average(found, from_ms=0, to_ms=4 * minute, interval_s=60, completeness_min=0.75).of) == {
+    assert set(average(results, from_ms=0, to_ms=4 * minute, interval_s=60, completeness_min=0.75).of) == {
         ("a", 0),
         ("b", 0),
     }

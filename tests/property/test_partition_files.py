@@ -63,7 +63,7 @@ def moves(draw: st.DrawFn) -> PartitionMove:
 
 @st.composite
 def plans(draw: st.DrawFn) -> ReassignmentPlan:
-    found = tuple(draw(st.lists(moves(), max_size=6, unique_by=lambda one: (one.topic, one.partition))))
+    paths = tuple(draw(st.lists(moves(), max_size=6, unique_by=lambda item: (item.topic, item.partition))))
     goals = st.builds(
         GoalOutcome,
         name=NAMES,
@@ -81,11 +81,11 @@ def plans(draw: st.DrawFn) -> ReassignmentPlan:
         id=f"{draw(st.integers(0, 2**64 - 1)):016x}",
         cluster_id=draw(TEXT),
         layout=draw(TEXT),
-        topic_ids={one.topic: draw(TEXT) for one in found},
+        topic_ids={path.topic: draw(TEXT) for path in paths},
         made_at_ms=draw(st.integers(0, 2**45)),
         request=draw(st.dictionaries(TEXT, JSON, max_size=4)),
-        goals=tuple(draw(st.lists(goals, max_size=3, unique_by=lambda one: one.name))),
-        moves=found,
+        goals=tuple(draw(st.lists(goals, max_size=3, unique_by=lambda item: item.name))),
+        moves=paths,
         complete=draw(st.booleans()),
         remarks=tuple(draw(st.lists(TEXT, max_size=3))),
         took_s=draw(NUMBERS),
@@ -95,16 +95,16 @@ def plans(draw: st.DrawFn) -> ReassignmentPlan:
 @given(plans())
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 def test_a_plan_is_read_back_as_it_was(plan: ReassignmentPlan) -> None:
-    found = parse_plan(plan_bytes(plan))
-    assert found == plan
-    assert [one.took_s for one in found.goals] == [one.took_s for one in plan.goals]
+    planned = parse_plan(plan_bytes(plan))
+    assert planned == plan
+    assert [goal.took_s for goal in planned.goals] == [goal.took_s for goal in plan.goals]
 
 
-@given(st.lists(moves(), max_size=8, unique_by=lambda one: (one.topic, one.partition)))
+@given(st.lists(moves(), max_size=8, unique_by=lambda item: (item.topic, item.partition)))
 @settings(deadline=None, suppress_health_check=SLOW)
-def test_a_reassignment_is_read_back_as_it_was(found: list[PartitionMove]) -> None:
-    assert parse_reassignment(to_json(found)) == {(one.topic, one.partition): one.after for one in found}
-    assert parse_reassignment(to_json(found, "before")) == {(one.topic, one.partition): one.before for one in found}
+def test_a_reassignment_is_read_back_as_it_was(moves: list[PartitionMove]) -> None:
+    assert parse_reassignment(to_json(moves)) == {(move.topic, move.partition): move.after for move in moves}
+    assert parse_reassignment(to_json(moves, "before")) == {(move.topic, move.partition): move.before for move in moves}
 
 
 @st.composite
@@ -112,22 +112,22 @@ def layouts(draw: st.DrawFn) -> tuple[ClusterLayout, PartitionLoads]:
     dirs = st.builds(LogDir, path=TEXT, total_bytes=AMOUNTS, usable_bytes=AMOUNTS, offline=st.booleans())
     brokers = tuple(
         KafkaBroker(
-            id=one,
+            id=item,
             host=draw(TEXT),
             port=draw(st.integers(0, 65_535)),
             rack=draw(st.none() | NAMES),
             alive=draw(st.booleans()),
-            log_dirs=tuple(draw(st.lists(dirs, max_size=2, unique_by=lambda one: one.path))),
+            log_dirs=tuple(draw(st.lists(dirs, max_size=2, unique_by=lambda entry: entry.path))),
         )
-        for one in range(10)
+        for item in range(10)
     )
     topics, loads = {}, {}
     for name in sorted(draw(st.lists(NAMES, max_size=3, unique=True))):
-        made = []
+        results = []
         for number in range(draw(st.integers(0, 3))):
             replicas = draw(REPLICAS)
             some = st.lists(st.sampled_from(replicas), unique=True).map(tuple)
-            made.append(
+            results.append(
                 KafkaPartition(
                     partition=number,
                     replicas=replicas,
@@ -147,7 +147,7 @@ def layouts(draw: st.DrawFn) -> tuple[ClusterLayout, PartitionLoads]:
                     completeness=draw(st.floats(0, 1)),
                 )
         topics[name] = KafkaTopic(
-            name=name, partitions=tuple(made), topic_id=draw(TEXT), min_isr=draw(st.integers(1, 5))
+            name=name, partitions=tuple(results), topic_id=draw(TEXT), min_isr=draw(st.integers(1, 5))
         )
     layout = ClusterLayout(cluster_id=draw(TEXT), brokers=brokers, topics=topics, read_at_ms=draw(st.integers(0, 9)))
     return layout, PartitionLoads(of=loads, from_ms=draw(st.integers(0, 9)), to_ms=9, source=draw(TEXT))

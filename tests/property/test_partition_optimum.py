@@ -29,7 +29,7 @@ def tiny(seed: int) -> tuple[ClusterLayout, PartitionLoads]:
     """Three brokers, two racks or none, four partitions; and a new broker."""
     chance = Random(seed)
     racks = chance.choice([("a", "b", "a", "b"), (None,) * 4])
-    brokers = tuple(KafkaBroker(id=one, rack=rack) for one, rack in zip((1, 2, 3, NEW), racks, strict=True))
+    brokers = tuple(KafkaBroker(id=item, rack=rack) for item, rack in zip((1, 2, 3, NEW), racks, strict=True))
     topics, loads = {}, {}
     for name in ("t0", "t1"):
         parts = []
@@ -46,7 +46,7 @@ def everywhere(layout: ClusterLayout) -> Iterator[State]:
     """Every state that replicas and leaderships which go to the new broker, and switches of leaders, lead to."""
     ways: dict[Key, list[PLACES]] = {}
     for key, (replicas, _) in state_of(layout).items():
-        kept = [replicas, *((*one, NEW) for one in combinations(replicas, len(replicas) - 1))]
+        kept = [replicas, *((*combination, NEW) for combination in combinations(replicas, len(replicas) - 1))]
         ways[key] = [(held, leader) for held in kept for leader in held]
     for chosen in product(*ways.values()):
         yield dict(zip(ways, chosen, strict=True))
@@ -57,7 +57,7 @@ def test_it_is_the_least_of_all_states_that_are_as_good(seed: int) -> None:
     layout, loads = tiny(seed)
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(NEW,))
     plan = plan_partitions(layout, loads, request)
-    shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
+    shares = {goal.name: goal.range_share for goal in plan.goals if goal.status is not GoalStatus.NO_DATA}
     after, before = state_after(layout, plan), state_of(layout)
     cells: dict[str, tuple[measures.Ranges, dict]] = {
         goal: (
@@ -70,7 +70,7 @@ def test_it_is_the_least_of_all_states_that_are_as_good(seed: int) -> None:
 
     def as_good(state: State) -> bool:
         for key, (replicas, _) in state.items():
-            spread = [measures.rack_excess(one, layout, request) for one in (replicas, after[key][0])]
+            spread = [measures.rack_excess(item, layout, request) for item in (replicas, after[key][0])]
             if spread[0] > spread[1]:
                 return False
         for goal, (within, reached) in cells.items():
@@ -84,6 +84,6 @@ def test_it_is_the_least_of_all_states_that_are_as_good(seed: int) -> None:
         new = [key for key, (replicas, _) in state.items() if set(replicas) - set(before[key][0])]
         return sum(loads.of[key].disk_bytes or 0 for key in new)
 
-    found = next(cost(state) for state in sorted(everywhere(layout), key=cost) if as_good(state))
+    result = next(cost(state) for state in sorted(everywhere(layout), key=cost) if as_good(state))
     least = least_copied(layout, loads, request, after, shares)
-    assert found * (1 - 2 * GAP) - 1 <= least <= found <= plan.copied_bytes
+    assert result * (1 - 2 * GAP) - 1 <= least <= result <= plan.copied_bytes

@@ -16,11 +16,11 @@ FIRST, CLUSTERS, SLICES, BROKERS_MAX = 1, 48, 6, 10
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_plans_of_random_clusters(part: int) -> None:
-    found = [one for seed in range(FIRST + part, FIRST + CLUSTERS, SLICES) for one in checked(seed, BROKERS_MAX)]
-    wrong = [f"seed {one.seed}, {one.mode}: {line}" for one in found for line in one.wrong]
+    results = [check for seed in range(FIRST + part, FIRST + CLUSTERS, SLICES) for check in checked(seed, BROKERS_MAX)]
+    wrong = [f"seed {item.seed}, {item.mode}: {line}" for item in results for line in item.wrong]
     assert not wrong, "\n".join(wrong)
-    planned = summary(found)
-    assert [one.dear for one in found if one.dear] == []
+    planned = summary(results)
+    assert [item.dear for item in results if item.dear] == []
     assert all(planned[mode]["partitions moved"] > 0 for mode in ("rebalance", "add-brokers", "remove-brokers"))
 
 
@@ -42,18 +42,20 @@ def one_less(plan):
 
 def told_better(plan):
     goals = tuple(
-        replace(one, after=one.after and replace(one.after, excess=one.after.excess + 1)) for one in plan.goals
+        replace(goal, after=goal.after and replace(goal.after, excess=goal.after.excess + 1)) for goal in plan.goals
     )
     return replace(plan, goals=goals)
 
 
 def met_anyway(plan):
-    goals = tuple(replace(one, status=GoalStatus.UNMET) if one.status is GoalStatus.MET else one for one in plan.goals)
+    goals = tuple(
+        replace(goal, status=GoalStatus.UNMET) if goal.status is GoalStatus.MET else goal for goal in plan.goals
+    )
     return replace(plan, goals=goals)
 
 
 def wasteful(plan):
-    return replace(plan, moves=tuple(replace(one, size_bytes=3 * (one.size_bytes or 0)) for one in plan.moves))
+    return replace(plan, moves=tuple(replace(move, size_bytes=3 * (move.size_bytes or 0)) for move in plan.moves))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def wasteful(plan):
 )
 def test_the_check_finds_what_is_wrong(but, said) -> None:
     cluster = random_cluster(30, brokers_max=BROKERS_MAX)
-    request = next(one for one in requests(cluster) if one.mode is PlanMode.REMOVE_BROKERS)
+    request = next(item for item in requests(cluster) if item.mode is PlanMode.REMOVE_BROKERS)
     assert not check(cluster, request).wrong
-    found = check(cluster, request, spoilt(but))
-    assert any(said in line for line in (*found.wrong, found.dear))
+    result = check(cluster, request, spoilt(but))
+    assert any(said in line for line in (*result.wrong, result.dear))

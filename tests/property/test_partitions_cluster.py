@@ -24,19 +24,19 @@ ARRAYS = ("replicas", "leader", "sums", "topic_replicas", "topic_leaders", "as_l
 
 
 def snapshot(cluster: VirtualCluster):
-    held = [cluster.on_broker(one)[0].tolist() for one in range(len(cluster.broker_ids))]
+    held = [cluster.on_broker(item)[0].tolist() for item in range(len(cluster.broker_ids))]
     return [getattr(cluster, name).copy() for name in ARRAYS], held
 
 
-def same(one, other) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one[0], other[0], strict=True)) and one[1] == other[1]
+def same(layout, other) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(layout[0], other[0], strict=True)) and layout[1] == other[1]
 
 
 def any_move(cluster: VirtualCluster, dice: random.Random):
     """Some move that can be made, or None."""
     row = dice.randrange(cluster.size)
     here = cluster.holders(row)
-    away = [one for one in range(len(cluster.broker_ids)) if one not in here]
+    away = [item for item in range(len(cluster.broker_ids)) if item not in here]
     place = dice.randrange(len(here))
     kind = dice.randrange(6)
     if kind == 0:
@@ -63,7 +63,7 @@ def counted(cluster: VirtualCluster):
     sums = {(measure, broker): 0 for measure in Measure for broker in range(len(cluster.broker_ids))}
     replicas, leaders = {}, {}
     for row in range(cluster.size):
-        disk, taken, given, cpu = (int(one) for one in cluster.load[row])
+        disk, taken, given, cpu = (int(item) for item in cluster.load[row])
         here = cluster.holders(row)
         topic = int(cluster.topic_of[row])
         for broker in here:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shedders.kafka_rebalance.execution.values import StopKind
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
-from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
+from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
 
 BEFORE = {
     ("broker", "1"): {"leader.replication.throttled.rate": "77"},
@@ -44,20 +44,20 @@ def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[T
         throttle_bytes_per_s=draw(st.sampled_from([None, 1_000])),
         attempts_max=50,
     )
-    return twin, made(moves), pace
+    return twin, make_plan(moves), pace
 
 
 def reached(twin: Twin, plan: ReassignmentPlan, *, leaders: bool = True) -> None:
-    for one in plan.moves:
-        part = twin.parts[one.topic, one.partition]
-        assert (tuple(part.replicas), part.moving) == (one.after, False)
-        assert part.leader == one.after[0] or not leaders
+    for step in plan.moves:
+        part = twin.parts[step.topic, step.partition]
+        assert (tuple(part.replicas), part.moving) == (step.after, False)
+        assert part.leader == step.after[0] or not leaders
 
 
 def bounded(twin: Twin, plan: ReassignmentPlan, pace: PaceSettings) -> None:
     assert twin.most_of_broker <= pace.moves_per_broker
     assert twin.most_moving <= pace.moves_max
-    largest = max((one.copied_bytes for one in plan.moves), default=0)
+    largest = max((move.copied_bytes for move in plan.moves), default=0)
     assert twin.most_bytes <= max(pace.bytes_in_flight, largest)
     assert twin.under_min == 0
 
@@ -73,7 +73,7 @@ def test_a_plan_is_carried_out_within_its_bounds(world: tuple[Twin, Reassignment
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE
     if pace.throttle_bytes_per_s is not None:
         assert twin.unthrottled == 0
-    steps = {(one.topic, one.partition): max(1, len(one.added)) if pace.one_replica else 1 for one in plan.moves}
+    steps = {(move.topic, move.partition): max(1, len(move.added)) if pace.one_replica else 1 for move in plan.moves}
     assert all(count <= steps[key] for key, count in twin.set_out.items())
 
 
@@ -89,7 +89,7 @@ def test_killed_anywhere_it_ends_the_same_and_moves_nothing_twice(
     reached(twin, plan)
     bounded(twin, plan, pace)
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE
-    steps = {(one.topic, one.partition): max(1, len(one.added)) if pace.one_replica else 1 for one in plan.moves}
+    steps = {(move.topic, move.partition): max(1, len(move.added)) if pace.one_replica else 1 for move in plan.moves}
     assert all(count <= steps[key] for key, count in twin.set_out.items())
 
 

@@ -43,7 +43,7 @@ def check_moves(plan: ReassignmentPlan, mode: PlanMode, request: PlanRequest) ->
 @settings(max_examples=10, deadline=None)
 def test_a_target_that_is_reached_needs_no_more_moves(mode: PlanMode, seed: int) -> None:
     layout, loads, empty = random_cluster(seed)
-    request = asked(mode, [one.id for one in layout.brokers], empty)
+    request = asked(mode, [broker.id for broker in layout.brokers], empty)
     if request is None:
         return
     plan = plan_partitions(layout, loads, request)

@@ -25,7 +25,7 @@ from statechannel.protocol.log import RecordRead, Topic
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([0, 1, FULL_UPPER, FULL_UPPER + 1])
 PLAIN = st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
 JSON = st.recursive(
-    PLAIN, lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=4), one, max_size=3)
+    PLAIN, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.text(max_size=4), item, max_size=3)
 )
 NAMES = st.sampled_from(["a/b", "a/b/t", "a/b/0x00000000_0xffffffff", "", "b1"])
 ARGS = st.fixed_dictionaries(
@@ -78,14 +78,14 @@ class Leader:
     b'{"format":1,"id":"op1","kind":"request","command":"create-namespace","args":{"namespace":"a/b","bounds":[]}}'
 )
 def test_every_byte_string_decodes_or_is_refused(value: bytes) -> None:
-    found = decode(value, 1_000_000)
-    if isinstance(found, Request):
-        assert found.deadline_ms > 1_000_000
-        if not found.problem:
-            check(command_of(found, 1.0))
+    record = decode(value, 1_000_000)
+    if isinstance(record, Request):
+        assert record.deadline_ms > 1_000_000
+        if not record.problem:
+            check(command_of(record, 1.0))
         else:
             with pytest.raises(RequestError):
-                command_of(found, 1.0)
+                command_of(record, 1.0)
 
 
 @given(st.lists(RECORDS, max_size=8))
@@ -133,9 +133,9 @@ def test_a_desk_survives_them_and_answers_every_bad_request_with_its_reason(valu
 )
 def test_bounds_that_are_no_ring_are_refused_with_a_reason(bounds: Any) -> None:
     request = {"format": 1, "id": "op1", "kind": "request", "command": "create-namespace"}
-    found = decode(orjson.dumps(request | {"args": {"namespace": "a/b", "bounds": bounds}}), 0)
-    assert isinstance(found, Request)
-    assert "bounds" in found.problem
+    record = decode(orjson.dumps(request | {"args": {"namespace": "a/b", "bounds": bounds}}), 0)
+    assert isinstance(record, Request)
+    assert "bounds" in record.problem
 
 
 def test_bounds_that_are_a_ring_are_taken_as_they_are() -> None:

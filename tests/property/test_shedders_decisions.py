@@ -84,9 +84,9 @@ def records(draw: st.DrawFn, bounds: RecordBounds) -> DecisionRecord:
     times = draw(st.sampled_from([1, 1, 1, 40]))
     left = draw(st.lists(lefts, max_size=6)) * times
     if kind == "split":
-        found = draw(st.lists(splits, max_size=6)) * times
+        result = draw(st.lists(splits, max_size=6)) * times
         return split_record(
-            at, SplitDecision(Cluster({}, {}), found, draw(st.none() | texts), {}), executed=done, bounds=bounds
+            at, SplitDecision(Cluster({}, {}), result, draw(st.none() | texts), {}), executed=done, bounds=bounds
         )
     if kind == "place":
         return place_record(
@@ -94,7 +94,7 @@ def records(draw: st.DrawFn, bounds: RecordBounds) -> DecisionRecord:
         )
     if kind == "skipped":
         return skipped_record(at, draw(texts), draw(texts), left=left, bounds=bounds)
-    made = decision(
+    record = decision(
         moves=draw(st.lists(checked, max_size=6)) * times,
         left=left,
         placed=draw(st.lists(placed, max_size=3)),
@@ -106,7 +106,7 @@ def records(draw: st.DrawFn, bounds: RecordBounds) -> DecisionRecord:
         why=draw(texts),
     )
     use = BudgetUse(BudgetSettings(), Budget(draw(counts), draw(numbers)), draw(st.lists(lefts, max_size=2)))
-    return shed_record(at, made, executed=done, budget=use, bounds=bounds)
+    return shed_record(at, record, executed=done, budget=use, bounds=bounds)
 
 
 SMALL = RecordBounds(16_384, 200, 0)
@@ -134,9 +134,9 @@ def test_in_a_record_with_room_everything_is_told(record: DecisionRecord) -> Non
 def test_any_record_can_be_asked_why_not(record: DecisionRecord, owner: str | None) -> None:
     book = DecisionBook()
     book.add(record)
-    found = why_not("t/n/0x00000000_0xffffffff", owner, book, now_ms=record.at_ms)
-    assert found.said
-    assert all(isinstance(sentence, str) and sentence for sentence in found.said)
+    result = why_not("t/n/0x00000000_0xffffffff", owner, book, now_ms=record.at_ms)
+    assert result.said
+    assert all(isinstance(sentence, str) and sentence for sentence in result.said)
 
 
 @given(names, texts, texts, st.none() | texts, counts, st.none() | numbers)
@@ -155,15 +155,15 @@ def test_an_outcome_reads_back(
 )
 @example(b'{"kind":"decision","format":1}', None)
 def test_junk_is_refused_with_a_reason(value: bytes, key: bytes | None) -> None:
-    found = decode(key, value)
-    assert isinstance(found, InvalidRecord)
-    assert found.why
+    record = decode(key, value)
+    assert isinstance(record, InvalidRecord)
+    assert record.why
 
 
 @given(st.integers(20, 60), texts)
 def test_shortening_is_counted_and_leaves_text_that_can_be_written(most: int, text: str) -> None:
     short = Shortener(most)
-    found = short.text(text)
-    assert len(found) <= most
-    assert found.encode().decode() == found
+    result = short.text(text)
+    assert len(result) <= most
+    assert result.encode().decode() == result
     assert short.count == (len(text) > most)

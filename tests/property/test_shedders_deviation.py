@@ -14,15 +14,15 @@ def shedder(*, upstream: bool, **settings) -> DeviationShedder:
 
 @settings(deadline=None)
 @given(clusters(), st.booleans(), st.integers(0, 99))
-def test_what_may_go_goes_once_and_away_whatever_the_order(made: Cluster, upstream: bool, seed: int) -> None:
-    plan = shedder(upstream=upstream).plan(made, {})
-    check_moves(made, plan, upstream=upstream)
-    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(made, seed), {}))
+def test_what_may_go_goes_once_and_away_whatever_the_order(cluster: Cluster, upstream: bool, seed: int) -> None:
+    plan = shedder(upstream=upstream).plan(cluster, {})
+    check_moves(cluster, plan, upstream=upstream)
+    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(cluster, seed), {}))
 
 
 @settings(deadline=None)
 @given(clusters(), st.sampled_from([0.0, 0.5, 1.0]))
-def test_no_destination_ends_above_where_its_source_stood(made: Cluster, deviations: float) -> None:
-    plan = shedder(upstream=False, measure="rate", max_deviations=deviations).plan(made, {})
-    check_loads(made, plan, plan.scores.__getitem__, lambda name: made.bundles[name].averages.short.msg_rate)
+def test_no_destination_ends_above_where_its_source_stood(cluster: Cluster, deviations: float) -> None:
+    plan = shedder(upstream=False, measure="rate", max_deviations=deviations).plan(cluster, {})
+    check_loads(cluster, plan, plan.scores.__getitem__, lambda name: cluster.bundles[name].averages.short.msg_rate)
     assert plan.stats.get("deviation_after", 0.0) <= plan.stats.get("deviation", 0.0) * (1 + 1e-9) + 1e-9

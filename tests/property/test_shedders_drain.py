@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedders.model.cluster import Policies
-from tests.support.drains import Twin, made, plan
+from tests.support.drains import Twin, make_cluster, plan
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(40)]
 
@@ -37,18 +37,18 @@ def test_every_bundle_is_elsewhere_or_said(
     at_once: int,
 ) -> None:
     policies = Policies(pins={NAMES[number]: "b1" for number in pinned}, cordons={"b1": "drain"})
-    cluster = made({f"b{n + 1}": count for n, count in enumerate(counts)}, policies=policies)
-    before = {name: one.owner for name, one in cluster.bundles.items()}
+    cluster = make_cluster({f"b{n + 1}": count for n, count in enumerate(counts)}, policies=policies)
+    before = {name: bundle.owner for name, bundle in cluster.bundles.items()}
     drain = plan(rate_per_s=rate_per_s, ahead_max=ahead_max, force=force, moves_at_once=at_once, attempts_max=30)
     twin = Twin(cluster, drain, move_s=move_s, report_s=report_s, fails=lambda number: number in failing)
 
     step = twin.run(within_s=100_000.0)
 
-    owners = {name: one.owner for name, one in twin.cluster.bundles.items()}
+    owners = {name: bundle.owner for name, bundle in twin.cluster.bundles.items()}
     kept = {NAMES[number] for number in pinned if before.get(NAMES[number]) == "b1"} if not force else set()
     assert {name for name, owner in owners.items() if owner == "b1"} == kept
-    assert {one.name for one in step.left} == kept
-    assert {one.reason for one in step.left} <= {"pin"}
+    assert {bundle.name for bundle in step.left} == kept
+    assert {bundle.reason for bundle in step.left} <= {"pin"}
     assert {name: owner for name, owner in owners.items() if before[name] != "b1"} == {
         name: owner for name, owner in before.items() if owner != "b1"
     }, "nobody else's bundles are touched"
@@ -61,15 +61,15 @@ def test_every_bundle_is_elsewhere_or_said(
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 30), order=st.randoms(use_true_random=False), force=st.booleans())
 def test_the_same_plan_whatever_the_order_of_dicts(count: int, order: object, force: bool) -> None:
-    cluster = made({"b1": count, "b2": 1, "b3": 2}, weights=lambda n: 1e6 * (n % 3))
+    cluster = make_cluster({"b1": count, "b2": 1, "b3": 2}, weights=lambda n: 1e6 * (n % 3))
 
-    def shuffled(found: dict) -> dict:
-        items = list(found.items())
+    def shuffled(document: dict) -> dict:
+        items = list(document.items())
         order.shuffle(items)  # type: ignore[attr-defined]
         return dict(items)
 
     other = replace(cluster, brokers=shuffled(dict(cluster.brokers)), bundles=shuffled(dict(cluster.bundles)))
-    one, two = Twin(cluster, plan(force=force)), Twin(other, plan(force=force))
-    one.run()
+    twin, two = Twin(cluster, plan(force=force)), Twin(other, plan(force=force))
+    twin.run()
     two.run()
-    assert one.begun == two.begun
+    assert twin.begun == two.begun

@@ -42,7 +42,7 @@ brokers = st.lists(
         non_persistent=st.booleans() | st.just(True),
         domain=st.sampled_from([None, "d1", "d2"]),
     ),
-    unique_by=lambda one: one.name,
+    unique_by=lambda item: item.name,
     max_size=5,
 )
 bundles = st.lists(
@@ -53,7 +53,7 @@ bundles = st.lists(
         stats=st.none() | st.builds(BundleStats, topics=st.integers(0, 3)),
         non_persistent=st.booleans(),
     ),
-    unique_by=lambda one: one.name,
+    unique_by=lambda item: item.name,
     min_size=1,
     max_size=9,
 )
@@ -85,8 +85,8 @@ settings = st.builds(
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    found, held = draw(brokers), draw(bundles)
-    return Cluster({one.name: one for one in found}, {one.name: one for one in held}, draw(policies))
+    paths, held = draw(brokers), draw(bundles)
+    return Cluster({path.name: path for path in paths}, {item.name: item for item in held}, draw(policies))
 
 
 def readable(patterns: Sequence[str]) -> bool:
@@ -116,7 +116,7 @@ def keeps_hard_rules(cluster: Cluster, settings: FilterSettings, bundle: Bundle,
     if policy is not None:
         zone = known and (matches(policy.primary, name) or matches(policy.secondary, name))
     else:
-        zone = known and not any(matches(one.primary, name) for one in cluster.policies.isolation)
+        zone = known and not any(matches(item.primary, name) for item in cluster.policies.isolation)
     return (
         broker.accepting
         and broker.manager == settings.manager
@@ -157,9 +157,9 @@ def test_order_of_dictionaries_means_nothing(cluster: Cluster, settings: FilterS
             dict(reversed(cluster.policies.cordons.items())),
         ),
     )
-    one, other = Filters(cluster, settings), Filters(turned, settings)
+    filters, other = Filters(cluster, settings), Filters(turned, settings)
     for bundle in cluster.bundles.values():
-        assert one.passed(bundle) == other.passed(bundle)
+        assert filters.passed(bundle) == other.passed(bundle)
     assert contradictions(cluster) == contradictions(turned)
 
 
@@ -172,28 +172,30 @@ def apart(cluster: Cluster, namespace: str, owners: Mapping[str, str | None]) ->
         same = (cluster.policies.anti_affinity.get(other) or "").strip().lower() == group
         if owner in served and other != namespace and same and group:
             served[owner].add(other)
-    return {name: len(found) for name, found in served.items()}
+    return {name: len(item) for name, item in served.items()}
 
 
 @UNHURRIED
 @given(clusters(), settings, st.data())
 def test_no_plan_breaks_a_policy(cluster: Cluster, settings: FilterSettings, data: st.DataObject) -> None:
     """Any moves at all: those that are permitted, done one after the other, keep hard rules and never crowd a group."""
-    owned = [one for one in cluster.bundles.values() if one.owner is not None]
+    owned = [subject for subject in cluster.bundles.values() if subject.owner is not None]
     moves = [
         BundleMove(
-            one.name,
-            one.owner or "",
+            subject.name,
+            subject.owner or "",
             data.draw(st.sampled_from(NAMES)),
             Reason.OVERLOADED,
             1.0,
             "",
             data.draw(st.booleans()),
         )
-        for one in owned
+        for subject in owned
     ]
     kept, left = Pipeline(First(), settings).permitted(cluster, moves)
-    assert sorted([*(one.bundle for one in kept), *(one.name for one in left)]) == sorted(one.name for one in owned)
+    assert sorted([*(line.bundle for line in kept), *(subject.name for subject in left)]) == sorted(
+        subject.name for subject in owned
+    )
     # Who comes is there, who leaves is not gone yet: the worst of both.
     arrived: dict[str, str | None] = {}
     for move in kept:
@@ -202,7 +204,9 @@ def test_no_plan_breaks_a_policy(cluster: Cluster, settings: FilterSettings, dat
         assert keeps_hard_rules(cluster, settings, bundle, to)
         pinned = {bundle.name, bundle.namespace} & cluster.policies.pins.keys()
         if not settings.failure_domains and not pinned:
-            before = apart(cluster, bundle.namespace, {name: one.owner for name, one in cluster.bundles.items()})
+            before = apart(
+                cluster, bundle.namespace, {name: subject.owner for name, subject in cluster.bundles.items()}
+            )
             coming = apart(cluster, bundle.namespace, arrived)
             source = before.get(move.source, 0) + coming.get(move.source, 0)
             candidates = Filters(cluster, settings).passed(bundle)
@@ -242,7 +246,7 @@ def test_one_placement_after_the_other_is_what_fresh_filters_say(cluster: Cluste
         assert placed.broker == (fresh.names[0] if fresh.names else None)
         if placed.broker is not None:
             load = cluster.brokers[placed.broker].load
-            coming = sum(_topics(cluster.bundles[one]) for one in booked.get(placed.broker, ()))
+            coming = sum(_topics(cluster.bundles[item]) for item in booked.get(placed.broker, ()))
             if load is not None and load.topics >= 0:
                 own = 0 if placed.broker == bundle.owner else _topics(bundle)
                 assert load.topics + coming + own <= settings.max_topics
@@ -257,13 +261,13 @@ def _topics(bundle: Bundle) -> int:
 @given(clusters())
 def test_what_blocks_has_nobody(cluster: Cluster) -> None:
     """Where policies alone leave a bundle nobody, and only then, that is said."""
-    well = {name: Broker(**_policy_part(one)) for name, one in cluster.brokers.items()}
+    well = {name: Broker(**_policy_part(broker)) for name, broker in cluster.brokers.items()}
     calm = Cluster(well, cluster.bundles, cluster.policies)
     filters = Filters(calm, FilterSettings(max_topics=10**6))
-    stuck = {name for name, one in calm.bundles.items() if not filters.passed(one).names}
-    found = contradictions(calm)
-    if not any(one.kind == "unreadable" for one in found) and calm.brokers:
-        witnesses = {one.witness for one in found if one.kind == "nobody"}
+    stuck = {name for name, bundle in calm.bundles.items() if not filters.passed(bundle).names}
+    result = contradictions(calm)
+    if not any(item.kind == "unreadable" for item in result) and calm.brokers:
+        witnesses = {item.witness for item in result if item.kind == "nobody"}
         assert witnesses <= stuck
         assert bool(stuck) == bool(witnesses)
 

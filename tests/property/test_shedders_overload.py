@@ -14,20 +14,20 @@ def shedder(*, upstream: bool, **settings) -> OverloadShedder:
 
 @settings(deadline=None)
 @given(clusters(), st.booleans(), st.integers(0, 99))
-def test_what_may_go_goes_once_and_away_whatever_the_order(made: Cluster, upstream: bool, seed: int) -> None:
-    plan = shedder(upstream=upstream).plan(made, {})
-    check_moves(made, plan, upstream=upstream)
-    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(made, seed), {}))
+def test_what_may_go_goes_once_and_away_whatever_the_order(cluster: Cluster, upstream: bool, seed: int) -> None:
+    plan = shedder(upstream=upstream).plan(cluster, {})
+    check_moves(cluster, plan, upstream=upstream)
+    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(cluster, seed), {}))
 
 
 @settings(deadline=None)
 @given(clusters())
-def test_no_destination_ends_above_where_its_source_stood(made: Cluster) -> None:
-    plan = shedder(upstream=False).plan(made, {})
+def test_no_destination_ends_above_where_its_source_stood(cluster: Cluster) -> None:
+    plan = shedder(upstream=False).plan(cluster, {})
 
     def weight(name: str) -> float:
-        bundle = made.bundles[name]
-        rates = sum(one.averages.short.msg_rate for one in made.bundles_of[bundle.owner])
+        bundle = cluster.bundles[name]
+        rates = sum(item.averages.short.msg_rate for item in cluster.bundles_of[bundle.owner])
         return bundle.averages.short.msg_rate / rates * plan.scores[bundle.owner]
 
-    check_loads(made, plan, plan.scores.__getitem__, weight)
+    check_loads(cluster, plan, plan.scores.__getitem__, weight)

@@ -15,12 +15,14 @@ ALL = (LeastResourceUsage, ModularLeastResourceUsage, LeastLongTermMessageRate, 
 each = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.name)
 
 
-def storm(cls: type, made: Cluster, upstream: bool, count: int) -> list[tuple]:
+def storm(cls: type, cluster: Cluster, upstream: bool, count: int) -> list[tuple]:
     strategy, memory = cls(cls.Settings(upstream=upstream)), {}
     booked: dict[str, list[str]] = {}
     answers = []
     for number in range(count):
-        answer = strategy.place(made, Bundle(f"t/x/0x{number:08x}_0xffffffff"), list(made.broker_names), booked, memory)
+        answer = strategy.place(
+            cluster, Bundle(f"t/x/0x{number:08x}_0xffffffff"), list(cluster.broker_names), booked, memory
+        )
         memory = dict(answer.memory)
         booked.setdefault(answer.broker, []).append(answer.bundle)
         answers.append((answer.broker, list(answer.best), dict(answer.scores), repr(answer.memory)))
@@ -29,29 +31,29 @@ def storm(cls: type, made: Cluster, upstream: bool, count: int) -> list[tuple]:
 
 @each
 @settings(deadline=None)
-@given(made=clusters(), upstream=st.booleans(), seed=st.integers(0, 99))
+@given(cluster=clusters(), upstream=st.booleans(), seed=st.integers(0, 99))
 def test_order_does_not_matter_and_the_choice_is_one_of_the_best(
-    cls: type, made: Cluster, upstream: bool, seed: int
+    cls: type, cluster: Cluster, upstream: bool, seed: int
 ) -> None:
-    one = storm(cls, made, upstream, 5)
-    assert one == storm(cls, shuffled(made, seed), upstream, 5)
-    for broker, best, _, _ in one:
+    result = storm(cls, cluster, upstream, 5)
+    assert result == storm(cls, shuffled(cluster, seed), upstream, 5)
+    for broker, best, _, _ in result:
         assert broker in best
         assert best == sorted(best)
-        assert set(best) <= set(made.brokers)
+        assert set(best) <= set(cluster.brokers)
 
 
 @each
 @settings(deadline=None)
-@given(made=clusters(), count=st.integers(1, 12))
-def test_a_strategy_that_is_asked_again_and_a_new_one_agree(cls: type, made: Cluster, count: int) -> None:
+@given(cluster=clusters(), count=st.integers(1, 12))
+def test_a_strategy_that_is_asked_again_and_a_new_one_agree(cls: type, cluster: Cluster, count: int) -> None:
     """What it keeps between two questions only saves work."""
     strategy, memory = cls(cls.Settings()), {}
     booked: dict[str, list[str]] = {}
     for number in range(count):
         bundle = Bundle(f"t/x/0x{number:08x}_0xffffffff")
-        kept = strategy.place(made, bundle, made.broker_names, booked, memory)
-        fresh = cls(cls.Settings()).place(made, bundle, made.broker_names, booked, memory)
+        kept = strategy.place(cluster, bundle, cluster.broker_names, booked, memory)
+        fresh = cls(cls.Settings()).place(cluster, bundle, cluster.broker_names, booked, memory)
         assert (kept.broker, kept.scores, kept.memory) == (fresh.broker, fresh.scores, fresh.memory)
         memory = dict(kept.memory)
         # Lists that shrink again, too.
@@ -62,13 +64,13 @@ def test_a_strategy_that_is_asked_again_and_a_new_one_agree(cls: type, made: Clu
 
 @settings(deadline=None)
 @given(clusters())
-def test_the_least_used_broker_is_never_passed_over_for_one_above_the_average(made: Cluster) -> None:
+def test_the_least_used_broker_is_never_passed_over_for_one_above_the_average(cluster: Cluster) -> None:
     answer = LeastResourceUsage(LeastResourceUsage.Settings()).place(
-        made, Bundle("t/x/0x0_0x1"), made.broker_names, {}, {}
+        cluster, Bundle("t/x/0x0_0x1"), cluster.broker_names, {}, {}
     )
     if (
-        answer.broker in made.brokers
-        and set(answer.scores) & set(made.brokers)
+        answer.broker in cluster.brokers
+        and set(answer.scores) & set(cluster.brokers)
         and answer.why.startswith(("one of", "nobody is"))
     ):
         assert answer.scores[answer.broker] <= sum(answer.scores.values()) / len(answer.scores) + 1e-9

@@ -60,10 +60,10 @@ def read(records: list[Record]) -> PolicyBook:
     return book
 
 
-def told(standing: EffectivePolicies) -> tuple[object, ...]:
+def describe_policies(policies: EffectivePolicies) -> tuple[object, ...]:
     """All that depends on what stands; what was dropped or deleted on the way depends on how much was read."""
     return tuple(
-        getattr(standing, name) for name in EffectivePolicies.__slots__ if name not in ("junk", "position", "deleted")
+        getattr(policies, name) for name in EffectivePolicies.__slots__ if name not in ("junk", "position", "deleted")
     )
 
 
@@ -71,22 +71,22 @@ def told(standing: EffectivePolicies) -> tuple[object, ...]:
 def test_the_order_of_reading_changes_nothing(log: list[Record], random: Any, now_ms: int) -> None:
     shuffled = list(log)
     random.shuffle(shuffled)
-    assert told(read(shuffled).at(now_ms)) == told(read(log).at(now_ms))
+    assert describe_policies(read(shuffled).at(now_ms)) == describe_policies(read(log).at(now_ms))
 
 
 @given(LOGS, TIMES)
 def test_a_compacted_log_says_the_same(log: list[Record], now_ms: int) -> None:
     newest = {key: record for record in log if (key := record[2]) is not None}
     kept = [record for record in log if record[2] is not None and newest[record[2]] == record]
-    whole = told(read(log).at(now_ms))
-    assert told(read(kept).at(now_ms)) == whole
+    whole = describe_policies(read(log).at(now_ms))
+    assert describe_policies(read(kept).at(now_ms)) == whole
     without_nulls = [record for record in kept if record[3] is not None]
-    assert told(read(without_nulls).at(now_ms)) == whole
+    assert describe_policies(read(without_nulls).at(now_ms)) == whole
 
 
 @given(LOGS, TIMES, st.integers(0, 12))
 def test_reading_a_part_again_changes_nothing(log: list[Record], now_ms: int, start: int) -> None:
-    assert told(read([*log, *log[start:]]).at(now_ms)) == told(read(log).at(now_ms))
+    assert describe_policies(read([*log, *log[start:]]).at(now_ms)) == describe_policies(read(log).at(now_ms))
 
 
 @given(LOGS, st.lists(TIMES, min_size=1, max_size=6))
@@ -98,41 +98,41 @@ def test_asking_at_other_times_before_changes_nothing(log: list[Record], times: 
 
 @given(LOGS, TIMES)
 def test_what_ends_has_ended_then_and_not_before(log: list[Record], now_ms: int) -> None:
-    found = read(log).at(now_ms)
-    assert all(one.until_ms is None or one.until_ms > now_ms for one in found.entries)
-    assert all(one.until_ms is not None and one.until_ms <= now_ms for one in found.lapsed)
-    ends = [one.until_ms for one in found.entries if one.until_ms is not None]
-    assert found.next_change_ms == min(ends, default=None)
-    assert {one.force for one in found.lapsed} <= {Force.LAPSED}
+    result = read(log).at(now_ms)
+    assert all(entry.until_ms is None or entry.until_ms > now_ms for entry in result.entries)
+    assert all(broker.until_ms is not None and broker.until_ms <= now_ms for broker in result.lapsed)
+    ends = [entry.until_ms for entry in result.entries if entry.until_ms is not None]
+    assert result.next_change_ms == min(ends, default=None)
+    assert {broker.force for broker in result.lapsed} <= {Force.LAPSED}
 
 
 @given(LOGS, TIMES)
 def test_of_each_name_one_entry_counts(log: list[Record], now_ms: int) -> None:
     counted = [
-        (one.key.kind, one.key.name)
-        for one in read(log).at(now_ms).entries
-        if one.force in (Force.IN_FORCE, Force.UNREADABLE)
+        (entry.key.kind, entry.key.name)
+        for entry in read(log).at(now_ms).entries
+        if entry.force in (Force.IN_FORCE, Force.UNREADABLE)
     ]
     assert len(counted) == len(set(counted))
 
 
 @given(LOGS, TIMES)
 def test_nothing_unreadable_is_open(log: list[Record], now_ms: int) -> None:
-    found = read(log).at(now_ms)
-    unreadable = [one.key for one in found.entries if one.force is Force.UNREADABLE]
-    assert len(found.closed) == len(unreadable)
+    result = read(log).at(now_ms)
+    unreadable = [entry.key for entry in result.entries if entry.force is Force.UNREADABLE]
+    assert len(result.closed) == len(unreadable)
     for key in unreadable:
         match key.kind:
             case K.ISOLATION:
-                assert key.name in {one.name for one in found.policies.isolation}
+                assert key.name in {policy.name for policy in result.policies.isolation}
             case K.PIN:
-                assert key.name in found.policies.pins
+                assert key.name in result.policies.pins
             case K.CORDON:
-                assert key.name in found.policies.cordons
+                assert key.name in result.policies.cordons
             case K.EXCLUDE:
-                assert key.name in found.policies.excluded
+                assert key.name in result.policies.excluded
             case _:
-                assert not found.shedding_on
+                assert not result.shedding_on
 
 
 @given(st.one_of(st.none(), st.binary(max_size=40)), st.one_of(st.none(), st.binary(max_size=60)))
@@ -147,6 +147,6 @@ def test_what_is_decoded_is_encoded_to_the_same(pair: tuple[bytes | None, bytes 
     key, value = decode_key(pair[0]), pair[1]
     if isinstance(key, InvalidRecord) or value is None:
         return
-    found = decode(key, value)
-    if not isinstance(found, InvalidRecord):
-        assert decode(key, encode(found)) == found
+    record = decode(key, value)
+    if not isinstance(record, InvalidRecord):
+        assert decode(key, encode(record)) == record

@@ -53,10 +53,10 @@ class Drawn:
             self.count(),
             random.choice([None, None, None, "quorum lost"]),
         )
-        for key, one in bundles.items():
-            if one.owner in brokers and self.yes():
+        for key, bundle in bundles.items():
+            if bundle.owner in brokers and self.yes():
                 cargo = MovedLoad(*self.rates(), self.count(), *(self.amount() for _ in range(6)))
-                self.booked.append(Booked(key, one.owner or "", None, cargo, source_knows=self.yes()))
+                self.booked.append(Booked(key, bundle.owner or "", None, cargo, source_knows=self.yes()))
 
     def yes(self) -> bool:
         return self._random.random() < 0.5
@@ -131,13 +131,13 @@ class Drawn:
 @given(seeds)
 def test_what_is_written_is_read_again(seed: int) -> None:
     drawn = Drawn(seed)
-    found = drawn.cluster
-    written = snapshot_bytes(snapshot_of(found, booked=drawn.booked))
+    cluster = drawn.cluster
+    written = snapshot_bytes(snapshot_of(cluster, booked=drawn.booked))
     again = parse_snapshot(written)
-    assert cluster_of(again) == found
+    assert cluster_of(again) == cluster
     # Equality does not tell 0.0 from -0.0, text does.
-    assert repr(cluster_of(again).brokers) == repr({name: found.brokers[name] for name in found.broker_names})
-    assert booked_of(again, found) == drawn.booked
+    assert repr(cluster_of(again).brokers) == repr({name: cluster.brokers[name] for name in cluster.broker_names})
+    assert booked_of(again, cluster) == drawn.booked
     assert snapshot_bytes(again) == written
 
 
@@ -155,7 +155,7 @@ def test_whatever_a_snapshot_holds_may_be_decided_on(seed: int) -> None:
             )
             # And it may be told: an endless sum of finite numbers is no number of JSON.
             assert cycle_part(1, decision).cycle == 1
-            assert all(one.destination not in (None, one.source) for one in decision.moves)
+            assert all(move.destination not in (None, move.source) for move in decision.moves)
 
 
 JSON = st.recursive(
@@ -168,7 +168,7 @@ JSON = st.recursive(
 def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(one for name, child in inner for one in paths(child, (*at, name)))]
+    return [at, *(path for name, child in inner for path in paths(child, (*at, name)))]
 
 
 SMALL = orjson.loads(snapshot_bytes(snapshot_of(cluster(1, Shape(brokers=2, bundles_each=1, topics_each=1)))))
@@ -184,8 +184,8 @@ def test_a_file_with_anything_anywhere_is_read_or_refused(place: tuple[Any, ...]
         inner = inner[name]
     inner[place[-1]] = value
     with suppress(SnapshotError):
-        found = parse_snapshot(json.dumps(spoilt).encode())
-        assert parse_snapshot(snapshot_bytes(found)) == found
+        snapshot = parse_snapshot(json.dumps(spoilt).encode())
+        assert parse_snapshot(snapshot_bytes(snapshot)) == snapshot
 
 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
@@ -237,7 +237,9 @@ def written(random: Random, depth: int = 0) -> str:
     if depth and random.random() < 0.4:
         return f"[{','.join(parts)}{gap()}]"
     names = random.choices(NAMES, k=len(parts)) if odd else random.sample(NAMES[:2], min(2, len(parts)))
-    return "{" + ",".join(f"{gap()}{name}{gap()}:{one}" for name, one in zip(names, parts, strict=False)) + gap() + "}"
+    return (
+        "{" + ",".join(f"{gap()}{name}{gap()}:{item}" for name, item in zip(names, parts, strict=False)) + gap() + "}"
+    )
 
 
 def outcome(read: Callable[[], object]) -> str:
@@ -262,14 +264,14 @@ def test_booked_and_made_moves_neither_make_nor_lose_load(seed: int, data: st.Da
     moves = []
     for name in chosen:
         source = base.bundles[name].owner or ""
-        destination = data.draw(st.sampled_from([one for one in base.broker_names if one != source]))
+        destination = data.draw(st.sampled_from([item for item in base.broker_names if item != source]))
         moves.append(BundleMove(name, source, destination, Reason.ADMIN, 1.0, "drawn"))
     after = after_moves(base, moves)
     for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out", "bundles", "topics"):
-        before_sum = sum(getattr(one.load, field) for one in base.brokers.values())
-        assert sum(getattr(one.load, field) for one in after.brokers.values()) == pytest.approx(before_sum)
-    assert {name: one.owner for name, one in after.bundles.items()} == {
-        **{name: one.owner for name, one in base.bundles.items()},
+        before_sum = sum(getattr(broker.load, field) for broker in base.brokers.values())
+        assert sum(getattr(broker.load, field) for broker in after.brokers.values()) == pytest.approx(before_sum)
+    assert {name: bundle.owner for name, bundle in after.bundles.items()} == {
+        **{name: bundle.owner for name, bundle in base.bundles.items()},
         **{move.bundle: move.destination for move in moves},
     }
     booked = [Booked(move.bundle, move.source, move.destination, MovedLoad()) for move in moves]

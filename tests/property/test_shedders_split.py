@@ -67,7 +67,7 @@ ALGORITHMS: list[SplitAlgorithm] = [
 ]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda item: item.name)
 @UNHURRIED
 @given(bundle=bundles())
 def test_cuts_lie_inside(algorithm: SplitAlgorithm, bundle: Bundle) -> None:
@@ -84,14 +84,14 @@ def test_cuts_lie_inside(algorithm: SplitAlgorithm, bundle: Bundle) -> None:
 def test_topic_count_parts_topics_as_evenly_as_hashes_allow(bundle: Bundle) -> None:
     lower, upper = ends(bundle)
     last = upper if upper == FULL_UPPER else upper - 1
-    places = sorted(one.position for one in bundle.topics if lower <= one.position <= last)
+    places = sorted(topic.position for topic in bundle.topics if lower <= topic.position <= last)
     cuts = SplitTopicCount(SplitTopicCountSettings()).positions(bundle)
     pairs = pairwise(sorted(set(places)))
     possible = [sum(place <= before for place in places) for before, _ in pairs if before < upper - 1]
     assert bool(cuts) == bool(possible)
     if cuts:
         left = sum(place < cuts[0] for place in places)
-        assert abs(left - len(places) // 2) == min(abs(one - len(places) // 2) for one in possible)
+        assert abs(left - len(places) // 2) == min(abs(item - len(places) // 2) for item in possible)
 
 
 @UNHURRIED
@@ -123,52 +123,54 @@ def test_children_are_the_parent(parent: Bundle, places: list[int]) -> None:
     cuts = sorted({place for place in places if lower < place < upper})
     if not cuts:
         return
-    found = offspring(parent, cuts)
-    bounds = [parse_key(one.name.encode()) for one in found]
-    assert [one.name for one in found] == children(parent, cuts)
+    bundles = offspring(parent, cuts)
+    bounds = [parse_key(bundle.name.encode()) for bundle in bundles]
+    assert [bundle.name for bundle in bundles] == children(parent, cuts)
     assert (bounds[0].lower, bounds[-1].upper) == (lower, upper)  # type: ignore[union-attr]
-    assert all(one.upper == other.lower for one, other in pairwise(bounds))  # type: ignore[union-attr]
+    assert all(item.upper == other.lower for item, other in pairwise(bounds))  # type: ignore[union-attr]
     last = upper if upper == FULL_UPPER else upper - 1
     inside = [topic for topic in parent.topics if lower <= topic.position <= last]
-    assert sorted(topic.name for one in found for topic in one.topics) == sorted(topic.name for topic in inside)
+    assert sorted(topic.name for bundle in bundles for topic in bundle.topics) == sorted(topic.name for topic in inside)
     stats = parent.stats
     assert stats is not None
     for field in ("topics", "consumers", "producers", "cache_size_bytes"):
-        assert sum(getattr(one.stats, field) for one in found) == getattr(stats, field)
+        assert sum(getattr(bundle.stats, field) for bundle in bundles) == getattr(stats, field)
     for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
-        assert all(getattr(one.stats, field) >= 0 for one in found)
+        assert all(getattr(bundle.stats, field) >= 0 for bundle in bundles)
         assert isclose(
-            sum(getattr(one.stats, field) for one in found), getattr(stats, field), rel_tol=1e-9, abs_tol=1e-9
+            sum(getattr(bundle.stats, field) for bundle in bundles), getattr(stats, field), rel_tol=1e-9, abs_tol=1e-9
         )
         if parent.averages.short.samples:
             whole = getattr(parent.averages.short, field)
-            assert isclose(sum(getattr(one.averages.short, field) for one in found), whole, rel_tol=1e-9, abs_tol=1e-9)
-    assert all(one.estimated and one.owner == "b" for one in found)
+            assert isclose(
+                sum(getattr(bundle.averages.short, field) for bundle in bundles), whole, rel_tol=1e-9, abs_tol=1e-9
+            )
+    assert all(bundle.estimated and bundle.owner == "b" for bundle in bundles)
 
 
 @UNHURRIED
 @given(st.lists(bundles(), max_size=4), st.booleans(), st.sampled_from(ALGORITHMS))
-def test_plans_are_sound_whatever_the_figures(found: list[Bundle], upstream: bool, algorithm: SplitAlgorithm) -> None:
-    named = (replace(one, name=one.name.replace("t/n", f"t/n{number}")) for number, one in enumerate(found))
-    bundles_ = {one.name: one for one in named}
+def test_plans_are_sound_whatever_the_figures(bundles: list[Bundle], upstream: bool, algorithm: SplitAlgorithm) -> None:
+    named = (replace(bundle, name=bundle.name.replace("t/n", f"t/n{number}")) for number, bundle in enumerate(bundles))
+    bundles_ = {item.name: item for item in named}
     cluster = Cluster({"b": Broker("b")}, bundles_)
     turned = Cluster({"b": Broker("b")}, dict(reversed(bundles_.items())))
     when = SplitWhen(SplitSettings(hit_threshold=0, max_bundles=6, max_per_cycle=2, upstream=upstream), algorithm)
     splits = when.plan(cluster, {})
     assert splits == when.plan(turned, {})
     json.dumps(splits.memory, allow_nan=False)
-    done = [one for one in splits.plans if one.positions]
+    done = [plan for plan in splits.plans if plan.positions]
     assert len(done) <= 2
-    assert len({one.bundle for one in splits.plans}) == len(splits.plans)
+    assert len({plan.bundle for plan in splits.plans}) == len(splits.plans)
     after = with_children(cluster, splits.plans)
-    assert len(after.bundles) == len(found) + sum(len(one.positions) for one in done)
+    assert len(after.bundles) == len(bundles) + sum(len(item.positions) for item in done)
     # Each came from a namespace of its own, and the limit is a namespace's.
-    assert all(count <= 6 for count in Counter(one.namespace for one in after.bundles.values()).values())
+    assert all(count <= 6 for count in Counter(bundle.namespace for bundle in after.bundles.values()).values())
     if not upstream:
         # Children are left alone until they were measured.
         again = when.plan(after, json.loads(json.dumps(splits.memory)))
         fresh = {name for name in after.bundles if name not in bundles_}
-        assert not [one for one in again.plans if one.positions and one.bundle in fresh]
+        assert not [plan for plan in again.plans if plan.positions and plan.bundle in fresh]
 
 
 @UNHURRIED
@@ -180,8 +182,8 @@ def test_one_hot_topic_is_not_split_for_ever(place: int, others: int, algorithm:
     idle = [place * 7919 * number % (FULL_UPPER + 1) for number in range(1, others)]
     for _ in range(12):
         measured = {}
-        for name, one in cluster.bundles.items():
-            lower, upper = ends(one)
+        for name, bundle in cluster.bundles.items():
+            lower, upper = ends(bundle)
             mine = [spot for spot in (place, *idle) if lower <= spot < upper or spot == upper == FULL_UPPER]
             topics = tuple(TopicLoad(f"x{spot}", spot) for spot in mine) if algorithm.name.startswith("topic") else ()
             hot = lower <= place < upper or place == upper == FULL_UPPER
@@ -190,6 +192,6 @@ def test_one_hot_topic_is_not_split_for_ever(place: int, others: int, algorithm:
         cluster = Cluster(cluster.brokers, measured)
         splits = when.plan(cluster, memory)
         memory = dict(splits.memory)
-        count += sum(bool(one.positions) for one in splits.plans)
+        count += sum(bool(plan.positions) for plan in splits.plans)
         cluster = with_children(cluster, splits.plans)
     assert count <= 3

@@ -36,12 +36,12 @@ def clusters(draw: st.DrawFn) -> Cluster:
     names = [f"b{number}" for number in range(draw(st.integers(2, 5)))]
     bundles = {}
     for number in range(12):
-        one = Bundle(key(number), draw(st.sampled_from(names)), rank=number, stats=stats(draw(rates)))
-        averages = replace(one.averages, short=replace(one.averages.short, msg_rate_in=draw(rates), samples=10))
+        bundle = Bundle(key(number), draw(st.sampled_from(names)), rank=number, stats=stats(draw(rates)))
+        averages = replace(bundle.averages, short=replace(bundle.averages.short, msg_rate_in=draw(rates), samples=10))
         secondhand = draw(st.sampled_from([False, False, True]))
         if secondhand:
-            one = replace(one, stats=None, rank=None, secondhand=True)
-        bundles[one.name] = replace(one, averages=averages)
+            bundle = replace(bundle, stats=None, rank=None, secondhand=True)
+        bundles[bundle.name] = replace(bundle, averages=averages)
     return Cluster({name: draw(brokers(name)) for name in names}, bundles, now_ms=1_000_000)
 
 
@@ -55,7 +55,7 @@ def test_no_move_goes_where_load_is_not_known_to_be_less(
         own |= {"hit_threshold": 0}
     chosen = choose(BalancerSettings(shedding=shedding, strategies={"shedding": {shedding: own}}))
     for decision in run_cycles(cluster, chosen.shedding, {}, chosen.pipeline, cycles=2):
-        planned = {one.move.bundle: one.planned for one in decision.checked}
+        planned = {check.move.bundle: check.planned for check in decision.checked}
         for move in decision.moves:
             taker = decision.cluster.brokers[move.destination or ""]
             assert taker.load is not None

@@ -18,34 +18,34 @@ def shedder(*, upstream: bool, **settings) -> ThresholdShedder:
 
 @settings(deadline=None)
 @given(clusters(), st.booleans(), st.integers(0, 99))
-def test_what_may_go_goes_once_and_away_whatever_the_order(made: Cluster, upstream: bool, seed: int) -> None:
-    plan = shedder(upstream=upstream).plan(made, {})
-    check_moves(made, plan, upstream=upstream)
-    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(made, seed), {}))
+def test_what_may_go_goes_once_and_away_whatever_the_order(cluster: Cluster, upstream: bool, seed: int) -> None:
+    plan = shedder(upstream=upstream).plan(cluster, {})
+    check_moves(cluster, plan, upstream=upstream)
+    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(cluster, seed), {}))
 
 
 @settings(deadline=None)
 @given(clusters())
-def test_no_destination_ends_above_where_its_source_stood(made: Cluster) -> None:
-    plan = shedder(upstream=False).plan(made, {})
-    check_loads(made, plan, plan.scores.__getitem__, _weight(made, plan.scores))
+def test_no_destination_ends_above_where_its_source_stood(cluster: Cluster) -> None:
+    plan = shedder(upstream=False).plan(cluster, {})
+    check_loads(cluster, plan, plan.scores.__getitem__, _weight(cluster, plan.scores))
 
 
 @settings(deadline=None)
 @given(clusters(), st.integers(0, 3))
-def test_looking_again_changes_nothing(made: Cluster, times: int) -> None:
+def test_looking_again_changes_nothing(cluster: Cluster, times: int) -> None:
     """The averages advance by measurements: the same reports give the same plan, however often they are looked at."""
-    first = shedder(upstream=False).plan(made, {})
+    first = shedder(upstream=False).plan(cluster, {})
     again = first
     for _ in range(times):
-        again = shedder(upstream=False).plan(made, again.memory)
+        again = shedder(upstream=False).plan(cluster, again.memory)
     assert plain(first) == plain(again)
 
 
-def _weight(made: Cluster, usages):
+def _weight(cluster: Cluster, usages):
     def weight(name: str) -> float:
-        bundle = made.bundles[name]
-        rates = sum(one.averages.short.msg_rate for one in made.bundles_of[bundle.owner])
+        bundle = cluster.bundles[name]
+        rates = sum(item.averages.short.msg_rate for item in cluster.bundles_of[bundle.owner])
         return bundle.averages.short.msg_rate / rates * usages[bundle.owner]
 
     return weight

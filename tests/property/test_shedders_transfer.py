@@ -45,7 +45,7 @@ def clusters(draw, *, wild=False):
                 else BundleStats(1.0, 1.0, inward, outward),
                 rank=place,
             )
-        ema, total = draw(load), math.fsum(one for one in part if math.isfinite(one))
+        ema, total = draw(load), math.fsum(item for item in part if math.isfinite(item))
         moving = draw(st.sampled_from([total, 0.0]) | traffic)
         report = BrokerLoad(
             cpu=ResourceUsage(ema * 100, 100.0) if not wild else ResourceUsage(draw(ANY), draw(ANY)),

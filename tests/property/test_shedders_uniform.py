@@ -18,21 +18,21 @@ def shedder(*, upstream: bool, **settings) -> UniformLoadShedder:
 
 @settings(deadline=None)
 @given(clusters(), st.booleans(), st.integers(0, 99))
-def test_what_may_go_goes_once_and_away_whatever_the_order(made: Cluster, upstream: bool, seed: int) -> None:
-    plan = shedder(upstream=upstream).plan(made, {})
-    check_moves(made, plan, upstream=upstream)
-    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(made, seed), {}))
+def test_what_may_go_goes_once_and_away_whatever_the_order(cluster: Cluster, upstream: bool, seed: int) -> None:
+    plan = shedder(upstream=upstream).plan(cluster, {})
+    check_moves(cluster, plan, upstream=upstream)
+    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(cluster, seed), {}))
 
 
 @settings(deadline=None)
 @given(clusters(), st.sampled_from([0.2, 0.5, 1.0]))
-def test_no_destination_ends_above_where_its_source_stood(made: Cluster, share: float) -> None:
+def test_no_destination_ends_above_where_its_source_stood(cluster: Cluster, share: float) -> None:
     strategy = UniformLoadShedder(UniformSettings(min_unload_msg_per_s=10, max_unload_share=share))
-    plan = strategy.plan(made, {})
+    plan = strategy.plan(cluster, {})
     check_loads(
-        made,
+        cluster,
         plan,
-        lambda name: made.brokers[name].load.msg_rate,
-        lambda name: made.bundles[name].averages.short.msg_rate,
+        lambda name: cluster.brokers[name].load.msg_rate,
+        lambda name: cluster.bundles[name].averages.short.msg_rate,
     )
     assert len({move.source for move in plan.moves}) <= 1

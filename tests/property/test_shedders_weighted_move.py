@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -28,10 +29,10 @@ def strategy(**changes: Any) -> WeightedMove:
 
 @given(clusters(), st.integers(0, 99))
 @settings(max_examples=150, deadline=None)
-def test_sound_and_the_same_in_any_order(made: Cluster, seed: int):
+def test_sound_and_the_same_in_any_order(cluster: Cluster, seed: int):
     memory: dict[str, Any] = {}
     for number in range(3):
-        now = replace(made, now_ms=made.now_ms + number * 60_000)
+        now = replace(cluster, now_ms=cluster.now_ms + number * 60_000)
         plan = strategy(hits=2).plan(now, memory)
         check_moves(now, plan, upstream=False)
         assert nonsense(now, plan) is None
@@ -51,50 +52,52 @@ _KEYS = ["asked", "at_ms", "came", "doubts", "large", "touched", "watched"]
 
 @given(clusters(), st.dictionaries(st.sampled_from(_KEYS), _JUNK))
 @settings(max_examples=150, deadline=None)
-def test_memory_of_anybody(made: Cluster, memory: dict[str, Any]):
-    plan = strategy().plan(made, memory)
-    check_moves(made, plan, upstream=False)
+def test_memory_of_anybody(cluster: Cluster, memory: dict[str, Any]):
+    plan = strategy().plan(cluster, memory)
+    check_moves(cluster, plan, upstream=False)
     carried("shedding", "weighted-move", plan.memory)
 
 
 def sides(random: Random) -> tuple[list[BrokerLevel], dict[str, list[BundleDemand]]]:
     """Brokers with limits of their own, and bundles that are a part of what they use."""
-    found, cargo = [], {}
+    result, cargo = [], {}
     for name in "abcdef"[: random.randint(2, 6)]:
         limits = [random.choice([100.0, 200.0, 400.0]) for _ in range(3)]
         bundles = []
         for place in range(random.randint(0, 12)):
             use = tuple(random.choice([0.0, 1.0, random.uniform(0, 40)]) for _ in range(3))
             key = f"t/{name}/0x{place:08x}_0x{place + 1:08x}"
-            size = max(one / limit for one, limit in zip(use, limits, strict=True))
+            size = max(item / limit for item, limit in zip(use, limits, strict=True))
             bundles.append(BundleDemand(size, Bundle(key, name), use, size * random.uniform(0.5, 2), 1.0))
-        used = tuple(sum(one.use[part] for one in bundles) + random.uniform(0, 5) for part in range(3))
+        used = tuple(sum(bundle.use[part] for bundle in bundles) + random.uniform(0, 5) for part in range(3))
         side = BrokerLevel(
-            name, used, tuple(1 / one for one in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0])
+            name, used, tuple(1 / limit for limit in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0])
         )
         side.takes = random.random() > 0.1
         side.over, side.under = side.level > 1.05, side.level < 0.9
         side.aim = 1.02
-        found.append(side)
-        cargo[name] = sorted((one for one in bundles if one.size > 0), key=lambda one: (one.size, one.bundle.name))
-    return found, cargo
+        result.append(side)
+        cargo[name] = sorted(
+            (bundle for bundle in bundles if bundle.size > 0), key=lambda bundle: (bundle.size, bundle.bundle.name)
+        )
+    return result, cargo
 
 
 def level(side: BrokerLevel, use: list[float]) -> float:
-    return max(one * inverse for one, inverse in zip(use, side.inverse, strict=True)) * side.scale
+    return max(item * inverse for item, inverse in zip(use, side.inverse, strict=True)) * side.scale
 
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=400, deadline=None)
 def test_each_step_lowers_the_larger_of_two(seed: int):
     """Reckoned anew from the bundles that are where: no maximum is raised, no more goes than the gap can take."""
-    found, cargo = sides(Random(seed))
-    uses = {side.name: list(side.use) for side in found}
+    result, cargo = sides(Random(seed))
+    uses = {side.name: list(side.use) for side in result}
     rules = StepRules(0.02, 0.08, 0.01, 3.0, 20)
-    steps = Steps(found, rules, lambda side: cargo[side.name], lambda _bundle, _side: None)
+    steps = Steps(result, rules, lambda side: cargo[side.name], lambda _bundle, _side: None)
     taken = steps.run()
-    by_name = {side.name: side for side in found}
-    highest = max(level(side, uses[side.name]) for side in found)
+    by_name = {side.name: side for side in result}
+    highest = max(level(side, uses[side.name]) for side in result)
     moved: set[str] = set()
     place = 0
     while place < len(taken):
@@ -118,7 +121,7 @@ def test_each_step_lowers_the_larger_of_two(seed: int):
         churn = sum(step.cargo.churn + rules.move_cost for step in group)
         assert gain / churn > rules.least - 1e-9
         assert side.takes
-        now = max(level(one, uses[one.name]) for one in by_name.values())
+        now = max(level(item, uses[item.name]) for item in by_name.values())
         assert now <= highest + 1e-9
         highest = now
     assert len(taken) <= rules.moves + 1
@@ -143,7 +146,7 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
             )
             for number, owner in owners.items()
         ]
-        loads = {name: sum(sizes[one] for one, owner in owners.items() if owner == name) for name in names}
+        loads = {name: sum(sizes[item] for item, owner in owners.items() if owner == name) for name in names}
         brokers = [broker(name, min(2.0, loads[name] / (200 * MIB)), bytes_per_s=loads[name]) for name in names]
         plan = strategy(hits=1, noise_factor=0).plan(cluster(brokers, bundles, now_ms=now_ms), memory)
         memory = carried("shedding", "weighted-move", plan.memory)
@@ -155,9 +158,11 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
             owners[int(move.bundle[-8:], 16) - 1] = str(move.destination)
 
 
-def _left(found: Cluster, one: Bundle, names: list[str], booked: dict[str, list[str]]) -> tuple[float, list[str]]:
-    placed = strategy().place(found, one, names, booked, {})
-    return float(placed.why.partition("with it: ")[2].split()[0]), list(placed.best)
+def _left(cluster: Cluster, bundle: Bundle, names: list[str], booked: dict[str, list[str]]) -> tuple[float, list[str]]:
+    placed = strategy().place(cluster, bundle, names, booked, {})
+    share = re.search(r"([0-9.]+) % of its most used resource", placed.why)
+    assert share is not None
+    return float(share[1]) / 100, list(placed.best)
 
 
 @given(st.integers(0, 10**6))
@@ -174,9 +179,9 @@ def test_a_placement_is_the_best_of_all_asked_one_by_one(seed: int):
     bundles = [
         bundle(number, None, bytes_per_s=random.choice([0.0, 1.0, random.uniform(0, 80)]) * MIB) for number in range(8)
     ]
-    found = cluster(brokers, bundles)
-    booked = {name: [one.name for one in random.sample(bundles[1:], random.randint(0, 3))] for name in names[:3]}
-    least, best = _left(found, bundles[0], names, booked)
-    alone = {name: _left(found, bundles[0], [name], booked)[0] for name in names}
+    base = cluster(brokers, bundles)
+    booked = {name: [item.name for item in random.sample(bundles[1:], random.randint(0, 3))] for name in names[:3]}
+    least, best = _left(base, bundles[0], names, booked)
+    alone = {name: _left(base, bundles[0], [name], booked)[0] for name in names}
     assert least == min(alone.values())
-    assert set(best) <= {name for name, one in alone.items() if one == least}
+    assert set(best) <= {name for name, item in alone.items() if item == least}

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from statechannel.audit.engine import parse_as_of
 from statechannel.audit.gaps import Gaps
+from statechannel.audit.moments import parse_as_of
 from statechannel.engine.commands import (
     AwaitOperation,
     CreateNamespace,

@@ -133,7 +133,6 @@ _TOLD = {
     "format.changed",
     "cold-start.began",
     "cold-start.ended",
-    "hook.failed",
     "hook.late",
     "leader.elected",
     "leader.resigned",

@@ -146,9 +146,9 @@ def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
 def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
     bent = partial(run_planted, "covers-ignored")
     seed = next(seed for seed in range(50) if bent(SimCase(PROTOCOL, seed)).kind is not None)
-    found = bent(SimCase(PROTOCOL, seed))
-    small = shrink(found, limit_s=math.inf, tries_max=120, run=bent)
-    assert small.kind == found.kind
+    failed = bent(SimCase(PROTOCOL, seed))
+    small = shrink(failed, limit_s=math.inf, tries_max=120, run=bent)
+    assert small.kind == failed.kind
     assert small.lines
     assert small.case.skip
     assert f"--seed {seed}" in small.case.command()

@@ -39,7 +39,9 @@ def as_json(result: AuditResult) -> bytes:
     return orjson.dumps(_plain(result), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2, default=_other)
 
 
-def told(ask: Callable[[AuditQuestion], AuditResult], question: AuditQuestion, out: Path) -> tuple[str, bytes | None]:
+def describe_answer(
+    ask: Callable[[AuditQuestion], AuditResult], question: AuditQuestion, out: Path
+) -> tuple[str, bytes | None]:
     """The answer as JSON, or the refusal, and the verdicts if they were asked for."""
     out.unlink(missing_ok=True)
     mine = replace(question, verdicts=out) if question.verdicts is not None else question
@@ -52,23 +54,23 @@ def told(ask: Callable[[AuditQuestion], AuditResult], question: AuditQuestion, o
 
 
 def ask_local(question: AuditQuestion, folder: Path) -> tuple[str, bytes | None]:
-    return told(lambda asked: local.answer(asked, progress=no_bar), question, folder / "local.jsonl")
+    return describe_answer(lambda asked: local.answer(asked, progress=no_bar), question, folder / "local.jsonl")
 
 
 def ask_spark(session: SparkSession, question: AuditQuestion, folder: Path) -> tuple[str, bytes | None]:
-    return told(lambda asked: answer_with(session, asked, {"tasks": "3"}), question, folder / "spark.jsonl")
+    return describe_answer(lambda asked: answer_with(session, asked, {"tasks": "3"}), question, folder / "spark.jsonl")
 
 
 def check(session: SparkSession, question: AuditQuestion, folder: Path) -> str:
     """Ask both; how the log was read."""
-    expected, found = ask_local(question, folder), ask_spark(session, question, folder)
-    assert found[0] == expected[0]
-    assert found[1] == expected[1]
+    expected, spark = ask_local(question, folder), ask_spark(session, question, folder)
+    assert spark[0] == expected[0]
+    assert spark[1] == expected[1]
     return how_read(expected[0])
 
 
-def how_read(told: str) -> str:
-    if not told.startswith("{"):
+def how_read(summary: str) -> str:
+    if not summary.startswith("{"):
         return "refused"
-    answer = orjson.loads(told)["answer"]
+    answer = orjson.loads(summary)["answer"]
     return "stopped" if "stopped" in answer else "tentative" if "tentative" in answer else str(answer["read"])

@@ -70,8 +70,8 @@ def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
 
 def archived(folder: Path) -> list[dict[str, Any]]:
     """All rows of the archive, in the order of the log, read without Spark."""
-    found = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
-    rows: list[dict[str, Any]] = found.to_pylist()
+    result = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
+    rows: list[dict[str, Any]] = result.to_pylist()
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 

@@ -33,15 +33,15 @@ class WrittenLog:
 
 def write_log(bootstrap_servers: str, channel: str, *, knobs: str = "wild", seed: int = 7) -> WrittenLog:
     """Create the channel's topics and write a log: races, junk, splits, heartbeats."""
-    made = make_channel(bootstrap_servers, channel)
+    result = make_channel(bootstrap_servers, channel)
     lines = [record_of(line) for line in loggen.generate(seed, KNOBS[knobs]).lines if line.partition == 0]
-    made.write(*((line.key or b"", line.value) for line in lines))
-    read = made.read_all(len(lines))
+    result.write(*((line.key or b"", line.value) for line in lines))
+    read = result.read_all(len(lines))
     answer = auditor.audit({0: read}, end_offsets={0: len(read)}, read="auto", now_ms=0, compaction_lag_ms=LAG_MS)
     return WrittenLog(channel, len(read), answer["digest"])
 
 
 def pointer_of(table: Path) -> dict[str, Any]:
     """What the newest snapshot of a table says of itself."""
-    found: dict[str, Any] = orjson.loads((table / "view" / "LATEST").read_bytes())["meta"]
-    return found
+    load: dict[str, Any] = orjson.loads((table / "view" / "LATEST").read_bytes())["meta"]
+    return load

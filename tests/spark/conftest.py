@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark.core.session import open_session
+from tests.spark.kafka_logs import UNCOMPILED_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,10 +18,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"
     folder = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.master": "local[2]",
-        "spark.sql.shuffle.partitions": "2",
-        # Tables of some rows do not pay for the compilation of their queries; jobs that are processes run with it.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **UNCOMPILED_CONF,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

@@ -36,6 +36,14 @@ CHANNEL = {
     "min.compaction.lag.ms": str(HOUR_MS),
 }
 
+UNCOMPILED_CONF = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Tables of some rows do not pay for the compilation of their queries; the jobs of the first walk (tests/docs) run with it."""
+UNCOMPILED = tuple(word for name, value in UNCOMPILED_CONF.items() for word in ("--conf", f"{name}={value}"))
+
 
 class LogInKafka:
     """One topic.
@@ -53,8 +61,8 @@ class LogInKafka:
 
     def create(self, **settings: str) -> None:
         config = CHANNEL | {name.replace("_", "."): value for name, value in settings.items()}
-        made = NewTopic(self.name, self.partitions, 1, config=config)
-        until(lambda: self.admin.create_topics([made])[self.name].exception() is None)
+        topic = NewTopic(self.name, self.partitions, 1, config=config)
+        until(lambda: self.admin.create_topics([topic])[self.name].exception() is None)
         until(lambda: self._seen() == self.partitions)
 
     def keep_for(self, lag_s: int) -> None:
@@ -64,8 +72,8 @@ class LogInKafka:
         self.admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
 
     def _seen(self) -> int:
-        found = self.admin.list_topics(timeout=WAIT_S).topics.get(self.name)
-        return 0 if found is None else len(found.partitions)
+        topic = self.admin.list_topics(timeout=WAIT_S).topics.get(self.name)
+        return 0 if topic is None else len(topic.partitions)
 
     def delete(self) -> None:
         self.admin.delete_topics([self.name])[self.name].result(WAIT_S)
@@ -83,12 +91,12 @@ class LogInKafka:
         assert self._producer.flush(WAIT_S) == 0
 
     def read(self) -> list[RecordRead]:
-        found: list[RecordRead] = []
+        records: list[RecordRead] = []
         for partition in range(self.partitions):
             client = ClientSettings(self.bootstrap)
             with PartitionTail(client, Topic.CHANNEL, self.name, partition, group_id=f"{self.name}-reader") as tail:
-                found += tail.records(tail.span())
-        return found
+                records += tail.records(tail.span())
+        return records
 
 
 def until(done: Any, timeout_s: float = WAIT_S, pause_s: float = 0.2) -> None:
@@ -108,7 +116,7 @@ class Job:
     streaming: dict[str, Any] = field(default_factory=dict)
     mine: dict[str, Any] = field(default_factory=dict)
 
-    def told(self, **options: Any) -> Streaming:
+    def streaming_with(self, **options: Any) -> Streaming:
         given = {"available_now": True, "retries": 0} | self.streaming | options
         client = ClientSettings(self.log.bootstrap)
         return Streaming(client, self.log.name, str(self.folder / "checkpoint"), **given)
@@ -116,7 +124,7 @@ class Job:
     def run(self, stop: threading.Event | None = None, **options: Any) -> dict[str, Any]:
         """Read what is there; the pointer's meta."""
         table = TableViewOptions(str(self.folder / "table"), **self.mine)
-        run(self.session, self.told(**options), table, stop or threading.Event())
+        run(self.session, self.streaming_with(**options), table, stop or threading.Event())
         return self.meta()
 
     @contextmanager
@@ -142,9 +150,9 @@ class Job:
             thread.join(WAIT_S)
 
     def meta(self) -> dict[str, Any]:
-        found = SnapshotStore(str(self.folder / "table" / "view")).latest()
-        assert found is not None
-        return found.meta
+        pointer = SnapshotStore(str(self.folder / "table" / "view")).latest()
+        assert pointer is not None
+        return pointer.meta
 
     def positions(self) -> dict[int, int]:
         return {int(number): place["position"] for number, place in self.meta()["partitions"].items()}

@@ -24,8 +24,8 @@ def test_an_archive_becomes_the_export_of_its_log(session: Any, tmp_path: Path) 
     export_archive(ArchiveSource(str(tmp_path / "table")), out, {}, progress=progress)
     whole = log.export(tmp_path / "log.jsonl")
     assert list(read_export(out).partitions[0]) == log.records
-    told = [
+    results = [
         answer(AuditQuestion(ExportSource(path), wants=Wants(gaps=True)), progress=progress) for path in (out, whole)
     ]
-    assert told[0].answer == told[1].answer
-    assert list(told[0].gaps) == list(told[1].gaps)
+    assert results[0].answer == results[1].answer
+    assert list(results[0].gaps) == list(results[1].gaps)

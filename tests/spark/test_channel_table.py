@@ -41,11 +41,11 @@ def in_arrival_order(log: loggen.Log, seed: int) -> list[RecordRead]:
     """Records of all partitions as a query may get them: each partition in order, mixed with the others."""
     generator = Random(seed)
     queues = [[record_of(line) for line in log.lines if line.partition == number][::-1] for number in log.end_offsets]
-    found = []
+    results = []
     while any(queues):
         queue = generator.choice([queue for queue in queues if queue])
-        found.append(queue.pop())
-    return found
+        results.append(queue.pop())
+    return results
 
 
 @pytest.mark.parametrize(("knobs", "seed"), [("honest", 1), ("junky", 2), ("wild", 3)])
@@ -82,14 +82,14 @@ def test_names_of_folders(session: SparkSession, tmp_path: Path, name: str) -> N
     topic = LogTopic(session, len(log.end_offsets))
     records = in_arrival_order(log, 1)
     topic.records = [
-        one._replace(timestamp_ms=86_400_000 * (1 + n * 3 // len(records))) for n, one in enumerate(records)
+        record._replace(timestamp_ms=86_400_000 * (1 + n * 3 // len(records))) for n, record in enumerate(records)
     ]
     folder = tmp_path / name
     table = table_on(topic, folder)
     for piece in pieces(topic.records, [10, 20]):
         table.process(frame_of(session, piece))
     assert [(row["partition"], row["offset"]) for row in archived(folder)] == sorted(
-        (one.partition, one.offset) for one in records
+        (record.partition, record.offset) for record in records
     )
     assert archive_log(session, str(folder)).rows.count() == len(records)
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 def pointer_of(folder: Path) -> Pointer:
-    found = SnapshotStore(str(folder / "view")).latest()
-    assert found is not None
-    return found
+    pointer = SnapshotStore(str(folder / "view")).latest()
+    assert pointer is not None
+    return pointer
 
 
 def pointer_number(folder: Path) -> int:
-    found = SnapshotStore(str(folder / "view")).latest()
-    return -1 if found is None else found.sequence
+    pointer = SnapshotStore(str(folder / "view")).latest()
+    return -1 if pointer is None else pointer.sequence
 
 
 class Both:
@@ -82,8 +82,8 @@ class Both:
         assert [(row["partition"], row["offset"]) for row in rows] == sorted(verdicts)
         assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
         meta = pointer_of(self.folder).meta
-        told = [one | {"strict_from": None} for one in meta["incomplete"]]
-        assert told == [asdict(replace(one, strict_from=None)) for one in self.pure.missing]
+        results = [item | {"strict_from": None} for item in meta["incomplete"]]
+        assert results == [asdict(replace(rule, strict_from=None)) for rule in self.pure.missing]
         return meta
 
 
@@ -100,10 +100,12 @@ class TestFailures:
         both = Both(session, tmp_path, len(log.end_offsets))
         records = records_of(log)
         both.has(records)
-        told: dict[bytes, bytes | None] = {}
+        results: dict[bytes, bytes | None] = {}
 
         def again() -> ChannelTable:
-            changes = PublishedChanges(SnapshotStore(str(tmp_path / "view")), "out", lambda rows: take_in(told, rows))
+            changes = PublishedChanges(
+                SnapshotStore(str(tmp_path / "view")), "out", lambda rows: take_in(results, rows)
+            )
             return table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, changes=changes)
 
         both.table = again()
@@ -134,7 +136,7 @@ class TestFailures:
             assert pointer_number(tmp_path) == number
         both.take(records)
         assert both.check()["incomplete"] == []
-        assert {key for key, value in told.items() if value is not None} == existing(session, tmp_path)
+        assert {key for key, value in results.items() if value is not None} == existing(session, tmp_path)
 
     def test_a_topic_that_was_made_anew(self, session: SparkSession, tmp_path: Path) -> None:
         topic = LogTopic(session, 1)
@@ -195,7 +197,7 @@ def test_a_newer_format_and_a_gap_behind_it(session: SparkSession, tmp_path: Pat
     both.take([r for r in known if r.partition != stop.partition])
     both.take(known)
     meta = both.check()
-    assert [(one["from_offset"], one["to_offset"]) for one in meta["incomplete"]] == [(stop.offset, behind[7])]
+    assert [(item["from_offset"], item["to_offset"]) for item in meta["incomplete"]] == [(stop.offset, behind[7])]
     assert len(archived(tmp_path)) == len(records)
 
 
@@ -239,12 +241,12 @@ class TestCleaner:
         both.take([r for r in quiet if r.offset > HALF + 3])
         meta = both.check()
         assert meta["tentative"] is True
-        assert [one["strict_from"] for one in meta["incomplete"]] == [None]
+        assert [item["strict_from"] for item in meta["incomplete"]] == [None]
         both.has(left)
         both.take([r for r in left if r.offset >= later])
         meta = both.check()
         assert meta["tentative"] is False
-        assert [(one["from_offset"], one["strict_from"]) for one in meta["incomplete"]] == [(before, later)]
+        assert [(item["from_offset"], item["strict_from"]) for item in meta["incomplete"]] == [(before, later)]
         assert meta["digest"] == digest_of_joiner(left)
         rows = archived(tmp_path)
         assert {row["verdict"] for row in rows if HALF <= row["offset"] < later} == {None}
@@ -259,7 +261,7 @@ class TestCleaner:
         both.has([r for r in left if r.offset % 2])
         both.take(left)
         meta = both.check()
-        assert [(one["from_offset"], one["from_ms"]) for one in meta["incomplete"]] == [(0, 0)]
+        assert [(item["from_offset"], item["from_ms"]) for item in meta["incomplete"]] == [(0, 0)]
         assert [row["offset"] for row in archived(tmp_path)] == [r.offset for r in left]
 
     def test_a_checkpoint_that_is_ahead_of_the_table(self, session: SparkSession, tmp_path: Path) -> None:
@@ -286,9 +288,9 @@ class TestColdStart:
         both.take(records[mark - 2 :])
         meta = both.check()
         assert meta["digest"] == digest([alone.engine.replicas[0].view])
-        (told,) = meta["cold_starts"]
-        assert told["differences"] == [one._asdict() for one in both.pure.differences]
-        assert told["differences_count"] == 1
+        (result,) = meta["cold_starts"]
+        assert result["differences"] == [difference._asdict() for difference in both.pure.differences]
+        assert result["differences_count"] == 1
         assert None not in both.pure.verdicts().values()
 
 
@@ -317,7 +319,7 @@ class TestBacklog:
         # Each reading goes twice as far as the one before, and the last one to the end.
         assert topic.read <= 2 * 80, "a log of 80 offsets"
         meta = both.check()
-        assert [(one["from_offset"], one["to_offset"]) for one in meta["incomplete"]] == [(0, 78)]
+        assert [(item["from_offset"], item["to_offset"]) for item in meta["incomplete"]] == [(0, 78)]
         assert (meta["tentative"], meta["partitions"]["0"]["read_to"]) == (True, 80)
 
     def test_the_end_of_a_dead_log_is_in_the_view(self, session: SparkSession, tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ class TestBacklog:
         both.take([r for r in left if r.offset >= later])
         meta = both.check()
         assert meta["digest"] == digest_of_joiner(left)
-        assert [one["strict_from"] for one in meta["incomplete"]] == [later]
+        assert [item["strict_from"] for item in meta["incomplete"]] == [later]
 
     def test_what_only_the_batch_lacks_is_archived(self, session: SparkSession, tmp_path: Path) -> None:
         """A table that is older than its checkpoint, while nobody has vouched: Kafka still has what lies between."""
@@ -364,7 +366,7 @@ def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the pointer, and the checkpoint lost: the next batch is another one, in which a key comes and goes."""
-    told: dict[bytes, bytes | None] = {}
+    results: dict[bytes, bytes | None] = {}
     log = [
         _proposal("t/ns", 0, "a", 1, None, state="Active", children=["0x00000000_0xffffffff"]),
         _proposal("t/ns", 1, "b", 2, "a", state="Deleted"),
@@ -373,7 +375,7 @@ def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
     topic.records = log
 
     def table() -> ChannelTable:
-        return table_on(topic, tmp_path, changes=PublishedChanges(store, "out", lambda rows: take_in(told, rows)))
+        return table_on(topic, tmp_path, changes=PublishedChanges(store, "out", lambda rows: take_in(results, rows)))
 
     store = SnapshotStore(str(tmp_path / "view"))
     with monkeypatch.context() as patch:
@@ -382,11 +384,11 @@ def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
             table().process(frame_of(session, log[:1]))
     table().process(frame_of(session, log))
     assert archived(tmp_path)[1]["verdict"] == "accepted"
-    assert {key for key, value in told.items() if value is not None} == {b"t/ns"}
+    assert {key for key, value in results.items() if value is not None} == {b"t/ns"}
 
 
-def take_in(told: dict[bytes, bytes | None], rows: Any) -> None:
-    told.update({bytes(row["key"]): row["value"] for row in rows.collect()})
+def take_in(records: dict[bytes, bytes | None], rows: Any) -> None:
+    records.update({bytes(row["key"]): row["value"] for row in rows.collect()})
 
 
 def existing(session: SparkSession, folder: Path) -> set[bytes]:

@@ -30,6 +30,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.kafka.topics import create_topics
 from statechannel.protocol.side_record import SideRecord
+from tests.spark.kafka_logs import UNCOMPILED
 from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import Log, broker, until
 from tests.support.load_channel import FakeChannel
@@ -37,8 +38,10 @@ from tests.support.waits import WAIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-TTL_S, GRACE_S, TRIGGER_S = 15.0, 3.0, 0.5
+TTL_S, GRACE_S, TRIGGER_S = 15.0, 3.0, 1.0
 """A broker of this process that a busy machine holds up for as long as the first two together would rightly be buried."""
+SUSPECT_S = 3.0
+"""Where a grace follows that nobody lives to see the end of, the living may be suspects, too."""
 PROGRAM_WAIT_S = 2 * WAIT_S
 """A program of its own starts Spark first, which takes a minute or two where ten others want the same core."""
 BROKERS = {"ttl_s": TTL_S, "report_max_age_s": 0.8, "top_interval_s": 0.8, "tombstones": "spark"}
@@ -158,8 +161,8 @@ async def test_who_is_dead_is_buried_and_who_is_alive_never_however_the_job_is_r
         await come_true(lambda: "b1" in b1.top_bundles() and "b1" in b1.broker_loads())
         both = Both(kafka, topic_prefix)
         try:
-            # A grace that no machine is too slow for: it ends as a suspect.
-            patient = ExpiryRules(ttl_s=TTL_S, grace_s=3_600)
+            # A grace that no machine is too slow for: it ends as a suspect, and that soon.
+            patient = ExpiryRules(ttl_s=SUSPECT_S, grace_s=3_600)
             with running(session, kafka, topic_prefix, tmp_path, expiry=patient) as job:
                 await come_true(lambda: job.meta or job.error, "the job is up")
                 both.write_as("dead1")
@@ -205,8 +208,7 @@ def program(kafka: Kafka, channel: str, folder: Path) -> "subprocess.Popen[bytes
             str(folder / "table"),
             "--checkpoint",
             str(folder / "checkpoint"),
-            "--conf",
-            "spark.master=local[2]",
+            *("--conf", "spark.master=local[2]", *UNCOMPILED),
         ),
         *("--trigger", str(TRIGGER_S), "--ttl-s", str(TTL_S), "--grace-s", str(GRACE_S)),
     ]

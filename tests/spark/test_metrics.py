@@ -32,8 +32,8 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     (tmp_path / "in" / "a.txt").write_text("one\ntwo\nthree\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told, stop = [], threading.Event()
-    metrics = JobMetrics("test-job", on_progress=told.append)
+    result, stop = [], threading.Event()
+    metrics = JobMetrics("test-job", on_progress=result.append)
     rows = session.readStream.format("text").load(str(tmp_path / "in"))
     observed = rows.observe(
         "seen", functions.count(functions.lit(1)).alias("rows"), functions.lit("text").alias("no_number")
@@ -49,7 +49,7 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     assert 'statechannel_spark_observed{job="test-job",metric="rows",observation="seen"} 3.0' in page
     assert "no_number" not in page
     assert 'statechannel_spark_batch_part_seconds{job="test-job",part="addBatch"}' in page
-    assert [one.numInputRows for one in told] == [3]
+    assert [item.numInputRows for item in result] == [3]
 
 
 @pytest.mark.kafka
@@ -62,7 +62,9 @@ def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
         producer.produce(topic_prefix, str(number), partition=0)
     assert producer.flush(WAIT_S) == 0
     stop = threading.Event()
-    told = Streaming(ClientSettings(kafka.bootstrap_servers), "unused", str(tmp_path / "c"), max_offsets_per_trigger=3)
+    streaming = Streaming(
+        ClientSettings(kafka.bootstrap_servers), "unused", str(tmp_path / "c"), max_offsets_per_trigger=3
+    )
     lags = []
 
     def look():
@@ -71,8 +73,8 @@ def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
 
     metrics = JobMetrics("lag-job", on_progress=lambda _: look())
     work = Work(lambda frame, _: frame.collect(), stop)
-    rows = session.readStream.format("kafka").options(**told.source(topic_prefix)).load()
-    writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", told.checkpoint)
+    rows = session.readStream.format("kafka").options(**streaming.source(topic_prefix)).load()
+    writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
     with measured(session, metrics, None):
         run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)
         wait_until(lambda: len(lags) >= 2)
@@ -87,14 +89,14 @@ def test_a_port_that_is_taken_is_one_clear_error(session):
 
 
 def test_tasks_are_followed_to_the_end_of_a_stage(session):
-    told = []
+    results = []
 
     def slow(rows):
         time.sleep(1.5)
         yield from rows
 
-    with tasks_followed(session.sparkContext, lambda done, tasks: told.append((done, tasks))):
+    with tasks_followed(session.sparkContext, lambda done, tasks: results.append((done, tasks))):
         session.sparkContext.parallelize(range(4), 4).mapPartitions(slow).count()
-        wait_until(lambda: told and told[-1][0] == 4)
-    assert {tasks for _, tasks in told} == {4}
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+        wait_until(lambda: results and results[-1][0] == 4)
+    assert {tasks for _, tasks in results} == {4}
+    assert [done for done, _ in results] == sorted(done for done, _ in results)

@@ -107,16 +107,16 @@ class World:
         """What the plain reader makes of the same."""
         window = Window.until(self.now_ms, window_s=WINDOW_S, interval_s=60)
         averager, counts = Averager(window), ReadCounts()
-        for one in self.topic.read(0, counts=counts, cluster=self.cluster, on_part=averager.close_part):
-            averager.add(one)
+        for item in self.topic.read(0, counts=counts, cluster=self.cluster, on_part=averager.close_part):
+            averager.add(item)
         return averager.loads(), averager.minutes, counts
 
     def agree(self) -> Loads:
         """The job's newest snapshot is what the plain reader says: as a file, and as a table."""
         expected, minutes, counts = self.plain()
-        found = read_loads_file(self.folder / "table", cluster=self.cluster)
-        assert dict(found.of) == dict(expected.of)
-        assert (found.from_ms, found.to_ms) == (expected.from_ms, expected.to_ms)
+        loads = read_loads_file(self.folder / "table", cluster=self.cluster)
+        assert dict(loads.of) == dict(expected.of)
+        assert (loads.from_ms, loads.to_ms) == (expected.from_ms, expected.to_ms)
         assert self.taken[-1].minutes == minutes
         assert self.taken[-1].partitions == len(expected.of)
         pointer = SnapshotStore(str(self.folder / "table" / "loads")).latest()
@@ -125,11 +125,11 @@ class World:
         assert {(row["topic"], row["partition"]): row["disk_bytes"] for row in rows} == {
             place: load.disk_bytes for place, load in expected.of.items()
         }
-        told: dict[str, int] = {}
+        results: dict[str, int] = {}
         for taken in self.taken:
             for why, count in taken.records.items():
-                told[why] = told.get(why, 0) + count
-        assert told == {"": counts.samples} | {str(why): count for why, count in counts.junk.items()}
+                results[why] = results.get(why, 0) + count
+        assert results == {"": counts.samples} | {str(why): count for why, count in counts.junk.items()}
         return expected
 
 
@@ -193,7 +193,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
     thread.start()
     try:
         ends_s = time.monotonic() + 120
-        while sum(sum(one.records.values()) for one in world.taken) < wanted and not errors:
+        while sum(sum(item.records.values()) for item in world.taken) < wanted and not errors:
             assert time.monotonic() < ends_s
             time.sleep(0.05)
     finally:

@@ -14,8 +14,10 @@ import pytest
 
 from spark.replay.audit_engine import answer_with
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
 from statechannel.audit.errors import ExportFileError
+from statechannel.audit.gap_list import GapFilter
+from statechannel.audit.moments import AsOf, LogWindow, parse_as_of
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.protocol.bundle import parse_key
@@ -54,6 +56,22 @@ def some_name(log: loggen.Log, rng: Random) -> str:
     return rng.choice([*rng.sample(keys, 3), f"{'/'.join(keys[0].split('/')[:2])}/orders", "no/where"])
 
 
+def limited(wants: Wants, log: loggen.Log, rng: Random) -> Wants:
+    """The same, or limited to a window, a writer, and some causes of gaps."""
+    if rng.random() < 0.3:
+        return wants
+    since_ms = rng.choice([line.timestamp_ms for line in log.lines])
+    window = LogWindow(AsOf(time_ms=since_ms), rng.choice([None, AsOf(offset=max(log.end_offsets.values()) - 9)]))
+    causes = frozenset(rng.sample(["transfer", "unload", "declined", "owner-lost", "repair"], 3))
+    return replace(
+        wants,
+        all_records=rng.random() < 0.7,
+        window=window,
+        by=rng.choice([None, "broker-1"]),
+        gap_filter=GapFilter(window, causes, longer_than_ms=rng.choice([None, 60_000])),
+    )
+
+
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
     """Several partitions, junk, splits, re-creations, newer formats; cleaned or not; as of offsets and times."""
@@ -65,7 +83,7 @@ def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
             file = tmp_path / "log.jsonl"
             file.write_text(one.export())
             as_of = next(when) if number else None
-            wants = replace(ALL, history=rng.choice([None, some_name(log, rng)]))
+            wants = limited(replace(ALL, history=rng.choice([None, some_name(log, rng)])), log, rng)
             read = rng.choice([ReadMode.AUTO, ReadMode.JOIN]) if number == 2 else ReadMode.AUTO
             question = AuditQuestion(
                 ExportSource(file),

@@ -22,8 +22,9 @@ from spark.jobs.replay import Wanted, refuse_differences, run
 from spark.replay.logs import archive_log, export_log
 from spark.replay.verdicts import REASONS, compared
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants, parse_as_of
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import parse_as_of
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.kit.failures import CommandError

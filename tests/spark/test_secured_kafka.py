@@ -58,21 +58,21 @@ def test_a_job_reads_through_sasl_and_a_wrong_password_is_said(session, secured,
         "sasl.username": "jobs",
         "sasl.password": PASSWORD,
     }
-    told = Streaming(
+    streaming = Streaming(
         client=ClientSettings(sasl, security),
         channel=log.channel,
         checkpoint=str(tmp_path / "checkpoint"),
         available_now=True,
         retries=0,
     )
-    run(session, told, TableViewOptions(str(tmp_path / "table")), threading.Event())
-    found = pointer_of(tmp_path / "table")
-    assert (found["digest"], found["partitions"]["0"]["position"]) == (log.digest, log.records)
+    run(session, streaming, TableViewOptions(str(tmp_path / "table")), threading.Event())
+    pointer = pointer_of(tmp_path / "table")
+    assert (pointer["digest"], pointer["partitions"]["0"]["position"]) == (log.digest, log.records)
     assert PASSWORD not in written(tmp_path / "checkpoint") + written(tmp_path / "table")
     # Spark's client alone is told a wrong one: the job's own client finds the topic, the source then may not read.
     wrong = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="jobs" password="wr0ng-one";'
     denied = replace(
-        told, kafka_properties={"sasl.jaas.config": wrong}, checkpoint=str(tmp_path / "other"), available_now=True
+        streaming, kafka_properties={"sasl.jaas.config": wrong}, checkpoint=str(tmp_path / "other"), available_now=True
     )
     with pytest.raises(SparkJobError, match="refuses this client") as error:
         run(session, denied, TableViewOptions(str(tmp_path / "other-table")), threading.Event())

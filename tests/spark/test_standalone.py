@@ -12,6 +12,7 @@ import pytest
 
 from spark.jars import prepare_jars
 from tests.spark.cluster_logs import pointer_of, write_log
+from tests.spark.kafka_logs import UNCOMPILED_CONF
 from tests.support.kafka_lanes import Kafka
 from tests.support.standalone_spark import ROOT, SPARK_HOME, bare_python, package_zip, standalone
 
@@ -43,7 +44,7 @@ def conf(master: str, more: dict[str, str]) -> list[str]:
         "spark.master": master,
         "spark.executor.memory": "600m",
         "spark.executor.extraJavaOptions": QUICK,
-        "spark.sql.shuffle.partitions": "2",
+        **UNCOMPILED_CONF,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         **more,
@@ -88,6 +89,7 @@ def test_plain_python_brings_its_own_jars(kafka, cluster, topic_prefix, tmp_path
     more = {
         "spark.pyspark.python": str(folder / "node" / "bin" / "python"),
         "spark.submit.pyFiles": str(folder / "package.zip"),
+        "spark.cores.max": "1",  # one executor is enough to see what the driver brings
     }
     command = [sys.executable, "-m", "spark.jobs.table_view", *conf(master, more)]
     done = run([*command, *job_options(kafka, log.channel, tmp_path)], dict(os.environ))

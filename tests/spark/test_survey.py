@@ -59,13 +59,13 @@ def test_no_newer_format_is_passed_over(session: SparkSession) -> None:
     keys = (b"a/b", b"a/b/0x00000000_0xffffffff", b"!heartbeat", b"!\xff", b"\xff", None, b"")
     cases = [(key, value) for value in [*values, *TRICKY] for key in (keys if value in TRICKY else keys[:1])]
     rows = [RecordRead(Topic.CHANNEL, 0, offset, 1, key, value) for offset, (key, value) in enumerate(cases)]
-    found = {
+    results = {
         row["offset"]: row["newer"]
         for row in frame_of(session, rows).selectExpr("offset", f"{MAY_BE_NEWER} as newer").collect()
     }
     newer = [row.offset for row in rows if newer_format(row.key, row.value)]
     assert len(newer) > 5
-    assert [rows[offset] for offset in newer if not found[offset]] == []
+    assert [rows[offset] for offset in newer if not results[offset]] == []
 
 
 @pytest.mark.parametrize(("knobs", "seed"), [("newer", 1), ("wild", 5)])
@@ -79,9 +79,9 @@ def test_the_same_is_seen(session: SparkSession, knobs: str, seed: int) -> None:
     apart = {number: [r for r in records if r.partition == number] for number in log.end_offsets}
     rows = with_group(frame_of(session, generator.sample(records, len(records)))).persist()
     try:
-        found = survey(rows, positions)
+        result = survey(rows, positions)
         expected = {number: seen_in(part, positions[number]) for number, part in apart.items() if part}
-        assert dict(found.seen) == expected
+        assert dict(result.seen) == expected
         middle_ms = records[len(records) // 2].timestamp_ms
         old = {
             number: max(
@@ -89,7 +89,7 @@ def test_the_same_is_seen(session: SparkSession, knobs: str, seed: int) -> None:
             )
             for number, seen in expected.items()
         }
-        assert newest_old(rows, found.seen, oldest_kept_ms=middle_ms) == old
+        assert newest_old(rows, result.seen, oldest_kept_ms=middle_ms) == old
     finally:
         rows.unpersist()
 
@@ -99,8 +99,8 @@ def test_control_records_do_not_pass_the_driver_whole(session: SparkSession) -> 
     sound = b'{"format":1,"kind":"heartbeat","id":"a","covers":1,"by":{"broker":"b","incarnation":"i"},"clean_to":%d}'
     values = [b"x" * 900_000, sound % 0, sound % 1 + b" " * 2_000, None, *(sound % n for n in range(20_000))]
     log = [RecordRead(Topic.CHANNEL, 0, n, n, b"!heartbeat", value) for n, value in enumerate(values)]
-    found = survey(with_group(frame_of(session, log)), {}).seen
-    assert found == {0: seen_in(log, 0)}
+    seen = survey(with_group(frame_of(session, log)), {}).seen
+    assert seen == {0: seen_in(log, 0)}
 
 
 def test_junk_under_the_key_of_heartbeats_is_survived(session: SparkSession) -> None:

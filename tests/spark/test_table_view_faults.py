@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import psutil
 import pytest
 import structlog
 
+from spark.channel import log as log_module
 from spark.core.job_session import only_job
 from spark.jobs.table_view import main
 from statechannel.embedded import KafkaServer
@@ -21,7 +23,7 @@ from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import View
-from tests.spark.kafka_logs import WAIT_S, Job, LogInKafka, again, until
+from tests.spark.kafka_logs import UNCOMPILED, WAIT_S, Job, LogInKafka, again, until
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka
 from tests.twin import loggen
@@ -53,7 +55,7 @@ def arguments(job: Job) -> list[str]:
     return [
         *("--bootstrap-servers", job.log.bootstrap, "--channel", job.log.name, "--available-now"),
         *("--checkpoint", str(job.folder / "checkpoint"), "--table", str(job.folder / "table")),
-        *("--conf", "spark.master=local[2]", "--max-offsets-per-trigger", "100"),
+        *("--conf", "spark.master=local[2]", "--max-offsets-per-trigger", "100", *UNCOMPILED),
     ]
 
 
@@ -166,8 +168,19 @@ def test_a_newer_format(session: SparkSession, kafka: Kafka, topic_prefix: str, 
     assert job.positions()[stop.partition] == stop.offset
 
 
-def test_kafka_away(session: SparkSession, own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> None:
+AWAY_S = 8.0
+"""The job itself asks so long, and what answers late on a busy machine is not away."""
+
+
+def test_kafka_away(
+    session: SparkSession,
+    own_kafka: KafkaServer,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is started again so often, and then it is a clear end; what was published stays."""
+    monkeypatch.setattr(log_module, "ChannelTopic", partial(log_module.ChannelTopic, timeout_s=AWAY_S))
     log, records = log_of(Kafka(own_kafka.bootstrap_servers, ""), topic_prefix, 36)
     log.write(records[:60])
     quick = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
@@ -180,14 +193,21 @@ def test_kafka_away(session: SparkSession, own_kafka: KafkaServer, topic_prefix:
 
 
 LAG_S = 8
+"""So soon a heartbeat is too old to vouch."""
+
+
+def compacted_log(kafka: Kafka, name: str) -> LogInKafka:
+    """The cleaner leaves it alone until `keep_for` says otherwise; then it is cleaned within moments."""
+    log = LogInKafka(kafka.bootstrap_servers, name)
+    log.create(segment_ms="500", min_cleanable_dirty_ratio="0.01")
+    return log
 
 
 def test_the_real_cleaner_at_work_while_the_job_is_down(
     session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     """The view joins again, as soon as a young heartbeat vouches; the archive tells what it missed, and has nothing twice."""
-    log = LogInKafka(kafka.bootstrap_servers, topic_prefix)
-    log.create(min_compaction_lag_ms=str(LAG_S * 1_000), segment_ms="1000", min_cleanable_dirty_ratio="0.01")
+    log = compacted_log(kafka, topic_prefix)
     records = [record_of(line) for line in clean_lines(37, 250)]
     view = View(0, 1)
     for record in records:
@@ -196,6 +216,7 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
     log.write(records[:50])
     job.run()
     log.write(records[50:])
+    log.keep_for(1)
     end = len(records)
 
     def beat() -> None:
@@ -208,7 +229,7 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
         left = {record.offset for record in log.read()}
         return len(left & set(range(50, len(records)))) < len(records) - 80
 
-    until(cleaned, pause_s=1.0)
+    until(cleaned, pause_s=0.5)
     log.keep_for(10 * 60)  # a heartbeat stays young for longer than the slowest run of the job
 
     def joined() -> bool:
@@ -236,18 +257,19 @@ def test_a_backlog_that_the_real_cleaner_compacted_in_small_batches(
     session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Nobody vouches: the archive has all that is left, one stretch is told of, and the view is that of a single batch."""
-    log = LogInKafka(kafka.bootstrap_servers, topic_prefix)
-    log.create(min_compaction_lag_ms=str(LAG_S * 1_000), segment_ms="1000", min_cleanable_dirty_ratio="0.01")
+    log = compacted_log(kafka, topic_prefix)
     records = [record_of(line) for line in clean_lines(37, 250)]
     log.write(records)
+    log.keep_for(1)
 
     def cleaned() -> bool:
         log.write([records[0]._replace(key=b"a/b", value=b"junk")])
         return len(log.read()) < len(records) - 80
 
-    until(cleaned, pause_s=1.0)
+    until(cleaned, pause_s=0.5)
+    log.keep_for(LAG_S)
     job = Job(session, log, tmp_path / "small")
-    meta = job.run(max_offsets_per_trigger=40)
+    meta = job.run(max_offsets_per_trigger=70)
     at_once = Job(session, log, tmp_path / "at-once").run()
     assert meta["tentative"] is at_once["tentative"] is True
     assert meta["partitions"]["0"]["position"] == at_once["partitions"]["0"]["position"]

@@ -41,15 +41,19 @@ def throw_junk(log: LogInKafka, seed: int, count: int) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
-async def move(one: StateChannel, other: StateChannel, seed: int) -> None:
+async def move(channel: StateChannel, other: StateChannel, seed: int) -> None:
     """Both move the same bundles at the same time; one is split."""
     rng = random.Random(seed)
     for name in NAMESPACES:
-        found = await asyncio.gather(*(one.lookup(f"{name}/topic-{number}", WAIT_S) for number in range(6)))
-        assert all(isinstance(answer, Owned) for answer in found)
-        chosen = sorted({answer.bundle for answer in found if isinstance(answer, Owned)})
+        contents = await asyncio.gather(*(channel.lookup(f"{name}/topic-{number}", WAIT_S) for number in range(6)))
+        assert all(isinstance(answer, Owned) for answer in contents)
+        chosen = sorted({answer.bundle for answer in contents if isinstance(answer, Owned)})
         bundle = rng.choice(chosen)
-        tickets = [await one.transfer(bundle, "m2"), await other.transfer(bundle, "m1"), await one.unload(chosen[0])]
+        tickets = [
+            await channel.transfer(bundle, "m2"),
+            await other.transfer(bundle, "m1"),
+            await channel.unload(chosen[0]),
+        ]
         tickets.append(await other.split(chosen[-1]))
         for ticket in tickets:
             await ticket.outcome(WAIT_S)
@@ -59,10 +63,10 @@ async def quiet(*members: StateChannel) -> str:
     """Nothing is in flight and nobody owes anything: the digest that all of them hold."""
 
     def same() -> bool:
-        told = [one.status() for one in members]
+        results = [member.status() for member in members]
         return (
-            not any(one["in_flight"] or one["oldest_debt_s"] for one in told)
-            and len({one.digest()[0] for one in members}) == 1
+            not any(item["in_flight"] or item["oldest_debt_s"] for item in results)
+            and len({member.digest()[0] for member in members}) == 1
         )
 
     await settled(same, WAIT_S)
@@ -103,21 +107,21 @@ async def test_the_view_is_that_of_living_members(
     out.create()
     settings = make_settings(log.bootstrap, log.name, channel={"partitions": partitions}, leader={"debt_age_s": 0.3})
     async with (
-        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as result,
         StateChannel.open(settings, broker="m2", join_timeout_s=WAIT_S) as two,
     ):
         for name in NAMESPACES:
-            await created(one, name, 4)
-        await move(one, two, 1)
+            await created(result, name, 4)
+        await move(result, two, 1)
         throw_junk(log, 2, 200)
-        digest = await quiet(one, two)
+        digest = await quiet(result, two)
         job = Job(session, log, tmp_path / "first", mine={"publish_topic": out.name})
         meta = await asyncio.to_thread(job.run, max_offsets_per_trigger=300)
         assert meta["digest"] == digest
         throw_junk(log, 3, 50)
-        await move(two, one, 4)
-        assert isinstance(await (await one.delete_namespace(NAMESPACES[2])).outcome(WAIT_S), Done)
-        digest = await quiet(one, two)
+        await move(two, result, 4)
+        assert isinstance(await (await result.delete_namespace(NAMESPACES[2])).outcome(WAIT_S), Done)
+        digest = await quiet(result, two)
         job = again(job, tmp_path / "second")
         meta = await asyncio.to_thread(job.run)
         assert meta["digest"] == digest

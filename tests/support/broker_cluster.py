@@ -12,9 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from confluent_kafka import Producer
 from typer.testing import CliRunner
+from ulid import ULID
 
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.main import app
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.protocol.log import Topic
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S as ONE_CONDITION_S
 
@@ -87,7 +93,7 @@ class BrokerCluster:
         """Start broker processes, with settings and options of their own, and wait until they take bundles."""
         for name in names:
             self.spawn(name, extra, options)
-        self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
+        self.wait(lambda: {broker["broker"] for broker in self.alive()} >= set(names))
 
     def spawn(self, name: str, extra: Sequence[str] = (), options: Sequence[str] = ()) -> None:
         more = [part for flag in extra for part in ("--set", flag)]
@@ -100,17 +106,17 @@ class BrokerCluster:
         self.brokers[name].wait(WAIT_S)
 
     def alive(self) -> list[dict[str, Any]]:
-        return [one for one in self("brokers")["brokers"] if one["accepting"]]
+        return [row for row in self("brokers")["brokers"] if row["accepting"]]
 
     def leader(self) -> str:
-        found: list[str] = []
+        leaders: list[str] = []
 
         def known() -> bool:
-            found[:] = [one["broker"] for one in self.alive() if one["leading"]]
-            return len(found) == 1
+            leaders[:] = [broker["broker"] for broker in self.alive() if broker["leading"]]
+            return len(leaders) == 1
 
         self.wait(known)
-        return found[0]
+        return leaders[0]
 
     def create(self, namespace: str, bundles: int, broker: str) -> list[str]:
         """A namespace whose bundles all come to one broker; nothing keeps them there."""
@@ -118,24 +124,32 @@ class BrokerCluster:
         self("namespace", "create", namespace, "--bundles", str(bundles), "--timeout", "60")
         names = [name for name in self.owners() if name.startswith(f"{namespace}/")]
         time.sleep(1.0)  # every broker has read of the pin by then
-        for name in names:
-            self("lookup", name, "--timeout", "60")
-        assert {self.owners()[name] for name in names} == {broker}
+        self._look_up(names)
+        self.wait(lambda: {owner for name, owner in self.owners().items() if name in names} == {broker})
         self("policy", "delete", "pin", namespace)
         return names
 
+    def _look_up(self, names: Sequence[str]) -> None:
+        """What `lookup` asks, of all at once and without its answers: a command for each would take a second or more."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        topic = ChannelTopics(self.channel).names[Topic.REQUESTS]
+        for name in names:
+            asked = Request(str(ULID()), RequestCommand.LOOKUP, 0, {"name": name, "read_only": False}, "tests")
+            producer.produce(topic, request_record.encode(asked, timeout_s=60), asked.id.encode(), 0)
+        assert producer.flush(WAIT_S) == 0
+
     def owners(self) -> dict[str, str | None]:
-        return {one["bundle"]: one["owner"] for one in self("bundles")["bundles"]}
+        return {row["bundle"]: row["owner"] for row in self("bundles")["bundles"]}
 
     def decisions(self, subject: str = "shed") -> list[dict[str, Any]]:
         """The decisions of the last hour, the oldest first."""
-        return [one for one in self("decisions")["decisions"] if one["subject"] == subject]
+        return [decision for decision in self("decisions")["decisions"] if decision["subject"] == subject]
 
     def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         ends_s = time.monotonic() + timeout_s
         while not done():
             assert time.monotonic() < ends_s, self.logs()
-            time.sleep(0.3)
+            time.sleep(0.5)
 
     def logs(self) -> dict[str, str]:
         return {path.name: path.read_text()[-3_000:] for path in self.folder.glob("*.log")}
@@ -145,13 +159,13 @@ C = TypeVar("C", bound=BrokerCluster)
 
 
 @contextmanager
-def broker_cluster(made: C) -> Iterator[C]:
+def broker_cluster(cluster: C) -> Iterator[C]:
     """A cluster without brokers; those that are started are ended with it, and so are its commands."""
-    made("init")
+    cluster("init")
     try:
-        yield made
+        yield cluster
     finally:
-        for process in [*made.brokers.values(), *made.commands]:
+        for process in [*cluster.brokers.values(), *cluster.commands]:
             if process.poll() is None:
                 process.kill()
                 process.wait(WAIT_S)

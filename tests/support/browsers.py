@@ -22,18 +22,18 @@ _ARGUMENTS = (
 def find_browser() -> str | None:
     """The program named by STATECHANNEL_BROWSER, or one that is installed."""
     named = os.environ.get("STATECHANNEL_BROWSER")
-    return named or next((found for name in NAMES if (found := shutil.which(name))), None)
+    return named or next((browser for name in NAMES if (browser := shutil.which(name))), None)
 
 
 def browser_or_skip() -> str:
     """The browser; without one the test is skipped, or fails where STATECHANNEL_REQUIRE_BROWSER=1 says that there is one."""
-    found = find_browser()
-    if found is None:
+    browser = find_browser()
+    if browser is None:
         why = "no Chromium is installed: `make browser` installs one, or STATECHANNEL_BROWSER names it"
         if os.environ.get("STATECHANNEL_REQUIRE_BROWSER") == "1":
             pytest.fail(why)
         pytest.skip(why)
-    return found
+    return browser
 
 
 class Shown:

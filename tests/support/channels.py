@@ -9,7 +9,7 @@ from tests.support.waits import WAIT_S
 
 def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
     """Settings with times short enough for tests, long enough for a busy machine, in the relations checked at start."""
-    found: dict[str, dict] = {
+    settings: dict[str, dict] = {
         "kafka": {"bootstrap_servers": bootstrap, "command_timeout_s": WAIT_S},
         "channel": {"name": channel},
         "membership": {"interval_s": 0.3, "expiry_s": 8.0},
@@ -18,8 +18,8 @@ def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
         "limits": {"command_timeout_s": WAIT_S},
     }
     for group, values in groups.items():
-        found.setdefault(group, {}).update(values)
-    return load(overrides=found)
+        settings.setdefault(group, {}).update(values)
+    return load(overrides=settings)
 
 
 async def created(channel: StateChannel, namespace: str, bundles: int, timeout_s: float = WAIT_S) -> Ticket:

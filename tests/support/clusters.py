@@ -23,7 +23,7 @@ def layout(
     racks = dict.fromkeys(range(1, brokers + 1)) if isinstance(brokers, int) else brokers
     return ClusterLayout(
         cluster_id="test",
-        brokers=tuple(KafkaBroker(id=one, rack=rack) for one, rack in sorted(racks.items())),
+        brokers=tuple(KafkaBroker(id=member, rack=rack) for member, rack in sorted(racks.items())),
         topics={
             name: KafkaTopic(
                 name=name,
@@ -50,7 +50,7 @@ def loads(
     cpu: Mapping[str, Sequence[int | None]] | None = None,
 ) -> PartitionLoads:
     """Loads by topic, a figure for each partition."""
-    found: dict[tuple[str, int], dict[str, int | None]] = {}
+    rates: dict[tuple[str, int], dict[str, int | None]] = {}
     for field, given in (
         ("disk_bytes", disk),
         ("bytes_in_per_s", bytes_in),
@@ -59,13 +59,13 @@ def loads(
     ):
         for name, values in (given or {}).items():
             for number, value in enumerate(values):
-                found.setdefault((name, number), {})[field] = value
-    return PartitionLoads(of={key: PartitionLoad(**values) for key, values in found.items()})
+                rates.setdefault((name, number), {})[field] = value
+    return PartitionLoads(of={key: PartitionLoad(**values) for key, values in rates.items()})
 
 
 def carried_out(before: ClusterLayout, plan: ReassignmentPlan) -> ClusterLayout:
     """The cluster when the plan has been carried out: the first replica leads, all are in sync."""
-    moves = {(one.topic, one.partition): one for one in plan.moves}
+    moves = {(change.topic, change.partition): change for change in plan.moves}
     topics: dict[str, KafkaTopic] = {}
     for name, topic in before.topics.items():
         parts = []
@@ -89,7 +89,8 @@ def random_cluster(seed: int) -> tuple[ClusterLayout, PartitionLoads, int]:
     dice = random.Random(seed)
     count, racks = dice.randint(2, 8), dice.choice([0, 0, 2, 3, 4])
     names = {
-        one: f"r{dice.randrange(racks)}" if racks and dice.random() > 0.05 else None for one in range(1, count + 1)
+        broker: f"r{dice.randrange(racks)}" if racks and dice.random() > 0.05 else None
+        for broker in range(1, count + 1)
     }
     empty = dice.randint(0, max(0, count - 2))
     topics: dict[str, list[list[int]]] = {}

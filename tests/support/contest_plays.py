@@ -24,8 +24,8 @@ def play(run: ContestRun) -> RunResult:
     if name == "endless":
         Path(f"begun-{os.getpid()}").touch()
         time.sleep(600)
-    found = outcome(run, moves=run.seed)
-    return RunResult(run, found, digest=found.digest())
+    result = outcome(run, moves=run.seed)
+    return RunResult(run, result, digest=result.digest())
 
 
 def runs(*names: str, seeds: tuple[int, ...] = (1, 2), scenario: str = "calm") -> list[ContestRun]:

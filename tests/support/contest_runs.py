@@ -106,8 +106,8 @@ def ran(
 ) -> RunResult:
     """A run that went well."""
     run = ContestRun(of or source(), seed, who or contender(name))
-    found = outcome(run, **figures)  # type: ignore[arg-type]
-    return RunResult(run, found, digest=found.digest())
+    result = outcome(run, **figures)  # type: ignore[arg-type]
+    return RunResult(run, result, digest=result.digest())
 
 
 def failed(name: str, seed: int = 1, error: str = "ValueError: no", of: TraceSource | None = None) -> RunResult:
@@ -116,10 +116,10 @@ def failed(name: str, seed: int = 1, error: str = "ValueError: no", of: TraceSou
 
 def field_of(seeds: Sequence[int] = (1, 2, 3), of: TraceSource | None = None) -> list[RunResult]:
     """Ours, two of upstream, one that is mended: figures differ by contender and seed."""
-    found = []
+    results = []
     for seed in seeds:
         more = 0.001 * seed
-        found += [
+        results += [
             ran("ours", seed, of, max_over_mean=1.04 + more, moved_share=0.2),
             ran(
                 "transfer@upstream", seed, of, max_over_mean=1.3 + more, max_over_bound=1.3, moved_share=0.1, returns=2
@@ -127,4 +127,4 @@ def field_of(seeds: Sequence[int] = (1, 2, 3), of: TraceSource | None = None) ->
             ran("threshold@upstream", seed, of, max_over_mean=1.2 + more, max_over_bound=1.2, moved_share=0.6),
             ran("transfer", seed, of, max_over_mean=1.06 + more, max_over_bound=1.05, moved_share=0.3),
         ]
-    return found
+    return results

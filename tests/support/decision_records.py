@@ -50,8 +50,10 @@ def decision(
     why: str = "said",
     brokers: int = 3,
 ) -> Decision:
-    checked = [one if isinstance(one, CheckedMove) else CheckedMove(one, one.destination) for one in moves]
-    names = {one.move.bundle: one.move.source for one in checked}
+    checked = [
+        planned if isinstance(planned, CheckedMove) else CheckedMove(planned, planned.destination) for planned in moves
+    ]
+    names = {check.move.bundle: check.move.source for check in checked}
     cluster = Cluster(
         {f"b{number}": Broker(f"b{number}") for number in range(1, brokers + 1)},
         {name: Bundle(name, owner) for name, owner in names.items()},
@@ -61,7 +63,7 @@ def decision(
         label or (Label.SUCCESS if checked else Label.SKIP),
         reason,
         why,
-        [one.move for one in checked],
+        [check.move for check in checked],
         left,
         scores=scores or {},
         stats=stats or {},
@@ -79,9 +81,9 @@ def record(
     *,
     executed: Mapping[str, Executed] | None = None,
     bounds: RecordBounds | None = None,
-    **found: Any,
+    **fields: Any,
 ) -> DecisionRecord:
-    return shed_record(occasion(number), decision(**found), executed=executed or {}, bounds=bounds)
+    return shed_record(occasion(number), decision(**fields), executed=executed or {}, bounds=bounds)
 
 
 class ChannelLog:

@@ -71,7 +71,7 @@ def registry(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0) -> dict[s
     fold = RegistryFold(6.0, observe=story.observe, clock=lambda: NOW_MS + round(now_s * 1_000))
     fold.take(
         RecordRead(Topic.REGISTRY, 0, offset, NOW_MS - round(ago_s * 1_000), b"k", json.dumps(info).encode())
-        for offset, (ago_s, info) in enumerate(sorted(beats, key=lambda one: -one[0]))
+        for offset, (ago_s, info) in enumerate(sorted(beats, key=lambda beat: -beat[0]))
     )
     return {"registry": fold.registry(), "story": story}
 
@@ -80,9 +80,9 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
     """Three Kafka brokers, two of ours, b1 leads."""
     topics = ChannelTopics()
     wanted = [WantedTopic(name, policy) for name, policy in topics.policies.items()]
-    found = {
-        one.name: TopicInfo(one.name, "id", 1, 3, {**one.policy.creation_settings(), "min.insync.replicas": "2"})
-        for one in wanted
+    described = {
+        topic.name: TopicInfo(topic.name, "id", 1, 3, {**topic.policy.creation_settings(), "min.insync.replicas": "2"})
+        for topic in wanted
     }
     facts = DoctorFacts(
         load(flags=flags),
@@ -95,8 +95,8 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
         cluster=KafkaCluster("c1", 2, tuple(KafkaNode(node, f"k{node}:9092", None) for node in (1, 2, 3))),
         nodes={1: NODE, 2: NODE, 3: NODE},
         wanted=wanted,
-        topics=found,
-        places={one.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for one in wanted},
+        topics=described,
+        places={topic.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for topic in wanted},
         clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
         status=STANDING,
         keys=5,

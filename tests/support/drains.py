@@ -20,7 +20,7 @@ def pipeline() -> Pipeline:
     return Pipeline(LeastResourceUsage(LeastResourceUsage.Settings()))
 
 
-def made(
+def make_cluster(
     counts: Mapping[str, int], *, policies: Policies | None = None, weights: Callable[[int], float] = lambda n: 1e6 * n
 ) -> Cluster:
     """Brokers with so many bundles each; bundle number N has a traffic of its own, `weights(N)`."""
@@ -28,7 +28,7 @@ def made(
     for name, count in counts.items():
         own = [loads.bundle(len(bundles) + n, name, bytes_per_s=weights(len(bundles) + n)) for n in range(count)]
         bundles += own
-        traffic = sum(one.stats.msg_throughput for one in own if one.stats is not None)
+        traffic = sum(bundle.stats.msg_throughput for bundle in own if bundle.stats is not None)
         brokers.append(loads.broker(name, min(0.9, traffic / 1e9), bytes_per_s=traffic))
     return loads.cluster(brokers, bundles, policies=policies)
 
@@ -54,7 +54,7 @@ def plan(
 
 
 def holding(cluster: Cluster, broker: str) -> dict[str, bool]:
-    return {one.name: one.in_flight for one in cluster.bundles_of.get(broker, ())}
+    return {bundle.name: bundle.in_flight for bundle in cluster.bundles_of.get(broker, ())}
 
 
 @dataclass
@@ -116,5 +116,5 @@ class Twin:
             self.most_ahead = max(self.most_ahead, len(ahead) + coming)
 
     def _change(self, bundle: str, **changes: object) -> None:
-        one = replace(self.cluster.bundles[bundle], **changes)
-        self.cluster = replace(self.cluster, bundles={**self.cluster.bundles, bundle: one})
+        changed = replace(self.cluster.bundles[bundle], **changes)
+        self.cluster = replace(self.cluster, bundles={**self.cluster.bundles, bundle: changed})

@@ -118,16 +118,16 @@ class DutiesBench:
     def write(self, name: str, **fields: Any) -> KeyState:
         """A proposal is accepted."""
         by = {"broker": "a", "incarnation": "a-1"}
-        made = {"format": 1, "kind": "proposal", "covers": 1_000, "by": by, **fields}
-        return self.read(name, orjson.dumps(made))
+        proposal = {"format": 1, "kind": "proposal", "covers": 1_000, "by": by, **fields}
+        return self.read(name, orjson.dumps(proposal))
 
     def settle(self, key: KeyState) -> None:
         """The key's debt is paid."""
         del self.open(key)[key]
 
     def open(self, key: KeyState) -> dict[KeyState, Debt]:
-        found: dict[KeyState, Debt] = self.context.replicas[self.context.partition_of(key.namespace)].view.ledger.open
-        return found
+        debts: dict[KeyState, Debt] = self.context.replicas[self.context.partition_of(key.namespace)].view.ledger.open
+        return debts
 
     def later(self, seconds: float) -> None:
         self.context.now.mono_s += seconds
@@ -150,7 +150,7 @@ class DutiesBench:
         self.duties.tick()
         return [fields["clean_to"] for _, fields in self.written.heartbeats]
 
-    def told(self, event: str) -> list[dict[str, Any]]:
+    def facts_of(self, event: str) -> list[dict[str, Any]]:
         return [facts for name, facts in self.context.events if name == event]
 
 

@@ -22,7 +22,7 @@ def records_of(*lengths: int) -> list[RecordRead]:
 
 def write_plain(path: Path, header: ExportHeader, records: Iterable[RecordRead]) -> None:
     """An export file without a chain, as they were once."""
-    path.write_bytes(format_header(header) + b"".join(format_record(one) for one in records))
+    path.write_bytes(format_header(header) + b"".join(format_record(record) for record in records))
 
 
 def _with(number: int, **fields: object) -> Callable[[Lines], Lines]:

@@ -35,7 +35,7 @@ class Inbox:
         self._changed = threading.Condition()
         self.inputs: list[Input] = []
 
-    def one(self, item: Input) -> None:
+    def put(self, item: Input) -> None:
         self.many([item])
 
     def many(self, items: list[Input]) -> None:
@@ -84,7 +84,7 @@ class Channel:
 
     @contextmanager
     def writer(self, inbox: Inbox) -> Iterator[LogWriter]:
-        writer = LogWriter(self.settings, self.topics.names, inbox.one)
+        writer = LogWriter(self.settings, self.topics.names, inbox.put)
         try:
             yield writer
         finally:

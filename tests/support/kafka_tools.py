@@ -57,7 +57,7 @@ def as_json(assignment: Mapping[tuple[str, int], Sequence[int]]) -> str:
 
 def from_json(text: str) -> Assignment:
     """The replicas of each partition in such a JSON."""
-    return {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in json.loads(text)["partitions"]}
+    return {(move["topic"], move["partition"]): tuple(move["replicas"]) for move in json.loads(text)["partitions"]}
 
 
 class Generator:
@@ -100,13 +100,13 @@ class Generator:
         """
         # Java's generator begins alike for seeds that are close.
         self._random.setSeed(seed * 2_654_435_761)
-        racks = {one.id: one.rack for one in layout.brokers if one.id in brokers}
+        racks = {broker.id: broker.rack for broker in layout.brokers if broker.id in brokers}
         aware = all(racks.values())
         usable = self._jvm.java.util.ArrayList()
         placement = getattr(self._jvm, "org.apache.kafka.metadata.placement")
-        for one in brokers:
-            rack = self._jvm.java.util.Optional.ofNullable(racks[one] if aware else None)
-            usable.add(placement.UsableBroker(one, rack, False))
+        for broker in brokers:
+            rack = self._jvm.java.util.Optional.ofNullable(racks[broker] if aware else None)
+            usable.add(placement.UsableBroker(broker, rack, False))
         self._two[0], self._two[1] = self._parsed(as_json(assignment)), usable
         placed = self._calculate.invoke(None, self._two)
         return from_json(self._command.formatAsReassignmentJson(placed, self._jvm.java.util.HashMap()))
@@ -116,15 +116,15 @@ class Generator:
         return self._parse.invoke(None, self._objects).getKey()
 
     def _method(self, name: str) -> Any:
-        found = next(one for one in self._class.getDeclaredMethods() if one.getName() == name)
-        found.setAccessible(True)
-        return found
+        method = next(declared for declared in self._class.getDeclaredMethods() if declared.getName() == name)
+        method.setAccessible(True)
+        return method
 
     @staticmethod
     def _field(of: Any, name: str) -> Any:
-        found = of.getDeclaredField(name)
-        found.setAccessible(True)
-        return found
+        field = of.getDeclaredField(name)
+        field.setAccessible(True)
+        return field
 
 
 @contextmanager

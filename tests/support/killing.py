@@ -39,7 +39,7 @@ class Victim:
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self.child = child
-        self.told: list[dict[str, Any]] = []
+        self.lines: list[dict[str, Any]] = []
         self._news = asyncio.Condition()
         self._reading = asyncio.create_task(self._read())
 
@@ -47,17 +47,17 @@ class Victim:
         assert self.child.stdout is not None
         while line := await self.child.stdout.readline():
             async with self._news:
-                self.told.append(orjson.loads(line))
+                self.lines.append(orjson.loads(line))
                 self._news.notify_all()
 
     async def until(self, what: Callable[[list[dict[str, Any]]], Any], timeout_s: float = WAIT_S) -> Any:
         try:
             async with asyncio.timeout(timeout_s), self._news:
-                while not (found := what(self.told)):
+                while not (result := what(self.lines)):
                     await self._news.wait()
-                return found
+                return result
         except TimeoutError:
-            raise AssertionError(f"waited {timeout_s} s; it told {self.told[-40:]}") from None
+            raise AssertionError(f"waited {timeout_s} s; it told {self.lines[-40:]}") from None
 
     async def do(self, do: str, **args: Any) -> None:
         assert self.child.stdin is not None
@@ -65,15 +65,15 @@ class Victim:
         await self.child.stdin.drain()
 
     async def ask(self, do: str, answer: str, **args: Any) -> Any:
-        count = sum(answer in one for one in self.told)
+        count = sum(answer in line for line in self.lines)
         await self.do(do, **args)
-        await self.until(lambda told: sum(answer in one for one in told) > count)
-        return [one for one in self.told if answer in one][-1][answer]
+        await self.until(lambda lines: sum(answer in line for line in lines) > count)
+        return [line for line in self.lines if answer in line][-1][answer]
 
     async def stuck_at(self, steps: Mapping[str, str]) -> None:
         """Return when it is stuck with each bundle of the plan."""
         wanted = set(steps.items())
-        await self.until(lambda told: wanted <= {(one["stuck"], one["step"]) for one in told if "stuck" in one})
+        await self.until(lambda lines: wanted <= {(line["stuck"], line["step"]) for line in lines if "stuck" in line})
 
     async def kill(self) -> None:
         self.child.kill()
@@ -102,16 +102,16 @@ async def victim(broker: str, bootstrap: str, channel: str, *flags: str, wait: b
         stdout=subprocess.PIPE,
         limit=2**22,
     )
-    found = Victim(child)
+    process = Victim(child)
     try:
         if wait:
-            await found.until(lambda told: any("ready" in one for one in told))
-        yield found
+            await process.until(lambda lines: any("ready" in line for line in lines))
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
-        await found._reading
+        await process._reading
 
 
 class Directed:

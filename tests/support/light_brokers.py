@@ -43,7 +43,7 @@ class Source:
     stats: dict[str, BundleStats] = field(default_factory=dict)
 
     def bundles(self) -> dict[str, MeasuredBundle]:
-        return {name: MeasuredBundle(one) for name, one in self.stats.items()}
+        return {name: MeasuredBundle(stats) for name, stats in self.stats.items()}
 
     def topics(self, bundle: str) -> list[TopicRates]:
         return []
@@ -78,7 +78,7 @@ async def until(true: Callable[[], object], what: str = "", *services: LoadServi
     deadline_s = time.monotonic() + wait_s
     while not true():
         if time.monotonic() > deadline_s:
-            pytest.fail(f"{what or 'it did not come true in time'}; {[one.status() for one in services]}")
+            pytest.fail(f"{what or 'it did not come true in time'}; {[service.status() for service in services]}")
         await asyncio.sleep(0.02)
 
 

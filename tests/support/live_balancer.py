@@ -120,21 +120,21 @@ class Channel:
 
     async def ask(self, command: Command) -> Outcome:
         self.asked.append(command)
-        found = self.answer(command)
-        if isinstance(found, Exception):
-            raise found
-        if isinstance(found, asyncio.Future):
+        answer = self.answer(command)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, asyncio.Future):
             operation: str = command.operation  # type: ignore[union-attr]
-            self.ends[operation] = found
+            self.ends[operation] = answer
             return Started(operation, getattr(command, "name", ""), 0, 1)
-        if isinstance(found, Done) and isinstance(command, commands.Transfer):
+        if isinstance(answer, Done) and isinstance(command, commands.Transfer):
             self.bundles[command.name] = command.destination
-        if isinstance(found, Done) and isinstance(command, commands.Unload):
+        if isinstance(answer, Done) and isinstance(command, commands.Unload):
             self.bundles[command.name] = None
-        return found
+        return answer
 
-    def request(self, asked: RequestCommand, args: Mapping[str, Any], timeout_s: float, told: Any = None) -> str:
-        self.requests.append((asked, args, timeout_s, told))
+    def request(self, asked: RequestCommand, args: Mapping[str, Any], timeout_s: float, on_reply: Any = None) -> str:
+        self.requests.append((asked, args, timeout_s, on_reply))
         return str(ULID())
 
     def ticket(self, operation: str) -> Ticket:
@@ -162,8 +162,8 @@ class Scripted:
         moves = self._plan(cluster, memory)
         splits = self._splits
         label, reason = (Label.SUCCESS, Reason.OVERLOADED) if moves else (Label.SKIP, Reason.HIT_COUNT)
-        found = {"decisions": memory.get("decisions", 0) + 1}
-        return Plan(self.name, label, reason, "as the test says", list(moves), splits=list(splits), memory=found)
+        memory_after = {"decisions": memory.get("decisions", 0) + 1}
+        return Plan(self.name, label, reason, "as the test says", list(moves), splits=list(splits), memory=memory_after)
 
 
 class First:
@@ -193,7 +193,7 @@ class Halves:
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
 
     def positions(self, bundle: Any) -> Sequence[int]:
-        lower, upper = (int(one, 16) for one in bundle.name.rpartition("/")[2].split("_"))
+        lower, upper = (int(edge, 16) for edge in bundle.name.rpartition("/")[2].split("_"))
         return [(lower + upper) // 2]
 
 
@@ -291,9 +291,9 @@ class World:
     def report(self, *names: str) -> None:
         """These brokers report themselves, and what they serve, just now."""
         for name in names or self.channel.brokers_:
-            mine = [one for one, owner in sorted(self.channel.bundles.items()) if owner == name]
+            mine = [bundle for bundle, owner in sorted(self.channel.bundles.items()) if owner == name]
             self.loads[name] = ReportedLoad(load(), 0.0, lapsed=False)
-            self.tops[name] = ReportedTopBundles([TopBundle(one, stats()) for one in mine], 0.0, lapsed=False)
+            self.tops[name] = ReportedTopBundles([TopBundle(bundle, stats()) for bundle in mine], 0.0, lapsed=False)
 
     async def cycle(self, later_s: float = 60.0) -> None:
         """Let time go by, and whatever is due be done."""
@@ -305,11 +305,11 @@ class World:
 
     @property
     def decisions(self) -> list[DecisionRecord]:
-        return [one for one in self.records if isinstance(one, DecisionRecord)]
+        return [record for record in self.records if isinstance(record, DecisionRecord)]
 
     @property
     def outcomes(self) -> list[OutcomeRecord]:
-        return [one for one in self.records if isinstance(one, OutcomeRecord)]
+        return [record for record in self.records if isinstance(record, OutcomeRecord)]
 
 
 def local(world: World, topics: int = 4) -> dict[str, LocalBundle]:
@@ -326,9 +326,9 @@ async def settle() -> None:
 
 def four_bundles() -> World:
     """Three bundles on b1, one on b2; both have reported."""
-    found = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
-    found.report()
-    return found
+    world = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
+    world.report()
+    return world
 
 
 def plan_once(world: World, *moves: BundleMove) -> None:

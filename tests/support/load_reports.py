@@ -33,8 +33,10 @@ def null(broker: str, offset: int, names: int | None, reason: str = "expired") -
     return SideRecord(broker.encode(), None, headers, offset, NOW_MS)
 
 
-def read(view: TableView[BrokerLoadReport], one: SideRecord, now_s: float = 0.0, wall_ms: int | None = None) -> Fate:
-    return view.read(one, DECODE(one), Arrival(now_s, one.timestamp_ms, wall_ms))
+def read(
+    view: TableView[BrokerLoadReport], side_record: SideRecord, now_s: float = 0.0, wall_ms: int | None = None
+) -> Fate:
+    return view.read(side_record, DECODE(side_record), Arrival(now_s, side_record.timestamp_ms, wall_ms))
 
 
 def top(name: str, rate: float) -> TopBundle:

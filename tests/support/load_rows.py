@@ -32,13 +32,13 @@ def source_row(record: SideRecord, kind: ReportKind = ReportKind.BROKER_LOAD) ->
 
 def rows(records: Iterable[SideRecord], kind: ReportKind = ReportKind.BROKER_LOAD) -> list[dict[str, Any]]:
     """As the fold gets them: every column of `ROW` is there."""
-    batch = pa.RecordBatch.from_pylist([source_row(one, kind)._asdict() for one in records], schema=SOURCE)
-    return [row for found in decoded([batch], KINDS) for row in found.to_pylist()]
+    batch = pa.RecordBatch.from_pylist([source_row(record, kind)._asdict() for record in records], schema=SOURCE)
+    return [row for rows in decoded([batch], KINDS) for row in rows.to_pylist()]
 
 
 def top_record(broker: str, offset: int, seq: int, bundles: int, timestamp_ms: int) -> SideRecord:
-    told = tuple(top(f"t/n/0x{number:08x}_0x{number + 1:08x}", float(number)) for number in range(bundles))
-    report = TopBundlesReport(header(broker, seq, written_at_ms=timestamp_ms), told)
+    bundles_told = tuple(top(f"t/n/0x{number:08x}_0x{number + 1:08x}", float(number)) for number in range(bundles))
+    report = TopBundlesReport(header(broker, seq, written_at_ms=timestamp_ms), bundles_told)
     return SideRecord(broker.encode(), encode_top_bundles(report), (), offset, timestamp_ms)
 
 

@@ -59,8 +59,8 @@ def cluster(
 ) -> Cluster:
     """All of it."""
     return Cluster(
-        {one.name: one for one in brokers},
-        {one.name: one for one in bundles},
+        {broker.name: broker for broker in brokers},
+        {bundle.name: bundle for bundle in bundles},
         policies or Policies(),
         recent or RecentMoves(),
         now_ms,
@@ -70,21 +70,23 @@ def cluster(
 
 def by_bytes(usages: Mapping[str, float], bundles: Mapping[str, Sequence[float]], unit: float = 1.0) -> Cluster:
     """Brokers with these usages, serving bundles of so many bytes a second; reports add up what bundles have."""
-    return _made(usages, bundles, unit, "bytes_per_s")
+    return _build_cluster(usages, bundles, unit, "bytes_per_s")
 
 
 def by_messages(usages: Mapping[str, float], bundles: Mapping[str, Sequence[float]]) -> Cluster:
     """The same with messages a second."""
-    return _made(usages, bundles, 1.0, "msg_per_s")
+    return _build_cluster(usages, bundles, 1.0, "msg_per_s")
 
 
-def _made(usages: Mapping[str, float], bundles: Mapping[str, Sequence[float]], unit: float, measure: str) -> Cluster:
-    made: list[Bundle] = []
+def _build_cluster(
+    usages: Mapping[str, float], bundles: Mapping[str, Sequence[float]], unit: float, measure: str
+) -> Cluster:
+    served: list[Bundle] = []
     for name in sorted(bundles):
         for traffic in bundles[name]:
-            made.append(bundle(len(made), name, **{measure: traffic * unit}))
+            served.append(bundle(len(served), name, **{measure: traffic * unit}))
     brokers = [broker(name, usage, **{measure: sum(bundles.get(name, ())) * unit}) for name, usage in usages.items()]
-    return cluster(brokers, made)
+    return cluster(brokers, served)
 
 
 def moved(plan: Plan, unit: float = 1.0) -> list[tuple[str, str | None, float]]:
@@ -94,4 +96,4 @@ def moved(plan: Plan, unit: float = 1.0) -> list[tuple[str, str | None, float]]:
 
 def left(plan: Plan) -> dict[str, str]:
     """Who was left alone, by name, with the word for it."""
-    return {one.name: one.reason for one in plan.left}
+    return {bundle.name: bundle.reason for bundle in plan.left}

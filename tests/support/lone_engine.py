@@ -96,7 +96,7 @@ class LoneEngine:
         self.restarts = 0
         self.away = False
         self.events: list[str] = []
-        self.told: list[int | None] = []
+        self.delivered: list[int | None] = []
         self._tokens = 0
         self._asked: dict[int, Callable[[Outcome], None]] = {}
         self.registry: list[tuple[int, bytes, bytes]] = []
@@ -226,11 +226,11 @@ class LoneEngine:
             case Append():
                 self._land(effect)
             case InterruptStream():
-                self.told.append(None)
+                self.delivered.append(None)
             case Emit():
                 self.events.append(effect.event)
                 if effect.event == "record.accepted":
-                    self.told.append(effect.facts["read"].offset)
+                    self.delivered.append(effect.facts["read"].offset)
             case Complete():
                 self._asked.pop(effect.token)(effect.outcome)
             case CallHook():

@@ -40,12 +40,12 @@ class Answer:
     """What a command came to.
 
     Attributes:
-        found: An example of a `run`, or a counterexample of a `check`.
+        satisfiable: An example of a `run`, or a counterexample of a `check`.
         expected: Whether one should be found, by the text of the command.
     """
 
     command: str
-    found: bool
+    satisfiable: bool
     expected: bool
     seconds: float
 
@@ -60,11 +60,13 @@ class Checker:
         self._world = alloy.parser.CompUtil.parseEverything_fromFile(self._reporter, None, str(file))
         self._options = alloy.translator.A4Options()
         known = {
-            one.id(): one for one in gateway.jvm.kodkod.engine.satlab.SATFactory.getAllSolvers() if one.isPresent()
+            solver.id(): solver
+            for solver in gateway.jvm.kodkod.engine.satlab.SATFactory.getAllSolvers()
+            if solver.isPresent()
         }
         self.solver = next(name for name in SOLVERS if name in known)
         self._options.solver = known[self.solver]
-        self._commands = {str(one.label): one for one in self._world.getAllCommands()}
+        self._commands = {str(command.label): command for command in self._world.getAllCommands()}
         self._expressions: dict[str, Any] = {}
 
     @property
@@ -76,8 +78,8 @@ class Checker:
         """Run one command."""
         command = self._commands[name]
         began_s = time.monotonic()
-        found = bool(self._solve(command).satisfiable())
-        return Answer(name, found, command.expects == 1, time.monotonic() - began_s)
+        satisfiable = bool(self._solve(command).satisfiable())
+        return Answer(name, satisfiable, command.expects == 1, time.monotonic() - began_s)
 
     def skeleton(self, name: str) -> ET.Element:
         """An instance without any atom but those of enumerations: every signature and field, as Alloy writes them.
@@ -89,12 +91,12 @@ class Checker:
             path = Path(folder) / "instance.xml"
             self._solve(self._commands[name]).writeXML(self._reporter, str(path), [], {})
             instance = ET.parse(path).getroot()
-        single = {one.get("ID") for one in instance.iter("sig") if one.get("one") == "yes"}
+        single = {element.get("ID") for element in instance.iter("sig") if element.get("one") == "yes"}
         for kind in ("sig", "field"):
-            for one in instance.iter(kind):
-                if one.get("ID") not in single:
-                    for given in (*one.findall("atom"), *one.findall("tuple")):
-                        one.remove(given)
+            for element in instance.iter(kind):
+                if element.get("ID") not in single:
+                    for given in (*element.findall("atom"), *element.findall("tuple")):
+                        element.remove(given)
         return instance
 
     def evaluate(self, instance: ET.Element, expressions: Sequence[str]) -> list[list[str]]:

@@ -23,15 +23,15 @@ FILES_S: dict[str, float] = {
     "tests/docs/test_spark_walk.py": 87,
     "tests/faults/test_campaign.py": 45,
     "tests/kafka/test_adapter_election.py": 60,
-    "tests/kafka/test_balancer.py": 250,
+    "tests/kafka/test_balancer.py": 170,
     "tests/kafka/test_demo.py": 150,
-    "tests/kafka/test_drain.py": 160,
-    "tests/kafka/test_killed_in_debt.py": 54,
+    "tests/kafka/test_drain.py": 115,
+    "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_partitions_execution.py": 98,
     "tests/simulation/test_simulator.py": 75,
-    "tests/spark/test_load_views_kafka.py": 150,
-    "tests/spark/test_standalone.py": 100,
-    "tests/spark/test_table_view_faults.py": 300,
+    "tests/spark/test_load_views_kafka.py": 115,
+    "tests/spark/test_standalone.py": 75,
+    "tests/spark/test_table_view_faults.py": 220,
 }
 """What some files take on two idle cores. Nothing but the order of tests depends on it."""
 LIVE_TEST_S = 3.0
@@ -41,16 +41,16 @@ SPARK = "Spark session"
 
 def ordered(items: Sequence[Any], workers: int) -> list[Any]:
     """Items of pytest, all of them, in the order for so many workers."""
-    files = {name: list(found) for name, found in groupby(items, lambda item: item.nodeid.partition("::")[0])}
+    files = {name: list(tests) for name, tests in groupby(items, lambda item: item.nodeid.partition("::")[0])}
     groups: dict[str, list[Any]] = {}
     takes_s: dict[str, float] = {}
-    for name, found in sorted(files.items(), key=lambda file: -FILES_S.get(file[0], 0.0)):
-        live = [item for item in found if _is_live(item)]
+    for name, tests in sorted(files.items(), key=lambda file: -FILES_S.get(file[0], 0.0)):
+        live = [item for item in tests if _is_live(item)]
         if live or name in FILES_S:
             group = SPARK if any(_uses_spark(item) for item in live) else name
-            groups.setdefault(group, []).extend(found)
+            groups.setdefault(group, []).extend(tests)
             takes_s[group] = takes_s.get(group, 0.0) + FILES_S.get(name, LIVE_TEST_S * len(live))
-    taken = {id(item) for found in groups.values() for item in found}
+    taken = {id(item) for tests in groups.values() for item in tests}
     return in_stretches(groups, takes_s, [item for item in items if id(item) not in taken], workers)
 
 
@@ -86,10 +86,10 @@ def in_stretches(
         least = min(range(receiving), key=lambda number: loads_s[number])
         heads[least] += groups[name]
         loads_s[least] += takes_s[name]
-    found: list[Item] = []
+    stretches: list[Item] = []
     begun = 0
     for head, size in zip(heads, sizes, strict=True):
         end = begun + max(0, size - len(head))
-        found += [*head, *quick[begun:end]]
+        stretches += [*head, *quick[begun:end]]
         begun = end
-    return found + list(quick[begun:])
+    return stretches + list(quick[begun:])

@@ -102,28 +102,28 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
 
 def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_partitions) -> Checked:
     """Plan, and hold the plan against the dumb measures, the bounds, and further plans."""
-    found = Checked(cluster.seed, str(request.mode))
+    checked = Checked(cluster.seed, str(request.mode))
     steps: list[SearchStep] = []
     began_s = time.process_time()
     try:
         plan = planner(cluster.layout, cluster.loads, request, steps=steps)
     except RequestRefusedError as error:
-        found.refused = str(error)
-        return found
-    found.took_s = time.process_time() - began_s
-    found.copied_bytes, found.moves, found.goals = plan.copied_bytes, len(plan.moves), len(plan.goals)
-    found.infeasible = tuple(one.name for one in plan.infeasible)
-    found.unmet = tuple(one.name for one in plan.goals if one.status in {GoalStatus.UNMET, GoalStatus.IMPROVED})
-    found.wrong += violations(cluster.layout, request, plan)
+        checked.refused = str(error)
+        return checked
+    checked.took_s = time.process_time() - began_s
+    checked.copied_bytes, checked.moves, checked.goals = plan.copied_bytes, len(plan.moves), len(plan.goals)
+    checked.infeasible = tuple(topic.name for topic in plan.infeasible)
+    checked.unmet = tuple(goal.name for goal in plan.goals if goal.status in {GoalStatus.UNMET, GoalStatus.IMPROVED})
+    checked.wrong += violations(cluster.layout, request, plan)
     meter = Meter(cluster.layout, cluster.loads, request)
-    found.wrong += _told_wrong(meter, plan)
-    found.wrong += _first_worsened(meter, plan)
-    found.other_end += _other_end(cluster, meter, plan, planner)
-    found.wrong += _worsened_on_the_way(meter, plan, steps)
-    found.wrong += _not_the_same(cluster, request, plan, planner)
-    found.wrong += _not_idempotent(cluster, request, plan, planner)
-    _held_against_bound(cluster, request, plan, found)
-    return found
+    checked.wrong += _told_wrong(meter, plan)
+    checked.wrong += _first_worsened(meter, plan)
+    checked.other_end += _other_end(cluster, meter, plan, planner)
+    checked.wrong += _worsened_on_the_way(meter, plan, steps)
+    checked.wrong += _not_the_same(cluster, request, plan, planner)
+    checked.wrong += _not_idempotent(cluster, request, plan, planner)
+    _held_against_bound(cluster, request, plan, checked)
+    return checked
 
 
 def measured_of(meter: Meter, plan: ReassignmentPlan, *, after: bool) -> dict[str, Measured]:
@@ -141,12 +141,12 @@ def _told_wrong(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
     for when in ("before", "after"):
         counted = measured_of(meter, plan, after=when == "after")
         for goal in plan.goals:
-            told = getattr(goal, when)
-            if goal.name not in counted or told is None:
+            figures = getattr(goal, when)
+            if goal.name not in counted or figures is None:
                 continue
             here = counted[goal.name]
-            if (told.violations, told.excess) != (here.violations, here.excess):
-                yield f"{goal.name} {when}: told {told.violations}, {told.excess}; it is {here.violations}, {here.excess}"
+            if (figures.violations, figures.excess) != (here.violations, here.excess):
+                yield f"{goal.name} {when}: told {figures.violations}, {figures.excess}; it is {here.violations}, {here.excess}"
             if when == "after" and (goal.status is GoalStatus.MET) != (here.excess == 0):
                 yield f"{goal.name} is {goal.status} with an excess of {here.excess}"
 
@@ -162,7 +162,7 @@ def _first_worsened(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
 
 def _other_end(cluster: RandomCluster, meter: Meter, plan: ReassignmentPlan, planner: Planner) -> Iterator[str]:
     request = meter.request
-    chosen = [GoalChoice(name=one.name, range_share=one.range_share) for one in plan.goals if one.name in MEASURED]
+    chosen = [GoalChoice(name=goal.name, range_share=goal.range_share) for goal in plan.goals if goal.name in MEASURED]
     # New brokers without goals of their own are filled by rules that no list of goals says.
     if len(chosen) < 2 or (request.mode is PlanMode.ADD_BROKERS and not request.goals):
         return
@@ -177,8 +177,8 @@ def _other_end(cluster: RandomCluster, meter: Meter, plan: ReassignmentPlan, pla
 
 def _worsened_on_the_way(meter: Meter, plan: ReassignmentPlan, steps: list[SearchStep]) -> Iterator[str]:
     """Goals that a later one, or what is taken back, made worse at any point of the search."""
-    shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
-    names = [one.name for one in plan.goals]
+    shares = {goal.name: goal.range_share for goal in plan.goals if goal.status is not GoalStatus.NO_DATA}
+    names = [goal.name for goal in plan.goals]
     replay = Replay(meter.layout)
     watched = [name for name in names if name in MEASURED and name in shares]
 
@@ -186,7 +186,7 @@ def _worsened_on_the_way(meter: Meter, plan: ReassignmentPlan, steps: list[Searc
         return {name: meter(name, replay.state, shares[name]).excess for name in watched}
 
     before = excesses()
-    for (goal, upto), group in itertools.groupby(steps, key=lambda one: (one.goal, one.upto)):
+    for (goal, upto), group in itertools.groupby(steps, key=lambda step: (step.goal, step.upto)):
         for step in group:
             for move in step.moves:
                 replay.make(move)
@@ -223,21 +223,21 @@ def _not_idempotent(
         yield f"planned on its own result, {len(again.moves)} partitions move once more, for {', '.join(goals)}"
 
 
-def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: ReassignmentPlan, found: Checked) -> None:
+def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: ReassignmentPlan, checked: Checked) -> None:
     if request.mode is PlanMode.REMOVE_BROKERS:
-        if "brokers-leave" in found.infeasible:
+        if "brokers-leave" in checked.infeasible:
             return  # not all that had to be copied was
-        found.bound_bytes = partition_bounds.bytes_of_removal(cluster.layout, cluster.loads, request)
+        checked.bound_bytes = partition_bounds.bytes_of_removal(cluster.layout, cluster.loads, request)
     elif request.mode is PlanMode.ADD_BROKERS:
-        shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
+        shares = {goal.name: goal.range_share for goal in plan.goals if goal.status is not GoalStatus.NO_DATA}
         after = state_after(cluster.layout, plan)
         by_goal = partition_bounds.bytes_for_new(cluster.layout, cluster.loads, request, after, shares)
-        found.bound_bytes = max(by_goal.values(), default=0)
-        if plan.copied_bytes > RATIO_MAX * found.bound_bytes:
+        checked.bound_bytes = max(by_goal.values(), default=0)
+        if plan.copied_bytes > RATIO_MAX * checked.bound_bytes:
             together = least_copied(cluster.layout, cluster.loads, request, after, shares)
-            found.bound_bytes = max(found.bound_bytes, together)
+            checked.bound_bytes = max(checked.bound_bytes, together)
     else:
         return
-    if plan.copied_bytes > RATIO_MAX * found.bound_bytes:
-        ratio = plan.copied_bytes / found.bound_bytes if found.bound_bytes else float("inf")
-        found.dear = f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {found.bound_bytes}"
+    if plan.copied_bytes > RATIO_MAX * checked.bound_bytes:
+        ratio = plan.copied_bytes / checked.bound_bytes if checked.bound_bytes else float("inf")
+        checked.dear = f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {checked.bound_bytes}"

@@ -66,7 +66,7 @@ def random_cluster(seed: int, *, brokers_min: int = 3, brokers_max: int = 40) ->
     empty = tuple(sorted(full[: min(chance.choice((0, 1, 1, 2, 3)), count // 3)]))
     full = sorted(set(full) - set(empty))
     dead = tuple(sorted(chance.sample(full, 1))) if len(full) > 3 and chance.random() < 0.2 else ()
-    alive = [one for one in full if one not in dead]
+    alive = [broker for broker in full if broker not in dead]
     factor_max = min(4, len(alive) - 1)
     leaving_max = min(len(alive) - factor_max, 1 + count // 8)
     leaving = tuple(sorted(chance.sample(alive, chance.randint(1, leaving_max))))
@@ -76,8 +76,8 @@ def random_cluster(seed: int, *, brokers_min: int = 3, brokers_max: int = 40) ->
     holes = chance.choice(("nothing", "nothing", "nothing", "some", "fields", "all"))
     loads = _loads(chance, topics, holes)
     excluded = tuple(name for name in topics if len(topics) > 2 and chance.random() < 0.1)[: len(topics) // 2]
-    known_bytes = sum(one.disk_bytes or 0 for one in loads.of.values())
-    brokers = tuple(_broker(chance, one, rack_of[one], one not in dead, known_bytes) for one in ids)
+    known_bytes = sum(load.disk_bytes or 0 for load in loads.of.values())
+    brokers = tuple(_broker(chance, broker, rack_of[broker], broker not in dead, known_bytes) for broker in ids)
     return RandomCluster(
         seed=seed,
         layout=ClusterLayout(cluster_id=f"random-{seed}", brokers=brokers, topics=topics),
@@ -118,12 +118,12 @@ def big_cluster(
     """
     chance = random.Random(seed)
     ids = list(range(1, brokers + 1))
-    rack_of = {one: f"rack-{one % racks}" if racks else None for one in ids}
+    rack_of = {broker: f"rack-{broker % racks}" if racks else None for broker in ids}
     full = ids[: brokers - empty]
     favoured = full[2::10]
     wanted = [1 / (1 + rank) ** 0.7 for rank in range(topics)]
     unit = replicas / 2.8 / sum(wanted)
-    made: dict[str, KafkaTopic] = {}
+    of_topic: dict[str, KafkaTopic] = {}
     sizes: dict[tuple[str, int], int] = {}
     units = 0.0
     left = replicas
@@ -140,15 +140,15 @@ def big_cluster(
         partitions = []
         for number, places in enumerate(placed):
             if number % 23 == 0 and (other := chance.choice(favoured)) not in places:
-                if other % racks not in {one % racks for one in places[1:]} if racks else True:
+                if other % racks not in {place % racks for place in places[1:]} if racks else True:
                     places[0] = other
             ids_ = tuple(places)
             partitions.append(KafkaPartition(partition=number, replicas=ids_, leader=ids_[0], isr=ids_))
             size = int(scale * (0.5 + chance.random()))
             sizes[name, number] = size
             units += size * (2 + factor) / 3
-        made[name] = KafkaTopic(name=name, partitions=tuple(partitions), topic_id=f"id-{rank}", min_isr=factor - 1)
-    machines = tuple(KafkaBroker(id=one, host=f"b{one}", port=9092, rack=rack_of[one]) for one in ids)
+        of_topic[name] = KafkaTopic(name=name, partitions=tuple(partitions), topic_id=f"id-{rank}", min_isr=factor - 1)
+    machines = tuple(KafkaBroker(id=broker, host=f"b{broker}", port=9092, rack=rack_of[broker]) for broker in ids)
     # Data stay for about an hour; brokers have a third of their CPU in use.
     busy = len(full) * CPU_UNITS / 3 / units
     loads = {
@@ -157,7 +157,7 @@ def big_cluster(
         )
         for key, size in sizes.items()
     }
-    return ClusterLayout(cluster_id=f"big-{seed}", brokers=machines, topics=made), PartitionLoads(of=loads)
+    return ClusterLayout(cluster_id=f"big-{seed}", brokers=machines, topics=of_topic), PartitionLoads(of=loads)
 
 
 def _striped(chance: random.Random, there: Sequence[int], racks: int, count: int, factor: int) -> list[list[int]]:
@@ -166,8 +166,8 @@ def _striped(chance: random.Random, there: Sequence[int], racks: int, count: int
         start = chance.randrange(len(there))
         return [[there[(start + number + k) % len(there)] for k in range(factor)] for number in range(count)]
     members: dict[int, list[int]] = {}
-    for one in there:
-        members.setdefault(one % racks, []).append(one)
+    for broker in there:
+        members.setdefault(broker % racks, []).append(broker)
     groups = chance.sample(list(members.values()), len(members))
     turns = [chance.randrange(len(group)) for group in groups]
     placed = []
@@ -190,11 +190,11 @@ def _racks(chance: random.Random, ids: Sequence[int], kind: str) -> Mapping[int,
     count = chance.randint(2, min(6, len(ids)))
     if kind == "uneven":
         weights = [2.0**-rank for rank in range(count)]
-        return {one: f"r{chance.choices(range(count), weights)[0]}" for one in ids}
-    even = {one: f"r{index % count}" for index, one in enumerate(ids)}
+        return {broker: f"r{chance.choices(range(count), weights)[0]}" for broker in ids}
+    even = {broker: f"r{index % count}" for index, broker in enumerate(ids)}
     if kind == "even":
         return even
-    return {one: rack if chance.random() < 0.7 else None for one, rack in even.items()}
+    return {member: rack if chance.random() < 0.7 else None for member, rack in even.items()}
 
 
 def _topics(
@@ -207,7 +207,7 @@ def _topics(
 ) -> dict[str, KafkaTopic]:
     budget = min(PARTITIONS_MAX, max(8, round(len(full) * chance.uniform(1, 7))))
     count = chance.randint(1, 8)
-    made = {}
+    topics = {}
     for rank in range(count):
         name = f"{chance.choice(('orders', 'clicks', 'audit', '__state'))}-{rank}"
         size = max(1, round(budget / count * chance.choice((0.1, 0.5, 1, 1, 2))))
@@ -217,14 +217,14 @@ def _topics(
         for number in range(size):
             replicas = _replicas(chance, full, rack_of, placed, factor, start + number)
             partitions.append(_partition(chance, number, replicas, dead))
-        made[name] = KafkaTopic(
+        topics[name] = KafkaTopic(
             name=name,
             partitions=tuple(partitions),
             topic_id=f"id-{rank}",
             min_isr=max(1, factor - 1),
             internal=name.startswith("__"),
         )
-    return dict(sorted(made.items()))
+    return dict(sorted(topics.items()))
 
 
 def _replicas(
@@ -240,29 +240,29 @@ def _replicas(
     if placed == "anywhere":
         return tuple(chance.sample(full, factor))
     if placed == "skewed":
-        ordered = sorted(full, key=lambda one: chance.random() ** (1 + full.index(one)), reverse=True)
+        ordered = sorted(full, key=lambda broker: chance.random() ** (1 + full.index(broker)), reverse=True)
         return tuple(ordered[:factor])
     chosen: list[int] = []
-    for one in chance.sample(full, len(full)):
-        if rack_of[one] is None or rack_of[one] not in {rack_of[other] for other in chosen}:
-            chosen.append(one)
-    chosen += [one for one in full if one not in chosen]
+    for broker in chance.sample(full, len(full)):
+        if rack_of[broker] is None or rack_of[broker] not in {rack_of[other] for other in chosen}:
+            chosen.append(broker)
+    chosen += [broker for broker in full if broker not in chosen]
     return tuple(chosen[:factor])
 
 
 def _partition(chance: random.Random, number: int, replicas: tuple[int, ...], dead: Sequence[int]) -> KafkaPartition:
-    there = [one for one in replicas if one not in dead]
+    there = [replica for replica in replicas if replica not in dead]
     if len(there) > 1 and chance.random() < 0.05:
         there.remove(chance.choice(there))
     leader = None if not there else there[0] if chance.random() < 0.8 else chance.choice(there)
-    offline = tuple(one for one in replicas if one in dead)
+    offline = tuple(replica for replica in replicas if replica in dead)
     return KafkaPartition(partition=number, replicas=replicas, leader=leader, isr=tuple(there), offline=offline)
 
 
 def _loads(chance: random.Random, topics: Mapping[str, KafkaTopic], holes: str) -> PartitionLoads:
     if holes == "all":
         return PartitionLoads()
-    found: dict[tuple[str, int], PartitionLoad] = {}
+    loads: dict[tuple[str, int], PartitionLoad] = {}
     for rank, topic in enumerate(topics.values()):
         scale = 2_000 * MIB / (1 + rank) ** chance.uniform(0.5, 1.5)
         fan_out = chance.choice((0, 1, 1, 2, 5))
@@ -280,16 +280,16 @@ def _loads(chance: random.Random, topics: Mapping[str, KafkaTopic], holes: str) 
             )
             if holes == "fields":
                 load = replace(load, bytes_in_per_s=None, bytes_out_per_s=None, cpu_units=None)
-            found[topic.name, partition.partition] = load
-    return PartitionLoads(of=found)
+            loads[topic.name, partition.partition] = load
+    return PartitionLoads(of=loads)
 
 
-def _broker(chance: random.Random, one: int, rack: str | None, alive: bool, known_bytes: int) -> KafkaBroker:
+def _broker(chance: random.Random, broker: int, rack: str | None, alive: bool, known_bytes: int) -> KafkaBroker:
     dirs: tuple[LogDir, ...] = ()
     if alive and chance.random() < 0.5:
         total = known_bytes * chance.choice((2, 4)) + 1
         dirs = (LogDir(path="/data/1", total_bytes=total), LogDir(path="/data/2", total_bytes=total))
-    return KafkaBroker(id=one, host=f"b{one}", port=9092, rack=rack, alive=alive, log_dirs=dirs)
+    return KafkaBroker(id=broker, host=f"b{broker}", port=9092, rack=rack, alive=alive, log_dirs=dirs)
 
 
 def _capacities(

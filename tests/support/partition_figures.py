@@ -10,8 +10,8 @@ KEPT = Path(__file__).parents[2] / "design" / "partitions-figures.json"
 
 
 def kept(path: Path = KEPT) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return figures
 
 
 def keep(name: str, figures: Any, path: Path = KEPT) -> None:

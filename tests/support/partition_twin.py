@@ -109,13 +109,13 @@ class Twin:
             topics=topics,
             urps=urps if full else None,
             copied=copied if full else None,
-            configs={one: dict(self.configs.get(one, {})) for one in configs if self._reachable(one)},
+            configs={config: dict(self.configs.get(config, {})) for config in configs if self._reachable(config)},
         )
 
     def topics(self) -> dict[str, KafkaTopic]:
-        found: dict[str, list[KafkaPartition]] = {}
+        topics: dict[str, list[KafkaPartition]] = {}
         for (topic, number), part in sorted(self.parts.items()):
-            one = KafkaPartition(
+            partition = KafkaPartition(
                 partition=number,
                 replicas=tuple(part.replicas),
                 leader=part.leader,
@@ -123,12 +123,12 @@ class Twin:
                 adding=tuple(part.adding),
                 removing=tuple(part.removing),
             )
-            found.setdefault(topic, []).append(one)
+            topics.setdefault(topic, []).append(partition)
         return {
             name: KafkaTopic(
                 name=name, partitions=tuple(parts), topic_id=self.topic_ids.get(name, name), min_isr=self.min_isr
             )
-            for name, parts in found.items()
+            for name, parts in topics.items()
         }
 
     def set_configs(self, changes: Mapping[Resource, Mapping[str, str | None]]) -> CallAnswer:
@@ -157,13 +157,13 @@ class Twin:
             return CallAnswer(outcome=outcome, reason="a fault")
         for key, target in targets.items():
             part = self.parts[key]
-            new = [one for one in target if one not in part.replicas]
-            wanted = [one for one in part.replicas if one not in part.removing]
+            new = [broker for broker in target if broker not in part.replicas]
+            wanted = [replica for replica in part.replicas if replica not in part.removing]
             self.repeated += set(wanted) == set(target) and (part.moving or bool(set(part.replicas) ^ set(target)))
             self.repeated += not part.moving and tuple(part.replicas) == target
-            if any(one not in self.alive for one in new):
+            if any(broker not in self.alive for broker in new):
                 self.to_dead += any(
-                    one not in self._told_alive for one in new
+                    broker not in self._told_alive for broker in new
                 )  # one that died since could not be known
                 refused[key] = "a broker is away"
                 continue
@@ -172,9 +172,13 @@ class Twin:
                 self.under_min += 1
             if new and not part.moving:
                 self.set_out[key] += 1
-            current = [one for one in part.replicas if one not in part.adding] if part.moving else list(part.replicas)
-            part.adding = [one for one in target if one not in current]
-            part.removing = [one for one in current if one not in target]
+            current = (
+                [replica for replica in part.replicas if replica not in part.adding]
+                if part.moving
+                else list(part.replicas)
+            )
+            part.adding = [broker for broker in target if broker not in current]
+            part.removing = [broker for broker in current if broker not in target]
             part.replicas = [*target, *part.removing]
             part.isr &= set(part.replicas)
             self._complete(part)
@@ -197,7 +201,7 @@ class Twin:
         if outcome is not CallOutcome.REJECTED:
             for key in keys:
                 part = self.parts[key]
-                part.replicas = [one for one in part.replicas if one not in part.adding]
+                part.replicas = [replica for replica in part.replicas if replica not in part.adding]
                 part.isr -= set(part.adding)
                 part.adding, part.removing = [], []
                 self._lead(part)
@@ -216,7 +220,7 @@ class Twin:
                 self.alive.add(broker)
         for key, part in self.parts.items():
             source = part.leader
-            for broker in [one for one in part.replicas if one in self.alive and one not in part.isr]:
+            for broker in [replica for replica in part.replicas if replica in self.alive and replica not in part.isr]:
                 if source is None:
                     continue
                 if broker not in part.adding:
@@ -251,7 +255,7 @@ class Twin:
 
     def _complete(self, part: Part) -> None:
         if part.moving and set(part.adding) <= part.isr and part.leader is not None:
-            part.replicas = [one for one in part.replicas if one not in part.removing]
+            part.replicas = [replica for replica in part.replicas if replica not in part.removing]
             part.isr -= set(part.removing)
             part.has_bytes.clear()
             part.adding, part.removing = [], []
@@ -259,15 +263,15 @@ class Twin:
 
     def _lead(self, part: Part) -> None:
         if part.leader not in part.isr & self.alive & set(part.replicas):
-            part.leader = next((one for one in part.replicas if one in part.isr & self.alive), None)
+            part.leader = next((replica for replica in part.replicas if replica in part.isr & self.alive), None)
 
     def _throttled(self, key: Key, source: int, broker: int) -> bool:
-        def listed(name: str, one: int) -> bool:
+        def listed(name: str, member: int) -> bool:
             value = self.configs.get(("topic", key[0]), {}).get(name, "")
-            return value == EVERYTHING or f"{key[1]}:{one}" in value.split(",")
+            return value == EVERYTHING or f"{key[1]}:{member}" in value.split(",")
 
-        def rated(name: str, one: int) -> bool:
-            return name in self.configs.get(("broker", str(one)), {})
+        def rated(name: str, member: int) -> bool:
+            return name in self.configs.get(("broker", str(member)), {})
 
         leads = listed("leader.replication.throttled.replicas", source) and rated(
             "leader.replication.throttled.rate", source
@@ -281,8 +285,10 @@ class Twin:
         self.most_bytes = max(self.most_bytes, sum(part.size_bytes * len(part.adding) for part in moving))
         of: Counter[int] = Counter()
         for part in moving:
-            now = tuple(one for one in part.replicas if one not in part.adding)
-            of.update(concerned(part.leader, now, tuple(one for one in part.replicas if one not in part.removing)))
+            now = tuple(replica for replica in part.replicas if replica not in part.adding)
+            of.update(
+                concerned(part.leader, now, tuple(replica for replica in part.replicas if replica not in part.removing))
+            )
         self.most_of_broker = max(self.most_of_broker, max(of.values(), default=0))
 
 
@@ -311,10 +317,10 @@ class Ledger:
             raise KilledError
 
     def recorded(self) -> ExecutionHistory:
-        found = ExecutionHistory()
-        for one in self.events:
-            found.take(one)
-        return found
+        history = ExecutionHistory()
+        for event in self.events:
+            history.take(event)
+        return history
 
 
 class At(Ledger):
@@ -331,7 +337,7 @@ class At(Ledger):
         return self.asked, ""
 
     def names(self) -> list[str]:
-        return [one["event"] for one in self.events]
+        return [event["event"] for event in self.events]
 
 
 class Deadly:
@@ -388,11 +394,11 @@ def move(key: Key, before: tuple[int, ...], after: tuple[int, ...], size_bytes: 
     )
 
 
-def made(moves: list[PartitionMove], **more: Any) -> ReassignmentPlan:
-    ids = {one.topic: one.topic for one in moves}
+def make_plan(moves: list[PartitionMove], **more: Any) -> ReassignmentPlan:
+    ids = {step.topic: step.topic for step in moves}
     return ReassignmentPlan(
         id="0123456789abcdef", cluster_id=CLUSTER, layout="", moves=tuple(moves), topic_ids=ids, **more
     )
 
 
-__all__ = ["CLUSTER", "Ledger", "Part", "Twin", "made", "move", "run"]
+__all__ = ["CLUSTER", "Ledger", "Part", "Twin", "make_plan", "move", "run"]

@@ -42,7 +42,7 @@ class PresenceBench:
     def __init__(self, *, end: int = 0, **config: Any) -> None:
         context: Any = RegistryContext(**config)
         self.context = context
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.provenance: Any = StubProvenance(context)
         self.presence = Presence(context, self.provenance, self)
         self.offset = 0
@@ -52,19 +52,19 @@ class PresenceBench:
         self.context.stopped = reason
 
     def members_lost(self, lost: list[LostMember]) -> None:
-        self.told.extend(f"lost {member.broker}" for member in lost)
+        self.notices.extend(f"lost {member.broker}" for member in lost)
 
     def members_changed(self) -> None:
-        self.told.append("members")
+        self.notices.append("members")
 
     def leadership_changed(self) -> None:
-        self.told.append("leadership")
+        self.notices.append("leadership")
 
     def mode_changed(self, before: Mode) -> None:
-        self.told.append(f"mode from {before}")
+        self.notices.append(f"mode from {before}")
 
     def phase_changed(self, replica: Any, before: Any) -> None:
-        self.told.append(f"partition {replica.partition} was {before}")
+        self.notices.append(f"partition {replica.partition} was {before}")
 
     @property
     def now_s(self) -> float:
@@ -77,7 +77,7 @@ class PresenceBench:
             self.presence.tick()
 
     def sent(self) -> list[dict[str, Any]]:
-        return [orjson.loads(one.value) for one in self.context.appends()]
+        return [orjson.loads(append.value) for append in self.context.appends()]
 
     def read(self, info: dict[str, Any], *, at_ms: int | None = None) -> int:
         at_ms = self.context.now.wall_ms if at_ms is None else at_ms
@@ -96,11 +96,11 @@ class PresenceBench:
         self.read(own)
         self.presence.tick()
         assert self.context.registry_mode is Mode.NORMAL
-        for one in self.sent():
-            self.read(one)
-        self.told.clear()
+        for record in self.sent():
+            self.read(record)
+        self.notices.clear()
         self.context.events.clear()
 
     def events(self) -> list[str]:
-        found, self.context.events = [name for name, _ in self.context.events], []
-        return found
+        names, self.context.events = [name for name, _ in self.context.events], []
+        return names

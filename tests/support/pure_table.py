@@ -90,7 +90,7 @@ class PureTable:
     def process(self, batch: Iterable[RecordRead]) -> None:
         """Take in a batch, in any order."""
         by_partition: dict[int, list[RecordRead]] = defaultdict(list)
-        for record in sorted(batch, key=lambda one: one.offset):
+        for record in sorted(batch, key=lambda item: item.offset):
             if record.offset >= self.place(record.partition).position:
                 by_partition[record.partition].append(record)
         for number, records in sorted(by_partition.items()):
@@ -102,13 +102,13 @@ class PureTable:
     def _take(self, number: int, records: list[RecordRead]) -> None:
         place = self.place(number)
         seen = seen_in(records, place.position)
-        mine = [one for one in self.topic if one.partition == number]
-        log_end = max((one.offset for one in mine), default=-1) + 1
+        mine = [record for record in self.topic if record.partition == number]
+        log_end = max((bundle.offset for bundle in mine), default=-1) + 1
         why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
         log = records
-        if why is not None or any(place.position <= one.offset < seen.first for one in mine):
-            log = [one for one in mine if one.offset < seen.first] + records
-            records = [one for one in log if one.offset >= place.position]
+        if why is not None or any(place.position <= bundle.offset < seen.first for bundle in mine):
+            log = [bundle for bundle in mine if bundle.offset < seen.first] + records
+            records = [item for item in log if item.offset >= place.position]
             seen = seen_in(records, place.position)
             why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
         if why is None:
@@ -117,7 +117,11 @@ class PureTable:
             records = log
             whole = seen_in(records, 0)
             oldest_kept_ms = max(self.now_ms, whole.newest_ms) - LAG_MS
-            old = [one.offset for one in records if one.timestamp_ms <= oldest_kept_ms and one.offset <= whole.last]
+            old = [
+                record.offset
+                for record in records
+                if record.timestamp_ms <= oldest_kept_ms and record.offset <= whole.last
+            ]
             step = join(self.partitions, number, place, seen, WholeLog(whole, max(old, default=-1)), why)
         folds: dict[Group, GroupFold] = {}
         made_anew = step.plan.joins and not step.plan.cold_start
@@ -157,9 +161,9 @@ class PureTable:
 
     def verdicts(self) -> dict[tuple[int, int], str | None]:
         """By partition and offset; fails if a record is archived twice."""
-        found = {(number, offset): line.verdict for number, offset, line in self.archive}
-        assert len(found) == len(self.archive), "a record was archived twice"
-        return found
+        verdicts = {(number, offset): line.verdict for number, offset, line in self.archive}
+        assert len(verdicts) == len(self.archive), "a record was archived twice"
+        return verdicts
 
     @property
     def tentative(self) -> bool:

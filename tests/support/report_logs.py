@@ -67,7 +67,7 @@ class LogMaker:
     def namespace(self, name: str, bundles: int) -> list[str]:
         ranges = children_of(namespace_bounds(bundles))
         self.move(name, "Active", children=ranges, action="create", operation=f"create-{name}")
-        return [f"{name}/{one}" for one in ranges]
+        return [f"{name}/{bounds}" for bounds in ranges]
 
     def assign(self, key: str, broker: str, **fields: object) -> None:
         self.move(key, "Assigning", to=broker, action="own", flow="assignment", **fields)
@@ -93,7 +93,7 @@ class LogMaker:
             key, "Splitting", owner, **{"from": owner}, action="split", flow="split", reason="10,250 messages a second"
         )
         self.move(key, "Deleted", owner, took_ms, **{"from": owner}, children=children, action="split", flow="split")
-        return [f"{where.namespace}/{one}" for one in children]
+        return [f"{where.namespace}/{child}" for child in children]
 
     def lose(self, key: str, broker: str, heard_ago_ms: int, leader: str = "b1") -> None:
         """The owner is gone; the leader forces the bundle to another."""
@@ -101,6 +101,15 @@ class LogMaker:
         heard = {"broker": lost, "incarnation": f"{lost}-1", "last_heard_ms": self.now_ms - heard_ago_ms}
         self.move(key, "Assigning", leader, to=broker, forced=True, lost=heard, action="repair", flow="repair")
         self.move(key, "Assigned", broker, to=broker, action="return", flow="repair")
+
+    def beat(self, broker: str, process: int = 1, after_ms: int = 1_000) -> None:
+        """A heartbeat of the broker that leads."""
+        self.now_ms += after_ms
+        by = {"broker": broker, "incarnation": f"{broker}-{process}"}
+        offset = len(self.records)
+        beat = {"format": 1, "kind": "heartbeat", "id": f"h{offset}", "covers": offset - 1, "clean_to": offset - 1}
+        if self.put("!heartbeat", beat | {"by": by}) != "control":
+            raise AssertionError("a heartbeat was to be a control record")
 
     def live(self) -> list[str]:
         return sorted(key.name for key in self.view.live())
@@ -124,10 +133,10 @@ def eventful(seed: int = 7, moves: int = 150) -> LogMaker:
         log.assign(key, brokers[hash_free(key) % 3])
     for number in range(moves):
         log.now_ms += chance.randrange(2_000, 40_000)
-        key = chance.choice([one for one in log.live() if log.view.get(one).owner])
+        key = chance.choice([record for record in log.live() if log.view.get(record).owner])
         kind = chance.random()
         if kind < 0.6:
-            others = [one for one in brokers if one != log.view.get(key).owner]
+            others = [broker for broker in brokers if broker != log.view.get(key).owner]
             log.transfer(
                 key, chance.choice(others), chance.randrange(4, 60), reason="Overloaded", operation=f"op-{number}"
             )
@@ -141,12 +150,30 @@ def eventful(seed: int = 7, moves: int = 150) -> LogMaker:
             stale = log.proposal(key, "Releasing", chance.choice(brokers), to="b9") | {"version": 1, "from": "b2"}
             log.put(key, stale | {"reason": "I think that it is mine"})
     log.now_ms += 9_000
-    for key in [one for one in log.live() if log.view.get(one).owner == "b2"]:
+    for key in [record for record in log.live() if log.view.get(record).owner == "b2"]:
         log.lose(key, chance.choice(["b1", "b3"]), heard_ago_ms=8_000)
-    owned = [one for one in log.live() if log.view.get(one).state is State.ASSIGNED]
+    owned = [record for record in log.live() if log.view.get(record).state is State.ASSIGNED]
     log.unload(owned[0], reason="its last one")
     log.now_ms += 20_000
     log.put("!heartbeat", b"{}")
+    return log
+
+
+def troubled() -> LogMaker:
+    """Four bundles: b1 leads, b2 is lost and repaired, Kafka is away for 30 s, b1 comes back as a new process, b3 leads."""
+    log = LogMaker()
+    bundles = log.namespace("acme/orders", 4)
+    for bundle, broker in zip(bundles, ("b1", "b2", "b2", "b3"), strict=True):
+        log.assign(bundle, broker)
+    for _ in range(10):
+        log.beat("b1")
+    for bundle in bundles[1:3]:
+        log.lose(bundle, "b3", heard_ago_ms=6_000)
+    log.beat("b1")
+    log.beat("b1", 2, after_ms=30_000)
+    log.transfer(bundles[0], "b3", gap_ms=2_500, reason="shutdown")
+    for _ in range(5):
+        log.beat("b3")
     return log
 
 

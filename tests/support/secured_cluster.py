@@ -25,8 +25,8 @@ class SecuredCluster:
 
     def place(self, user: str, file: Path | None = None) -> list[str]:
         config = file or self.kafka.file(user)
-        found = ["--bootstrap-servers", self.kafka.bootstrap_servers, "--kafka-config", str(config)]
-        return [*found, "--channel", self.channel, *(part for flag in QUICK for part in ("--set", flag))]
+        options = ["--bootstrap-servers", self.kafka.bootstrap_servers, "--kafka-config", str(config)]
+        return [*options, "--channel", self.channel, *(part for flag in QUICK for part in ("--set", flag))]
 
     def as_(
         self, user: str, *args: str, file: Path | None = None, for_programs: tuple[str, ...] = ("--output", "json")

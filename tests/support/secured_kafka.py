@@ -122,18 +122,18 @@ def secured_kafka(folder: Path, **users: str) -> Iterator[SecuredKafka]:
     server = KafkaServer(folder / "kafka", options=BrokerOptions(properties=CLEANER_PROPERTIES, security=security))
     server.start()
     try:
-        made = SecuredKafka(server, folder, authority, {SUPERUSER: password})
-        made.add_users(**users)
-        yield made
+        kafka = SecuredKafka(server, folder, authority, {SUPERUSER: password})
+        kafka.add_users(**users)
+        yield kafka
     finally:
         server.stop()
 
 
 def main(folder: Path) -> None:
     names = (SUPERUSER, "broker", "operator", "auditor", "jobs")
-    with secured_kafka(folder, **{name: secrets.token_urlsafe(16) for name in names[1:]}) as made:
+    with secured_kafka(folder, **{name: secrets.token_urlsafe(16) for name in names[1:]}) as kafka:
         for name in names:
-            print(f"{name}: --bootstrap-servers {made.bootstrap_servers} --kafka-config {made.file(name)}")
+            print(f"{name}: --bootstrap-servers {kafka.bootstrap_servers} --kafka-config {kafka.file(name)}")
         print("Ctrl-C ends it", flush=True)
         threading.Event().wait()
 

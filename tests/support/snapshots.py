@@ -51,13 +51,14 @@ def cluster(seed: int = 0, shape: Shape = Shape(), policies: Policies | None = N
         owned[serving[number % len(serving)]].append(key)
     for number, name in enumerate(names):
         factor = 4.0 if number < shape.hot else 1.0
-        made = [_bundle(random, key, name, shape, factor) for key in owned[name]]
-        made.sort(key=lambda one: (one.stats.msg_throughput if one.stats else 0.0, one.name))
-        unranked = len(made) - REPORTED
+        owned_bundles = [_bundle(random, key, name, shape, factor) for key in owned[name]]
+        owned_bundles.sort(key=lambda bundle: (bundle.stats.msg_throughput if bundle.stats else 0.0, bundle.name))
+        unranked = len(owned_bundles) - REPORTED
         made_of[name] = [
-            replace(one, rank=rank - unranked) if rank >= unranked else one for rank, one in enumerate(made)
+            replace(bundle, rank=rank - unranked) if rank >= unranked else bundle
+            for rank, bundle in enumerate(owned_bundles)
         ]
-        bundles.update((one.name, one) for one in made_of[name])
+        bundles.update((bundle.name, bundle) for bundle in made_of[name])
     full = Full.of(bundles.values(), len(serving))
     domains = [f"zone-{number % shape.domains}" if shape.domains else None for number in range(len(names))]
     brokers = {
@@ -78,20 +79,20 @@ class Full:
     @classmethod
     def of(cls, bundles: Iterable[Bundle], brokers: int) -> Full:
         """So much that the brokers' CPU is used to nearly half on average, and their network to a fifth."""
-        stats = [one.stats for one in bundles if one.stats is not None]
+        stats = [bundle.stats for bundle in bundles if bundle.stats is not None]
         half, fifth = 0.45 * max(1, brokers), 0.2 * max(1, brokers)
         return cls(
-            max(1.0, sum(one.msg_rate for one in stats)) / half,
-            max(1.0, sum(one.msg_throughput_in for one in stats)) / fifth,
-            max(1.0, sum(one.msg_throughput_out for one in stats)) / fifth,
+            max(1.0, sum(stat.msg_rate for stat in stats)) / half,
+            max(1.0, sum(stat.msg_throughput_in for stat in stats)) / fifth,
+            max(1.0, sum(stat.msg_throughput_out for stat in stats)) / fifth,
         )
 
 
 def load_of(bundles: Sequence[Bundle], full: Full) -> BrokerLoad:
     """A broker's load with these bundles: CPU by messages, bandwidth by bytes."""
-    stats = [one.stats for one in bundles if one.stats is not None]
-    rate_in, rate_out = sum(one.msg_rate_in for one in stats), sum(one.msg_rate_out for one in stats)
-    bytes_in, bytes_out = sum(one.msg_throughput_in for one in stats), sum(one.msg_throughput_out for one in stats)
+    stats = [bundle.stats for bundle in bundles if bundle.stats is not None]
+    rate_in, rate_out = sum(stat.msg_rate_in for stat in stats), sum(stat.msg_rate_out for stat in stats)
+    bytes_in, bytes_out = sum(stat.msg_throughput_in for stat in stats), sum(stat.msg_throughput_out for stat in stats)
     load = BrokerLoad(
         cpu=ResourceUsage(min(780.0, 800.0 * (rate_in + rate_out) / full.msg_rate), 800.0),
         memory=ResourceUsage(2048.0, 8192.0),
@@ -103,7 +104,7 @@ def load_of(bundles: Sequence[Bundle], full: Full) -> BrokerLoad:
         msg_throughput_in=bytes_in,
         msg_throughput_out=bytes_out,
         bundles=len(bundles),
-        topics=sum(one.topics for one in stats),
+        topics=sum(stat.topics for stat in stats),
         msg_throughput_ema=bytes_in + bytes_out,
         updated_at_ms=NOW_MS - 1000,
         reported_at_ms=NOW_MS - 1000,
@@ -111,20 +112,20 @@ def load_of(bundles: Sequence[Bundle], full: Full) -> BrokerLoad:
     used = (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out)
     return replace(
         load,
-        max_resource_usage=max(one.percent for one in used) / 100,
+        max_resource_usage=max(stat.percent for stat in used) / 100,
         weighted_max_ema=load.weighted_max(ResourceWeights()),
     )
 
 
 def _keys(count: int, namespaces: int) -> list[str]:
     """So many bundles, spread over the rings of the namespaces."""
-    found = []
+    keys = []
     for number in range(namespaces):
         share = count // namespaces + (number < count % namespaces)
         bounds = [(FULL_UPPER + 1) * cut // share for cut in range(share)] if share else []
         for lower, upper in zip(bounds, [*bounds[1:], FULL_UPPER], strict=False):
-            found.append(bundle_key(f"tenant/ns-{number}", lower, upper))
-    return found
+            keys.append(bundle_key(f"tenant/ns-{number}", lower, upper))
+    return keys
 
 
 def _bundle(random: Random, key: str, owner: str, shape: Shape, factor: float) -> Bundle:

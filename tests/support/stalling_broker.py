@@ -12,12 +12,12 @@ A plan maps bundles to the step at which this process gets stuck with them, whil
 """
 
 import asyncio
+import logging
 import signal
 import sys
 from collections import defaultdict
 
 import orjson
-import structlog
 
 from statechannel.api import BrokerHooks, ChannelStoppedError, StateChannel
 from statechannel.broker import assembly
@@ -141,7 +141,7 @@ async def commands(channel: StateChannel) -> None:
 async def main(broker: str, bootstrap: str, channel: str, *flags: str) -> int:
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    logging.basicConfig(level=logging.INFO)
     assembly.KafkaLog = make_log
     groups: dict[str, dict] = defaultdict(dict)
     for flag in flags:

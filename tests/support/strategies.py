@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 def declared() -> Mapping[str, Mapping[str, str]]:
     """The entry points of this working tree, by group and name."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    found: Mapping[str, Mapping[str, str]] = tomllib.loads(text)["project"]["entry-points"]
-    return found
+    entry_points: Mapping[str, Mapping[str, str]] = tomllib.loads(text)["project"]["entry-points"]
+    return entry_points
 
 
 def points(group: str, **more: str) -> EntryPoints:

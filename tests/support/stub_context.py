@@ -31,10 +31,10 @@ class FoldLog:
 
     def write(self, key: str, *, writer: str = "a", **fields: Any) -> Verdict:
         by = {"broker": writer.partition("-")[0], "incarnation": writer if "-" in writer else f"{writer}-1"}
-        made = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
+        proposal = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
         if "/0x" in key:
-            made = {"from": None, "to": None} | made
-        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(made)).verdict
+            proposal = {"from": None, "to": None} | proposal
+        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(proposal)).verdict
 
     def move(self, key: str, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> KeyState:
         held = self.key(key)
@@ -48,9 +48,9 @@ class FoldLog:
         return self.move(key, "Assigned", to=broker, writer=writer or broker)
 
     def key(self, name: str) -> KeyState:
-        found = self.view.get(name)
-        assert found is not None
-        return found
+        state = self.view.get(name)
+        assert state is not None
+        return state
 
 
 LOW = "t/n/0x00000000_0x80000000"
@@ -61,14 +61,14 @@ class Wanted:
     """Takes the place of `Proposals`: notes what is proposed; the test ends it."""
 
     def __init__(self) -> None:
-        self.made: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
         self.full = False
 
     def propose(self, key: KeyState, state: State, done: Callable[[ProposalResult], None], **fields: Any) -> str | None:
         if self.full:
             return None
-        self.made.append({"key": key.name, "state": state, "done": done, **fields})
-        return f"p{len(self.made)}"
+        self.records.append({"key": key.name, "state": state, "done": done, **fields})
+        return f"p{len(self.records)}"
 
 
 class StubProvenance:
@@ -130,7 +130,7 @@ class StubContext:
         return self._tokens
 
     def key(self, name: str) -> KeyState | None:
-        return next((found for view in self.views if (found := view.get(name)) is not None), None)
+        return next((state for view in self.views if (state := view.get(name)) is not None), None)
 
     def partition_of(self, namespace: str) -> int:
         return 0
@@ -143,16 +143,16 @@ class StubContext:
 
     def hooks(self) -> list[tuple[str, str, int, str | None]]:
         """Hooks called since the last question: which, for what, at which generation, with whom."""
-        found = [one for one in self.effects if isinstance(one, CallHook)]
-        self.effects = [one for one in self.effects if not isinstance(one, CallHook)]
-        self.hook_ids = [one.hook_id for one in found]
-        return [(str(one.hook), one.bundle, one.generation, one.peer) for one in found]
+        hooks = [effect for effect in self.effects if isinstance(effect, CallHook)]
+        self.effects = [effect for effect in self.effects if not isinstance(effect, CallHook)]
+        self.hook_ids = [hook.hook_id for hook in hooks]
+        return [(str(hook.hook), hook.bundle, hook.generation, hook.peer) for hook in hooks]
 
     def appends(self) -> list[Append]:
         """Appends since the last question."""
-        found = [one for one in self.effects if isinstance(one, Append)]
-        self.effects = [one for one in self.effects if not isinstance(one, Append)]
-        return found
+        appends = [effect for effect in self.effects if isinstance(effect, Append)]
+        self.effects = [effect for effect in self.effects if not isinstance(effect, Append)]
+        return appends
 
 
 class ReactionsBench:
@@ -184,13 +184,13 @@ class ReactionsBench:
         return self.context.hooks()
 
     def written(self) -> list[dict[str, Any]]:
-        found, self.proposals.made = self.proposals.made, []
-        return found
+        proposals, self.proposals.records = self.proposals.records, []
+        return proposals
 
     def one_written(self) -> tuple[Any, ...]:
-        (one,) = self.written()
-        self.done = one["done"]
-        return one["state"], one["action"], one.get("from_"), one.get("to")
+        (proposal,) = self.written()
+        self.done = proposal["done"]
+        return proposal["state"], proposal["action"], proposal.get("from_"), proposal.get("to")
 
     def later(self, seconds: float) -> None:
         self.context.now.mono_s += seconds

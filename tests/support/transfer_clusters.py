@@ -49,25 +49,25 @@ def cluster(rows: Mapping[str, Row], **changes: Any) -> Cluster:
     return replace(Cluster(brokers, bundles, now_ms=NOW_MS), **changes)
 
 
-def with_broker(found: Cluster, name: str, **changes: Any) -> Cluster:
+def with_broker(cluster: Cluster, name: str, **changes: Any) -> Cluster:
     """The same with one broker changed."""
-    return replace(found, brokers={**found.brokers, name: replace(found.brokers[name], **changes)})
+    return replace(cluster, brokers={**cluster.brokers, name: replace(cluster.brokers[name], **changes)})
 
 
-def with_report(found: Cluster, name: str, **changes: Any) -> Cluster:
+def with_report(cluster: Cluster, name: str, **changes: Any) -> Cluster:
     """The same with one broker's report changed."""
-    load = found.brokers[name].load
+    load = cluster.brokers[name].load
     assert load is not None
-    return with_broker(found, name, load=replace(load, **changes))
+    return with_broker(cluster, name, load=replace(load, **changes))
 
 
-def with_bundle(found: Cluster, name: str, **changes: Any) -> Cluster:
+def with_bundle(cluster: Cluster, name: str, **changes: Any) -> Cluster:
     """The same with one bundle changed."""
-    return replace(found, bundles={**found.bundles, name: replace(found.bundles[name], **changes)})
+    return replace(cluster, bundles={**cluster.bundles, name: replace(cluster.bundles[name], **changes)})
 
 
 def decide(
-    found: Cluster,
+    cluster: Cluster,
     memory: Mapping[str, Any] | None = None,
     *,
     can_take: CanTake | None = None,
@@ -75,8 +75,8 @@ def decide(
     **settings: Any,
 ) -> Plan:
     """One decision; it acts at once unless told otherwise."""
-    made = TransferSettings(**{"hit_threshold": 0, **settings})
-    return TransferShedder(made, can_take, book).plan(found, memory or {})
+    configured = TransferSettings(**{"hit_threshold": 0, **settings})
+    return TransferShedder(configured, can_take, book).plan(cluster, memory or {})
 
 
 def moves(plan: Plan) -> list[tuple[str, str, str | None]]:

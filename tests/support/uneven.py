@@ -79,7 +79,7 @@ def _some(random: Random, bundles: Mapping[str, Bundle]) -> list[str]:
     return random.sample(sorted(bundles), min(len(bundles), random.randint(0, 3)))
 
 
-def shuffled(made: Cluster, seed: int) -> Cluster:
+def shuffled(cluster: Cluster, seed: int) -> Cluster:
     """The same cluster with all its dictionaries in another order."""
     random = Random(seed)
 
@@ -88,37 +88,41 @@ def shuffled(made: Cluster, seed: int) -> Cluster:
         random.shuffle(items)
         return dict(items)
 
-    policies = replace(made.policies, pins=mixed(made.policies.pins), cordons=mixed(made.policies.cordons))
-    recent = replace(made.recent, bundles=mixed(made.recent.bundles))
-    return replace(made, brokers=mixed(made.brokers), bundles=mixed(made.bundles), policies=policies, recent=recent)
+    policies = replace(cluster.policies, pins=mixed(cluster.policies.pins), cordons=mixed(cluster.policies.cordons))
+    recent = replace(cluster.recent, bundles=mixed(cluster.recent.bundles))
+    return replace(
+        cluster, brokers=mixed(cluster.brokers), bundles=mixed(cluster.bundles), policies=policies, recent=recent
+    )
 
 
-def check_moves(made: Cluster, plan: Plan, *, upstream: bool) -> None:
+def check_moves(cluster: Cluster, plan: Plan, *, upstream: bool) -> None:
     """Every bundle once, from its owner to somebody else who takes bundles; none that has to stay."""
     seen: set[str] = set()
     for move in plan.moves:
-        one = made.bundles[move.bundle]
-        assert one.owner == move.source
-        assert not one.in_flight
+        bundle = cluster.bundles[move.bundle]
+        assert bundle.owner == move.source
+        assert not bundle.in_flight
         assert move.destination != move.source
         assert move.bundle not in seen
-        assert move.bundle not in made.policies.pins
-        assert one.namespace not in made.policies.excluded
+        assert move.bundle not in cluster.policies.pins
+        assert bundle.namespace not in cluster.policies.excluded
         assert move.source in plan.scores
         seen.add(move.bundle)
         if not upstream:
-            assert move.bundle not in made.recent.bundles
+            assert move.bundle not in cluster.recent.bundles
             assert move.load > 0
             assert move.destination is not None
-            assert made.brokers[move.destination].accepting
-            assert move.destination not in made.policies.cordons
-            assert made.brokers[move.destination].load_age_s < 1_800
-            assert move.load in (bytes_of(one.averages.short), messages_of(one.averages.short))
+            assert cluster.brokers[move.destination].accepting
+            assert move.destination not in cluster.policies.cordons
+            assert cluster.brokers[move.destination].load_age_s < 1_800
+            assert move.load in (bytes_of(bundle.averages.short), messages_of(bundle.averages.short))
     assert plan.label == (Label.SUCCESS if plan.moves else Label.SKIP)
-    assert not {one.name for one in plan.left} & seen
+    assert not {left.name for left in plan.left} & seen
 
 
-def check_loads(made: Cluster, plan: Plan, load_of: Callable[[str], float], weight_of: Callable[[str], float]) -> None:
+def check_loads(
+    cluster: Cluster, plan: Plan, load_of: Callable[[str], float], weight_of: Callable[[str], float]
+) -> None:
     """After the moves, in order: nothing is lost, and no destination stands above where any of its sources stood before.
 
     Args:

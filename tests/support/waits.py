@@ -44,5 +44,5 @@ async def until(
 
 
 def _message(what: Callable[[], object] | str, wait_s: float) -> str:
-    told = what() if callable(what) else what
-    return f"waited {wait_s:g} s; {told or 'it did not come to be'}"
+    message = what() if callable(what) else what
+    return f"waited {wait_s:g} s; {message or 'it did not come to be'}"

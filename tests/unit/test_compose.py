@@ -48,12 +48,12 @@ def test_kafka(name: str) -> None:
 
 def test_no_port_or_volume_is_used_twice() -> None:
     for part in ("ports", "volumes"):
-        used = [one.partition("/")[0] for service in SERVICES.values() for one in service.get(part, ())]
+        used = [item.partition("/")[0] for service in SERVICES.values() for item in service.get(part, ())]
         assert len(set(used)) == len(used)
 
 
 def test_every_volume_is_used() -> None:
-    used = {one.partition(":")[0] for service in SERVICES.values() for one in service.get("volumes", ())}
+    used = {item.partition(":")[0] for service in SERVICES.values() for item in service.get("volumes", ())}
     assert used == set(COMPOSE["volumes"])
 
 

@@ -15,8 +15,8 @@ QUICK = [f"q{number}" for number in range(15)]
 
 
 def test_each_worker_but_the_last_begins_with_long_tests_the_longest_first():
-    found = in_stretches(GROUPS, TAKES_S, QUICK, 3)
-    assert [found[:7], found[7:14], found[14:]] == [
+    items = in_stretches(GROUPS, TAKES_S, QUICK, 3)
+    assert [items[:7], items[7:14], items[14:]] == [
         ["b1", "a1", "a2", "q0", "q1", "q2", "q3"],
         ["d1", "c1", "c2", "c3", "q4", "q5", "q6"],
         ["q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14"],
@@ -24,15 +24,15 @@ def test_each_worker_but_the_last_begins_with_long_tests_the_longest_first():
 
 
 def test_where_few_tests_are_quick_every_worker_begins_with_long_ones():
-    found = in_stretches(GROUPS, TAKES_S, ["q0"], 2)
-    assert found == ["b1", "a1", "a2", "q0", "d1", "c1", "c2", "c3"]
+    items = in_stretches(GROUPS, TAKES_S, ["q0"], 2)
+    assert items == ["b1", "a1", "a2", "q0", "d1", "c1", "c2", "c3"]
 
 
 @pytest.mark.parametrize("workers", range(1, 9))
 @pytest.mark.parametrize("quick", [0, 1, 7, 15])
 def test_nothing_is_lost_and_nothing_comes_twice(workers: int, quick: int):
-    found = in_stretches(GROUPS, TAKES_S, QUICK[:quick], workers)
-    assert sorted(found) == sorted([*QUICK[:quick], *(one for group in GROUPS.values() for one in group)])
+    items = in_stretches(GROUPS, TAKES_S, QUICK[:quick], workers)
+    assert sorted(items) == sorted([*QUICK[:quick], *(item for group in GROUPS.values() for item in group)])
 
 
 @pytest.mark.parametrize("name", FILES_S)

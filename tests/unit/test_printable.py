@@ -5,8 +5,6 @@ import logging
 import sys
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.cli.broker import set_up_logs
@@ -15,20 +13,10 @@ from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger
 from statechannel.printable import printable, printable_lines
 from statechannel.settings import load
+from tests.support.log_lines import capture_logs
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mFAKE\x9b31m\u202egnp\x7f\udc80"
 CONTROLS = frozenset("\x1b\x07\x9b\u202e\x7f\udc80")
-
-
-@pytest.fixture(autouse=True)
-def same_logs_afterwards():
-    before = structlog.get_config()
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_one_table_for_results_and_log_lines() -> None:
@@ -40,10 +28,10 @@ def test_one_table_for_results_and_log_lines() -> None:
 
 
 def test_values_within_values_are_made_harmless_and_others_left() -> None:
-    found = printable_lines({"lost": {EVIL: [EVIL, 3, None]}, "count": 7})
-    assert not CONTROLS & set(repr(found).replace("\\", ""))
-    assert found["count"] == 7
-    assert list(found["lost"].values()) == [[printable(EVIL), 3, None]]
+    result = printable_lines({"lost": {EVIL: [EVIL, 3, None]}, "count": 7})
+    assert not CONTROLS & set(repr(result).replace("\\", ""))
+    assert result["count"] == 7
+    assert list(result["lost"].values()) == [[printable(EVIL), 3, None]]
 
 
 def test_events_have_no_controls_whatever_the_embedder_does_with_them() -> None:

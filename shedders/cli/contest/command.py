@@ -13,7 +13,7 @@ from shedders.cli.contest.replay_live import replay_live
 from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
-from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import OutputAs, OutputBesideFile
 from statechannel.cli.kit.output import Output, print_json, print_table, progress, say, stdout
 from statechannel.errors import ExitCode
 
@@ -109,7 +109,7 @@ def run(
         bool, typer.Option("--plot", help="Write a plot (PNG and SVG) to --out, or to the current folder.")
     ] = False,
     moves: Annotated[bool, typer.Option("--moves", help="Show every move.")] = False,
-    output: OutputAs = Output.TABLE,
+    output: OutputBesideFile = Output.TABLE,
 ) -> None:
     """Run one contender on one scenario and show the results."""
     if scenario is not None and trace is not None:

@@ -12,6 +12,7 @@ import typer
 from shedders.cli.results import write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
+from statechannel.extras import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def need_extra() -> None:
     if missing:
         raise CommandError(
             f"the simulator needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="Install the extra `simulate`: pip install 'statechannel[simulate]'.",
+            hint=f"Install the extra `simulate`: `{install_command('simulate')}`.",
             code=ExitCode.EXTRA_MISSING,
         )
 

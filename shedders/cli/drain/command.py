@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,12 +20,14 @@ from shedders.cli.drain.follower import (
     resumable,
 )
 from shedders.cli.drain.rolling import Restart, RestartRequest, progressed, require_program, words_of
-from shedders.cli.policy.write import By
 from shedders.model.amounts import are, count, were
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, bar, print_json, print_table, say, stdout
+from statechannel.cli.kit.registry import Registry
 from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -39,7 +42,6 @@ Rate = Annotated[
     typer.Option("--rate", metavar="N/s", help="Bundles moved per second. Default: extensions.balancer.drain."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Also move bundles that policies forbid on every other broker.")]
-Why = Annotated[str | None, typer.Option("--why", help="Reason of the drain, for people.")]
 Within = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Time limit for one broker.")
 ]
@@ -52,12 +54,14 @@ def drain_(
     broker: BrokerWord,
     rate: Rate = None,
     force: Force = False,
-    why: Why = None,
+    reason: Reason = None,
     by: By = None,
     operation: Annotated[
         str | None, typer.Option("--operation", metavar="ID", help="Id of a drain to continue or watch.")
     ] = None,
     timeout: Within = 1_800.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Cordon a broker and move all its bundles to other brokers.
@@ -67,13 +71,31 @@ def drain_(
     cordons.key_of(broker)
     rate_per_s = rate_of(rate)
     connection = connect()
-    check(connection, broker, force=force)
+    registry = check(connection, broker, force=force)
+    if not confirm(
+        lambda: _effect(connection, registry, broker),
+        place=lambda: connection.place,
+        yes=yes,
+        dry_run=dry_run,
+        output=output,
+    ):
+        return
     drain_id = _id_of(connection, broker, operation)
-    request = DrainRequest(broker, drain_id, rate_per_s, force, why or "", by, timeout)
-    with bar() as shown:
+    request = DrainRequest(broker, drain_id, rate_per_s, force, reason or "", by, timeout)
+    with bar(lines=True) as shown:
         drained = drain(connection, request, shown)
     _report(drained, output)
     require_empty(drained)
+
+
+def _effect(connection: Connection, registry: Registry, broker: str) -> Effect:
+    bundles = sorted(key.name for key in read_channel(connection).live() if key.owner == broker)
+    others = sorted(name for name, member in registry.members.alive.items() if name != broker and member.accepting)
+    sentence = (
+        f"{broker} would be cordoned, and its {count(len(bundles), 'bundle')} moved to {', '.join(others) or 'nobody'}"
+    )
+    facts = {"broker": broker, "bundles": bundles, "others": others}
+    return Effect([f"{sentence}; it stays cordoned until `statechannel uncordon {broker}`"], facts)
 
 
 @uncordon_app.command()
@@ -90,7 +112,7 @@ def uncordon(
     if output is Output.JSON:
         print_json(done.fields())
         return
-    stdout().print(f"{broker} takes bundles again (offset {done.written.offset})", markup=False)
+    stdout().print(f"{broker} takes bundles again (offset {done.fields()['offset']})", markup=False)
 
 
 def rate_of(text: str | None) -> float | None:
@@ -172,7 +194,7 @@ def rolling_restart(
     manual: Annotated[bool, typer.Option("--manual", help="Wait while you restart each broker yourself.")] = False,
     rate: Rate = None,
     force: Force = False,
-    why: Why = None,
+    reason: Reason = None,
     by: By = None,
     operation: Annotated[
         str | None, typer.Option("--operation", metavar="ID", help="Id of a restart to continue.")
@@ -198,6 +220,8 @@ def rolling_restart(
             "--leader-within", metavar="SECONDS", min=1, max=3_600, help="Time limit until a leader is elected."
         ),
     ] = 60.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Restart brokers one after the other, the leader last: drain, restart, wait until it is back, uncordon.
@@ -225,7 +249,7 @@ def rolling_restart(
         words,
         rate_per_s,
         force,
-        why or "",
+        reason or "",
         by,
         back_s=back_within,
         command_s=command_within,
@@ -233,11 +257,27 @@ def rolling_restart(
         fresh_s=fresh_within,
         leader_s=leader_within,
     )
-    say(f"rolling restart {request.restart}")
-    with bar() as shown:
-        done = Restart(connection, request, shown).run(broker or ())
+    with bar(lines=True) as shown:
+        restart = Restart(connection, request, shown)
+        with shown.hidden():
+            if not confirm(
+                lambda: _effect_of_restart(restart, broker or ()),
+                place=lambda: connection.place,
+                yes=yes,
+                dry_run=dry_run,
+                output=output,
+            ):
+                return
+        say(f"rolling restart {request.restart}")
+        done = restart.run(broker or ())
     if output is Output.JSON:
         print_json({"operation": request.restart, "restarted": done})
         return
     names = ", ".join(str(result["broker"]) for result in done) or "no broker was left to restart"
     stdout().print(f"restarted: {names} (operation {request.restart})", markup=False)
+
+
+def _effect_of_restart(restart: Restart, wanted: Sequence[str]) -> Effect:
+    order = restart.order(wanted)
+    sentence = f"{', '.join(order)} would be drained, restarted and uncordoned in this order, one at a time"
+    return Effect([sentence if order else "no broker would be restarted"], {"order": order})

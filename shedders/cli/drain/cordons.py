@@ -7,10 +7,12 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import WHY_MAX, PolicyKey, made_key
 from shedders.policies.topic import PolicyWriteOutcome
+from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import say
+from statechannel.cli.kit.registry import read_registry
 from statechannel.errors import ExitCode
 
 
@@ -72,6 +74,12 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWrite
     effective = standing_of(connection)
     before = cordon_of(effective, broker)
     if before is None:
+        members = read_registry(connection, listen=False).members
+        if broker not in members.alive and broker not in members.lost:
+            raise not_found(
+                f"broker {broker} is unknown: it is neither alive, nor was it within the last minute, nor is it cordoned",
+                hint="`statechannel brokers` lists them; `statechannel policy list --kind cordon` lists all cordons.",
+            )
         overridden = any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries)
         raise CommandError(
             f"{broker} is not cordoned" + (" except by an override" if overridden else ""),
@@ -104,6 +112,8 @@ def take_back(connection: Connection, broker: str, drain: str) -> bool:
 
 def _require(done: PolicyWriteResult, what: str) -> None:
     written = done.written
+    if written is None:
+        return
     if written.outcome is PolicyWriteOutcome.REJECTED:
         code = ExitCode.REJECTED if written.error is None else written.error.exit_code
         hint = "" if written.error is None else written.error.hint

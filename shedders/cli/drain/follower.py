@@ -18,9 +18,10 @@ from statechannel.cli.kit import requests
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.kit.output import ProgressBars, cell, say
+from statechannel.cli.kit.output import ProgressBars, say
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
     BALANCER,

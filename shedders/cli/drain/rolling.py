@@ -173,14 +173,7 @@ class Restart:
         Raises:
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
-        known = progressed(self._connection, self._request.restart)
-        registry = read_registry(self._connection)
-        brokers = known.brokers or self._chosen(wanted, registry)
-        if self._request.command is not None:
-            for name in brokers:
-                require_argument(self._request.command, name)
-                if PLACE in self._request.command[0]:
-                    require_program(self._request.command, name)
+        known, registry, brokers = self._begin(wanted)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
@@ -190,12 +183,34 @@ class Restart:
         while True:
             registry = self._with_leader([name for name in brokers if name not in done], known.before)
             turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
-            self._bar.show("restart", f"rolling restart {self._request.restart}", len(done), len(brokers))
+            if len(brokers) > 1:
+                self._bar.show("restart", "brokers restarted", len(done), len(brokers))
             if turn is None:
                 return results
             others = len(brokers) - len(done) - 1
             results.append(self._restart_broker(turn, brokers, known.before, registry, others=others))
             done.add(turn)
+
+    def order(self, wanted: Sequence[str]) -> list[str]:
+        """The brokers that `run` would restart, in order, as long as the leader stays the same; raises as `run`."""
+        known, registry, brokers = self._begin(wanted)
+        done = {name for name in brokers if self._is_done(name, known.before, registry)}
+        leader = None if registry.leader is None else registry.leader.broker
+        order: list[str] = []
+        while (turn := next_of(brokers, done | {*order}, known.before, leader)) is not None:
+            order.append(turn)
+        return order
+
+    def _begin(self, wanted: Sequence[str]) -> tuple[RestartProgress, Registry, list[str]]:
+        known = progressed(self._connection, self._request.restart)
+        registry = read_registry(self._connection)
+        brokers = known.brokers or self._chosen(wanted, registry)
+        if self._request.command is not None:
+            for name in brokers:
+                require_argument(self._request.command, name)
+                if PLACE in self._request.command[0]:
+                    require_program(self._request.command, name)
+        return known, registry, brokers
 
     @staticmethod
     def _chosen(wanted: Sequence[str], registry: Registry) -> list[str]:
@@ -293,7 +308,8 @@ class Restart:
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
-            self._bar.show(name, f"waiting for {name} ({_how(member, before)}), {left_s:.0f} s at most", 0, 1)
+            what = f"waiting for {name} ({_how(member, before)})"
+            self._bar.show(name, what, 0, 1, left=f", {left_s:.0f} s at most")
             time.sleep(LOOK_S)
 
     def _uncordon(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -12,7 +12,6 @@ from shedders.balancer.active_strategies import is_known
 from shedders.cli.policy import write
 from shedders.cli.policy.transfer import export_policies, import_policies
 from shedders.cli.policy.write import (
-    By,
     Force_,
     book_of,
     nothing_there,
@@ -26,13 +25,17 @@ from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.policies.record import made_key
+from statechannel.cli.kit.channel_view import bundle_of
+from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
+from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_table, say, when
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import split_typed_topic
 
 policy_app = typer.Typer(
     add_completion=False,
@@ -54,7 +57,7 @@ def set_(
     connect: Connect,
     kind: KindWord,
     words: Words = None,
-    why: Annotated[str | None, typer.Option("--why", help="Reason of the policy, for people.")] = None,
+    reason: Reason = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -63,6 +66,7 @@ def set_(
     ] = None,
     by: By = None,
     force: Force_ = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Write a policy; every broker applies it within one second.
@@ -70,11 +74,12 @@ def set_(
     With --until it is an override: until it expires, it takes precedence over the policy of that name, which is kept.
     """
     policy_kind = kind_of(kind)
-    name, rest = name_and_words(policy_kind, words or ())
+    name, rest = name_and_words(policy_kind, _with_bundle(connect, policy_kind, words or ()))
     value = value_from(policy_kind, rest)
     until_ms = None if until is None else parse_until_ms(until, now_ms())
     key = made_key(policy_kind, name, override=until is not None)
-    report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
+    done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
+    report_result(done, output)
 
 
 @policy_app.command()
@@ -87,11 +92,22 @@ def delete(
         bool, typer.Option("--override", help="Delete the override of that name before it expires.")
     ] = False,
     force: Force_ = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Delete a policy, unless the remaining policies contradict each other."""
     policy_kind, name = named(kind, name)
-    report_result(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
+    key = made_key(policy_kind, name, override=override)
+
+    def effect() -> Effect:
+        done = take_away(connect(), key, force=force, dry_run=True)
+        replaced = done.replaced
+        value = f", now {shown(replaced.value)}" if replaced is not None and replaced.value else ""
+        return Effect([f"{key.text} would be deleted{value}"], done.fields())
+
+    if confirm(effect, place=lambda: connect().place, yes=yes, dry_run=dry_run, output=output):
+        report_result(take_away(connect(), key, force=force), output)
 
 
 @policy_app.command()
@@ -200,6 +216,16 @@ policy_app.command("export")(export_policies)
 policy_app.command("import")(import_policies)
 
 
+def _with_bundle(connect: Connect, kind: PolicyKind, words: Sequence[str]) -> list[str]:
+    """The words with a topic's bundle in place of the topic, where the kind is about bundles."""
+    name, rule = (words[0] if words else ""), RULES[kind]
+    of_bundles = kind in (PolicyKind.PIN, PolicyKind.QUOTA)
+    if not of_bundles or rule.is_name(name) or split_typed_topic(name) is None:
+        return list(words)
+    value_from(kind, words[1:])  # refused before Kafka is asked
+    return [bundle_of(connect(), name), *words[1:]]
+
+
 def named(kind: str, name: str) -> tuple[PolicyKind, str]:
     """Parse kind and full name.
 
@@ -241,17 +267,26 @@ def _contradictions(effective: EffectivePolicies, connection: Connection, *, che
 
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
     print_table(
-        ("kind", "name", "value", "state", "until", "by", "why", "since"),
+        (
+            "kind",
+            "name",
+            Column("value", text=True),
+            "state",
+            Column("until", 2),
+            Column("by", 2),
+            Column("why", text=True),
+            Column("since", 4),
+        ),
         [
             (
                 str(entry.key.kind),
                 entry.key.name,
                 shown(entry.value) if entry.value else entry.trouble,
                 f"{entry.force}{' (override)' if entry.key.override else ''}",
-                None if entry.until_ms is None else moment(entry.until_ms),
+                when(entry.until_ms),
                 entry.author.text,
                 entry.why,
-                moment(entry.logged_at_ms),
+                when(entry.logged_at_ms),
             )
             for entry in entries
         ],
@@ -266,23 +301,23 @@ override_app = typer.Typer(
 )
 
 For = Annotated[str, typer.Option("--for", metavar="LENGTH", help="Time until it expires, e.g. 90s, 30m, 2h, 7d.")]
-Why = Annotated[str, typer.Option("--why", help="Reason of the override, for people.")]
 
 
 @override_app.command()
 @with_connection
 def pin(
     connect: Connect,
-    subject: Annotated[str, typer.Argument(metavar="BUNDLE|NAMESPACE")],
+    subject: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC|NAMESPACE")],
     broker: Annotated[str, typer.Argument(metavar="BROKER")],
     length: For,
-    why: Why,
+    reason: RequiredReason,
     by: By = None,
     force: Force_ = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Restrict a bundle or namespace to this broker; bundles on other brokers are not moved by the pin."""
-    _put(connect, PolicyKind.PIN, [subject, broker], length, why, by, output, force=force)
+    _put(connect, PolicyKind.PIN, [subject, broker], length, reason, by, output, force=force, dry_run=dry_run)
 
 
 @override_app.command()
@@ -291,13 +326,14 @@ def cordon(
     connect: Connect,
     broker: Annotated[str, typer.Argument(metavar="BROKER")],
     length: For,
-    why: Why,
+    reason: RequiredReason,
     by: By = None,
     force: Force_ = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Assign no bundles to a broker."""
-    _put(connect, PolicyKind.CORDON, [broker], length, why, by, output, force=force)
+    _put(connect, PolicyKind.CORDON, [broker], length, reason, by, output, force=force, dry_run=dry_run)
 
 
 @override_app.command()
@@ -306,12 +342,13 @@ def exclude(
     connect: Connect,
     namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")],
     length: For,
-    why: Why,
+    reason: RequiredReason,
     by: By = None,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Exclude a namespace from shedding."""
-    _put(connect, PolicyKind.EXCLUDE, [namespace], length, why, by, output)
+    _put(connect, PolicyKind.EXCLUDE, [namespace], length, reason, by, output, dry_run=dry_run)
 
 
 @override_app.command()
@@ -320,12 +357,13 @@ def shedding(
     connect: Connect,
     state: Annotated[str, typer.Argument(metavar="on|off")],
     length: For,
-    why: Why,
+    reason: RequiredReason,
     by: By = None,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Switch automatic moves off or on."""
-    _put(connect, PolicyKind.SHEDDING, [state], length, why, by, output)
+    _put(connect, PolicyKind.SHEDDING, [state], length, reason, by, output, dry_run=dry_run)
 
 
 @override_app.command()
@@ -335,12 +373,13 @@ def threshold(
     name: Annotated[str, typer.Argument(metavar="SETTING", help="shedding.STRATEGY.NAME, filters.NAME, ...")],
     value: Annotated[str, typer.Argument(metavar="VALUE")],
     length: For,
-    why: Why,
+    reason: RequiredReason,
     by: By = None,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Override a setting, such as a threshold."""
-    _put(connect, PolicyKind.SETTING, [name, value], length, why, by, output)
+    _put(connect, PolicyKind.SETTING, [name, value], length, reason, by, output, dry_run=dry_run)
 
 
 @override_app.command()
@@ -350,11 +389,13 @@ def end(
     kind: KindWord,
     name: NameWord = CLUSTER,
     force: Force_ = False,
+    dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """End an override before it expires, unless the remaining policies contradict each other."""
     policy_kind, name = named("setting" if kind == "threshold" else kind, name)
-    report_result(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
+    key = made_key(policy_kind, name, override=True)
+    report_result(take_away(connect(), key, force=force, dry_run=dry_run), output)
 
 
 override_app.command("list")(list_overrides)
@@ -365,14 +406,16 @@ def _put(
     kind: PolicyKind,
     words: list[str],
     length: str,
-    why: str,
+    reason: str,
     by: str | None,
     output: Output,
     *,
     force: bool = False,
+    dry_run: bool = False,
 ) -> None:
-    name, rest = name_and_words(kind, words)
+    name, rest = name_and_words(kind, _with_bundle(connect, kind, words))
     value = value_from(kind, rest)
     until_ms = now_ms() + parse_length_ms(length, "--for")
     key = made_key(kind, name, override=True)
-    report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
+    done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
+    report_result(done, output)

@@ -28,8 +28,9 @@ from shedders.policies.topic import (
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow, now_ms
-from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, say, stdout
+from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import user_at_host
 from statechannel.engine.cluster_view import BrokerSeen
@@ -38,6 +39,8 @@ from statechannel.kafka.topic_policy import SideTopic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 from statechannel.protocol.log import Topic
 
+UNMET: Final = "min-available"
+"""The contradiction of an isolation policy that asks for more brokers than there are: bundles keep brokers, too few of them."""
 _OF_THE_CLUSTER: Final = frozenset(
     {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
 )
@@ -78,17 +81,23 @@ def judged(
     ]
     # That no broker may take a bundle follows from the other contradictions, so these come first.
     blocking = sorted(
-        (contradiction for contradiction in new if contradiction.blocks),
+        (contradiction for contradiction in new if contradiction.blocks or contradiction.kind == UNMET),
         key=lambda contradiction: contradiction.kind == "nobody",
     )
     if blocking and not force:
         more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        if not deleted and all(contradiction.kind == UNMET for contradiction in blocking):
+            raise CommandError(
+                f"the policy cannot be met: {blocking[0].why}{more}",
+                hint="Use a smaller min_available, or start more brokers that it matches; --force writes it anyway.",
+                code=ExitCode.REJECTED,
+            )
         raise CommandError(
             f"the remaining policies contradict each other: {sentence(blocking[0])}{more}"
             if deleted
             else f"these policies contradict each other: {sentence(blocking[0])}{more}",
             hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
-            f"{'deletes' if deleted else 'writes'} it anyway, and the blocked bundles get no broker.",
+            f"{'deletes' if deleted else 'writes'} it anyway, and bundles may get no broker.",
             code=ExitCode.REJECTED,
         )
     return PolicyChecks(
@@ -158,7 +167,6 @@ def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
                 )
 
 
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Author of the policy. Default: user@host.")]
 Force_ = Annotated[bool, typer.Option("--force", help="Write it even if policies then contradict each other.")]
 
 _SKEW_MS = 5_000
@@ -170,13 +178,14 @@ class PolicyWriteResult:
 
     Attributes:
         record: None: it was deleted.
+        written: None: a dry run.
         replaced: Previous record of the key.
         judged: Contradictions and oddities that the change causes.
     """
 
     key: PolicyKey
     record: PolicyRecord | None
-    written: PolicyWritten
+    written: PolicyWritten | None
     replaced: PolicyEntry | None
     judged: PolicyChecks
 
@@ -191,11 +200,12 @@ class PolicyWriteResult:
             "by": None if record is None else Author.parse(record.by).person,
             "why": None if record is None else record.why,
             "until_ms": None if record is None else record.until_ms,
-            "outcome": str(written.outcome),
-            "reason": written.reason or None,
-            "offset": written.offset,
-            "logged_at_ms": written.logged_at_ms,
-            "superseded": written.superseded,
+            "dry_run": written is None,
+            "outcome": None if written is None else str(written.outcome),
+            "reason": None if written is None else written.reason or None,
+            "offset": None if written is None else written.offset,
+            "logged_at_ms": None if written is None else written.logged_at_ms,
+            "superseded": written is not None and written.superseded,
             "replaced": None if self.replaced is None else self.replaced.fields(),
             "contradictions": list(self.judged.troubles),
             "notes": list(self.judged.notes),
@@ -239,8 +249,9 @@ def put(
     until_ms: int | None,
     force: bool,
     drain: str | None = None,
+    dry_run: bool = False,
 ) -> PolicyWriteResult:
-    """Check a policy and write it; for the drain of that id, if one is given.
+    """Check a policy and write it, unless `dry_run`; for the drain of that id, if one is given.
 
     Raises:
         BadPolicyError, UnknownSettingError, StrategySettingsError: The policy is invalid.
@@ -251,7 +262,7 @@ def put(
         raise BadPolicyError(
             f"`{author.person}` is not the name of a person: names that begin with {SYSTEM} are reserved"
         )
-    book = book_of(connection, create=True)
+    book = book_of(connection, create=not dry_run)
     at_ms = now_ms()
     before = book.at(at_ms)
     if key.kind is PolicyKind.SETTING:
@@ -264,9 +275,13 @@ def put(
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
     checks = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
-    with naming_address(connection):
-        written = write_policy(connection.client, topic_of(connection), key, record, timeout_s=connection.timeout_s)
+    written = None if dry_run else _write(connection, key, record)
     return PolicyWriteResult(key, record, written, replaced, checks)
+
+
+def _write(connection: Connection, key: PolicyKey, record: PolicyRecord | None) -> PolicyWritten:
+    with naming_address(connection):
+        return write_policy(connection.client, topic_of(connection), key, record, timeout_s=connection.timeout_s)
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
@@ -283,8 +298,8 @@ def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> 
         )
 
 
-def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyWriteResult:
-    """Check the remaining policies for contradictions, and delete a policy.
+def take_away(connection: Connection, key: PolicyKey, *, force: bool, dry_run: bool = False) -> PolicyWriteResult:
+    """Check the remaining policies for contradictions, and delete a policy, unless `dry_run`.
 
     Raises:
         CommandError: The policy does not exist, or the remaining ones would contradict each other; nothing was written.
@@ -301,8 +316,7 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyW
         raise nothing_there(effective, key)
     book.take(book.position + 1, at_ms, key.encode(), None)
     checks = _judge(connection, key, effective, book.at(at_ms), deleted=True, force=force)
-    with naming_address(connection):
-        written = write_policy(connection.client, topic_of(connection), key, None, timeout_s=connection.timeout_s)
+    written = None if dry_run else _write(connection, key, None)
     return PolicyWriteResult(key, None, written, replaced, checks)
 
 
@@ -326,6 +340,9 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         print_json(done.fields())
     what = cell(f"{done.key.text}")
     written = done.written
+    if written is None:
+        _report_dry_run(done, what, output)
+        return
     if written.outcome is PolicyWriteOutcome.REJECTED:
         error = written.error
         code = ExitCode.REJECTED if error is None else error.exit_code
@@ -341,15 +358,28 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
     if written.superseded:
         say(f"note: {written.reason}")
     _warn_of_skew(done)
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         record = done.record
         end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
         act = "deleted" if record is None else f"set to {shown(record.value)}" if record.value else "set"
         stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
 
 
+def _report_dry_run(done: PolicyWriteResult, what: str, output: Output) -> None:
+    for text in (*done.judged.troubles, *done.judged.notes):
+        say(f"note: {text}")
+    if output is Output.TABLE:
+        value = "" if done.record is None or not done.record.value else f" to {shown(done.record.value)}"
+        act = "deleted" if done.record is None else f"set{value}"
+        before = (
+            "" if done.replaced is None or not done.replaced.value else f", in place of {shown(done.replaced.value)}"
+        )
+        stdout().print(f"{what} would be {act}{before if done.record is not None else ''}", markup=False)
+        say("dry run: nothing was changed")
+
+
 def _warn_of_skew(done: PolicyWriteResult) -> None:
-    record, logged_at_ms = done.record, done.written.logged_at_ms
+    record, logged_at_ms = done.record, None if done.written is None else done.written.logged_at_ms
     if record is None or record.until_ms is None or logged_at_ms is None:
         return
     skew_ms = record.written_at_ms - logged_at_ms

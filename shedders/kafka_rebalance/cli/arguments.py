@@ -21,6 +21,7 @@ from shedders.kafka_rebalance.settings import NAME, PartitionsSettings, configur
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
+from statechannel.extras import install_command
 
 if TYPE_CHECKING:
     from statechannel.settings import Settings
@@ -122,7 +123,7 @@ def need_extra(*modules: str, extra: str = EXTRA) -> None:
     if missing:
         raise CommandError(
             f"this needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            hint=f"Install the extra `{extra}`: pip install 'statechannel[{extra}]'.",
+            hint=f"Install the extra `{extra}`: `{install_command(extra)}`.",
             code=ExitCode.EXTRA_MISSING,
         )
 

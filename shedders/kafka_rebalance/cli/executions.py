@@ -36,7 +36,17 @@ from shedders.kafka_rebalance.errors import PlanUnknownError
 from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, say, stdout, waiting
+from statechannel.cli.kit.output import (
+    Output,
+    duration,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    stdout,
+    waiting,
+)
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -194,7 +204,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
     if output is Output.JSON:
         print_json(asdict(result) | {"topic_trouble": None if trouble is None else str(trouble)})
         return
-    print_table(("plan", result.plan_id), _rows(result))
+    print_facts([("plan", result.plan_id), *_rows(result)])
     if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
     if result.throttles_left and not result.running:

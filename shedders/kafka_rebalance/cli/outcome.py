@@ -14,7 +14,8 @@ from shedders.kafka_rebalance.cli.arguments import need_extra
 from shedders.kafka_rebalance.planning.estimate import estimate
 from shedders.kafka_rebalance.planning.report import brokers_grid, goals_grid, moves_grid, overview
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import cell, say, stdout
+from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.output import say, stdout
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 

@@ -26,8 +26,9 @@ from shedders.kafka_rebalance.cli.outcome import (
 )
 from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, bar, cell, print_json, progress, say
+from statechannel.cli.kit.output import Output, bar, print_json, progress, say
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
@@ -406,7 +407,7 @@ def show(
     else:
         print_plan(plan, settings, details=chosen, most=limit or None, all_brokers=all_brokers)
     say_written(files.write(plan))
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         say_infeasible(plan)
 
 

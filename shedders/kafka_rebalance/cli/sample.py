@@ -12,10 +12,10 @@ import typer
 
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
-    cell,
     moment,
     print_json,
     print_json_line,

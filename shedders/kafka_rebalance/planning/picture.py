@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shedders.contest.plots import COLOURS, INK, Plot, styled
+from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.model.amounts import rate, size
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ _MEASURES: Final = (
     ("replicas", "replicas", lambda value: f"{value:.0f}"),
     ("leaders", "leaders", lambda value: f"{value:.0f}"),
 )
+_COUNTS: Final = frozenset({"replicas", "leaders"})
 _BEFORE, _AFTER = "#b9c2cf", COLOURS[0]
 
 
 class _Panel(NamedTuple):
     title: str
     text_of: Callable[[float], str]
+    counts: bool
     before: list[float]
     after: list[float]
 
@@ -58,6 +61,8 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
             axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
             axes.set_title(panel.title)
             axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
+            if panel.counts:
+                axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, label=panel.text_of: label(value)))
         for axes in axes_list[len(panels) :]:
             axes.set_axis_off()
@@ -69,8 +74,35 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
                 fontsize=8,
                 color=INK,
             )
-        figure.suptitle(f"Plan {plan.id}: {size(plan.copied_bytes)} copied", fontsize=10, color=INK, x=0.01, ha="left")
+        figure.suptitle(f"{_result(plan)}\nplan {plan.id}", fontsize=10, color=INK, x=0.01, ha="left")
     return Plot(figure)
+
+
+def _result(plan: ReassignmentPlan) -> str:
+    """What the plan does, as a sentence."""
+    named = [str(subject) for subject in plan.request.get("subjects", ())]
+    listed = ", ".join(named if len(named) <= _NAMED_MAX else [*named[:_NAMED_MAX], "..."])
+    who = f"{'broker' if len(named) == 1 else 'brokers'} {listed}"
+    what = _DONE.get(str(plan.request.get("mode")), "{} changed").format(who if named else "")
+    disks = [(broker.before.disk_bytes, broker.after.disk_bytes) for broker in plan.brokers]
+    fullest = ""
+    if all(before is not None and after is not None for before, after in disks) and disks:
+        before, after = (max(float(used or 0) for used in side) for side in zip(*disks, strict=True))
+        fullest = f"; the fullest disk: {size(before)} before, {size(after)} after"
+    sentence = f"{what.strip()}: {size(plan.copied_bytes)} copied{fullest}"
+    return sentence[0].upper() + sentence[1:]
+
+
+_NAMED_MAX: Final = 8
+_DONE: Final = {
+    PlanMode.REBALANCE.value: "cluster rebalanced",
+    PlanMode.ADD_BROKERS.value: "{} added",
+    PlanMode.REMOVE_BROKERS.value: "{} removed",
+    PlanMode.DEMOTE.value: "{} demoted",
+    PlanMode.FIX_OFFLINE.value: "offline replicas moved",
+    PlanMode.REPLICATION_FACTOR.value: "replication factor changed",
+}
+"""What a plan does, by its mode; {}: brokers that the request names."""
 
 
 def _panels(plan: ReassignmentPlan) -> Iterator[_Panel]:
@@ -79,7 +111,11 @@ def _panels(plan: ReassignmentPlan) -> Iterator[_Panel]:
         after = [getattr(broker.after, field) for broker in plan.brokers]
         if any(value is not None for value in (*before, *after)):
             yield _Panel(
-                title, measure, [float(value or 0) for value in before], [float(value or 0) for value in after]
+                title,
+                measure,
+                field in _COUNTS,
+                [float(value or 0) for value in before],
+                [float(value or 0) for value in after],
             )
 
 

@@ -12,11 +12,17 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ProgressBar, ReadMode
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import meant, overlap
+from statechannel.audit.incidents import Incident
 from statechannel.audit.local import audit_export
-from statechannel.audit.report.charts import Area, GapsFound, RejectedFound, area_fields
+from statechannel.audit.moments import AsOf
+from statechannel.audit.report.charts import GapsFound, RejectedFound
+from statechannel.audit.report.heatmap import HeatMap, heat_names
+from statechannel.audit.report.incident_list import LogIncidents, summary_of
+from statechannel.audit.report.ownership import OTHERS, Area, area_fields
+from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
 from statechannel.audit.report.timelines import KeyTimelines, TreeSeen, choose, lane_fields
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
@@ -41,12 +47,16 @@ class ReportLimits:
         bundles: Timelines, including those of ancestors and namespaces.
         rows: Rows of each table.
         brokers: Distinct brokers in the chart.
+        heat_rows: Bundles of the heat map.
+        heat_columns: Its columns of time.
     """
 
     points: int = 400
     bundles: int = 100
     rows: int = 1_000
     brokers: int = 40
+    heat_rows: int = 1_000
+    heat_columns: int = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,8 @@ class ReportQuestion:
 
     Attributes:
         wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the longest gaps and most records.
+        window: Part of the log's time that is shown; the log is judged as a whole.
+        registry: Incidents of the registry, where it could be read.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -62,15 +74,19 @@ class ReportQuestion:
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
     wanted: Sequence[str] = ()
     limits: ReportLimits = field(default_factory=ReportLimits)
+    window: ReportWindow = WHOLE_LOG
+    registry: Sequence[Incident] = ()
 
 
 class _Overview:
     """Observers of the first pass."""
 
-    def __init__(self, limits: ReportLimits) -> None:
-        self.gaps = GapsFound(limits.rows, limits.points)
-        self.rejected = RejectedFound(limits.points)
-        self.tree = TreeSeen()
+    def __init__(self, limits: ReportLimits, window: ReportWindow) -> None:
+        self.incidents = LogIncidents()
+        self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap)
+        self.rejected = RejectedFound(limits.points, window)
+        self.tree = TreeSeen(window)
+        self._window = window
         self.areas: dict[int, Area] = {}
         self.verdicts: Counter[str] = Counter()
         self.facts: dict[int, ReadFacts] = {}
@@ -92,6 +108,7 @@ class _Overview:
         self.verdicts[judgement.verdict.value] += 1
         self._area(record.partition).observe(record, judgement)
         self.gaps.finder.observe(record, judgement)
+        self.incidents.observe(record, judgement)
         self.rejected.observe(record, judgement)
         self.tree.observe(record, judgement)
 
@@ -107,7 +124,7 @@ class _Overview:
     def _area(self, partition: int) -> Area:
         area = self.areas.get(partition)
         if area is None:
-            area = self.areas[partition] = Area(self._points)
+            area = self.areas[partition] = Area(self._points, window=self._window)
         return area
 
 
@@ -120,7 +137,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
-    overview, complete = _Overview(limits), dict[str, Any]()
+    overview, complete = _Overview(limits, question.window), dict[str, Any]()
     with progress("judging", export.records, unit="records") as advance:
         answer = audit_export(
             export,
@@ -133,29 +150,75 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
             tell_complete=complete.update,
             progress=advance,
         )
-    still_open = overview.gaps.end()
     now_ms = max((area.now_ms for area in overview.areas.values()), default=0)
+    still_open = overview.gaps.end(now_ms)
     for area in overview.areas.values():
         area.end(now_ms)
     for name, parts in zip(question.wanted, wanted, strict=True):
         if not _is_in_log(name, parts, overview.tree.records):
             raise NotInLogError(name)
     chosen = choose(overview.tree.records, overview.gaps.by_bundle, wanted, limits.bundles)
-    return {
+    areas = list(overview.areas.values())
+    area_of_all = area_fields(areas, overview.gaps.unserved, points=limits.points, brokers=limits.brokers)
+    gaps = overview.gaps.fields(still_open, limits.rows)
+    heat = _heat_map(question, overview, wanted, area_of_all)
+    lanes = _lanes(export, question, overview, chosen, heat, progress)
+    window = question.window
+    report = {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
         "exported_at_ms": export.header.exported_at_ms,
+        "window": None if window == WHOLE_LOG else window._asdict(),
         "answer": answer,
         "complete": complete,
         "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),
-        "area": area_fields(list(overview.areas.values()), points=limits.points, brokers=limits.brokers),
-        "gaps": overview.gaps.fields(still_open, limits.rows),
+        "incidents": overview.incidents.rows(gaps["rows"], window, question.registry),
+        "area": area_of_all,
+        "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
         "keys_all": len(overview.tree.records),
-        "lanes": _lanes(export, question, overview, chosen, progress),
+        "heat": heat.fields(),
+        "lanes": lanes,
     }
+    return report | {"summary": summary_of(report)}
+
+
+def _heat_map(
+    question: ReportQuestion, overview: _Overview, wanted: Sequence[KeyParts], area: Mapping[str, Any]
+) -> HeatMap:
+    limits = question.limits
+    owners = {broker["name"]: index for index, broker in enumerate(area["brokers"])}
+    names = heat_names(overview.tree.records, overview.gaps.by_bundle, wanted, limits.heat_rows)
+    return HeatMap(
+        names,
+        owners,
+        owners.get(OTHERS, len(owners)),
+        area["first_ms"],
+        area["last_ms"],
+        limits.heat_columns,
+        question.window,
+    )
+
+
+class _SecondPass:
+    """Observers of the second pass."""
+
+    def __init__(self, lanes: KeyTimelines, heat: HeatMap) -> None:
+        self._lanes, self._heat = lanes, heat
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        self._lanes.taken(record, decoded)
+        self._heat.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        self._lanes.joined(view, sure=sure)
+        self._heat.joined(view, sure=sure)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        self._lanes.observe(record, judgement)
+        self._heat.observe(record, judgement)
 
 
 def _is_in_log(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
@@ -189,12 +252,19 @@ def _partition(overview: _Overview, number: int, complete: Mapping[str, Any]) ->
 
 
 def _lanes(
-    export: ExportFile, question: ReportQuestion, overview: _Overview, chosen: Sequence[str], progress: ProgressBar
+    export: ExportFile,
+    question: ReportQuestion,
+    overview: _Overview,
+    chosen: Sequence[str],
+    heat: HeatMap,
+    progress: ProgressBar,
 ) -> list[dict[str, Any]]:
-    lanes = KeyTimelines(chosen, question.limits.points)
+    """Read again, for timelines and the heat map, the namespaces that have any."""
+    lanes = KeyTimelines(chosen, question.limits.points, question.window)
+    both = _SecondPass(lanes, heat)
     partitions = len(export.header.end_offsets)
     by_partition: dict[int, set[bytes]] = {}
-    for namespace in lanes.namespaces:
+    for namespace in {*lanes.namespaces, *(name.rpartition("/")[0] for name in heat.rows)}:
         by_partition.setdefault(partition_of(namespace, partitions), set()).add(namespace.encode())
     total = sum(len(export.partitions.get(number, ())) for number in by_partition)
     done = 0
@@ -206,7 +276,7 @@ def _lanes(
             base = done
             counted = records.with_progress(lambda read, base=base: advance(base + read))  # type: ignore[misc]
             some = _of_namespaces(counted, namespaces, question.as_of or AsOf())
-            audit_part(number, partitions, some, overview.facts[number], lanes.observe, lanes)
+            audit_part(number, partitions, some, overview.facts[number], both.observe, both)
             done += len(records)
     every = []
     for name, lane in lanes.lanes.items():

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.history import history_line, overlap
 from statechannel.audit.id_series import IdSeries
-from statechannel.audit.report.charts import shown, wider
+from statechannel.audit.report.charts import shown
+from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, wider
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -25,11 +26,15 @@ from statechannel.protocol.view import Judgement, View
 class TreeSeen:
     """All namespaces and bundles that ever existed, with the number of records on each key.
 
+    Args:
+        window: Only records inside are counted.
+
     Attributes:
         records: By key. Keys that never existed are not in it, even if they have records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window: ReportWindow = WHOLE_LOG) -> None:
+        self._window = window
         self.records: dict[bytes, int] = {}
 
     def joined(self, view: View) -> None:
@@ -45,7 +50,7 @@ class TreeSeen:
             if key.bounds is not None:
                 for child in derived_from(key):
                     self.records.setdefault(child.encode(), 0)
-        if name in self.records:
+        if name in self.records and self._window.holds(record.timestamp_ms):
             self.records[name] += 1
 
 
@@ -191,9 +196,11 @@ class KeyTimelines:
     Args:
         names: Those keys.
         points: Maximum number of marks for each.
+        window: Records before it only set the state at its start.
     """
 
-    def __init__(self, names: Iterable[str], points: int) -> None:
+    def __init__(self, names: Iterable[str], points: int, window: ReportWindow = WHOLE_LOG) -> None:
+        self._window = window
         self.lanes = {name: KeyTimeline(points) for name in names}
         self._ids = IdSeries()
         self._by_namespace: dict[str, list[str]] = {}
@@ -224,7 +231,9 @@ class KeyTimelines:
         lane = self.lanes.get(record.key.decode(errors="replace"))
         foreign = self._ids.is_foreign(record, judgement.record)
         if lane is not None:
-            lane.add(_mark(record, judgement, _band(key) if accepted and key is not None else None, foreign=foreign))
+            self._put(
+                lane, _mark(record, judgement, _band(key) if accepted and key is not None else None, foreign=foreign)
+            )
         if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
             self._derive(record, judgement, key)
 
@@ -256,7 +265,13 @@ class KeyTimelines:
         mark = _mark(record, judgement, band)
         mark.verdicts = Counter({DERIVED: 1})
         mark.facts["note"] = f"follows from the record of {shown(mark.facts['key'])}"
-        lane.add(mark)
+        self._put(lane, mark)
+
+    def _put(self, lane: KeyTimeline, mark: TimelineMark) -> None:
+        if self._window.is_before(mark.first_ms):
+            lane.start = mark.band or lane.start
+        elif not self._window.is_after(mark.first_ms):
+            lane.add(mark)
 
 
 def _band(key: KeyState) -> Band:

@@ -70,11 +70,11 @@ class EventLog:
             if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
                 self._log_event(name, facts, otherwise=elsewhere, make=make)
 
-    def emit(self, name: str, **facts: Any) -> None:
-        """Log an event of the runtime; from any thread."""
+    def emit(self, name: str, *, exc_info: BaseException | None = None, **facts: Any) -> None:
+        """Log an event of the runtime, with the traceback of an exception; from any thread."""
         if self._counted is not None:
             self._counted(name)
-        self._log_event(name, facts)
+        self._log_event(name, facts, exc_info=exc_info)
 
     def _concerns(self, name: str, facts: Mapping[str, Any]) -> bool:
         if name != "record.accepted":
@@ -89,14 +89,15 @@ class EventLog:
         *,
         otherwise: bool = False,
         make: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        exc_info: BaseException | None = None,
     ) -> None:
         entry = EVENTS.get(name, _UNLISTED)
         level = entry.otherwise.level if otherwise and entry.otherwise is not None else entry.level
-        if level < self._least or not self._may(name):
+        if level < self._least or not _log.takes(level) or not self._may(name):
             return
         fields = facts if make is None else make(facts)
         shown = {field: _short(plain(value)) for field, value in fields.items() if value not in _EMPTY}
-        _log.log(level, name, broker=self._broker, **shown)
+        _log.log(level, name, exc_info=exc_info, broker=self._broker, **shown)
 
     def _may(self, name: str) -> bool:
         now_s = time.monotonic()

@@ -81,9 +81,9 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("operation.ended", _I, ("operation", "flow", "bundle", "result", "offset"), "An operation ended"),
     EventKind(
         "hook.failed",
-        _W,
-        ("bundle", "error", *_ABOUT),
-        "A hook raised or timed out; its documented effect follows",
+        _E,
+        ("hook", "bundle", "generation", "error", *_ABOUT),
+        "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
         "hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, even after its cancellation"
@@ -183,6 +183,12 @@ TABLE: tuple[EventKind, ...] = (
         "This member has ended, with its reason",
         Otherwise(_I, "it shut down gracefully, or was never up"),
     ),
+    EventKind(
+        "kafka.awaited",
+        _W,
+        ("address", "seconds", "limit_s"),
+        "Kafka has not answered yet while this broker opens: it waits on, up to `kafka.command_timeout_s` for each call",
+    ),
     EventKind("kafka.away", _W, (), "Kafka does not answer the client of this broker"),
     EventKind("kafka.back", _I, ("away_s",), "Kafka answers again"),
     EventKind("part-failed", _E, ("part", "error", "restart_in_s"), "A thread ended; it is restarted"),
@@ -193,6 +199,12 @@ TABLE: tuple[EventKind, ...] = (
         "The reader of a side topic ended; it is restarted",
     ),
     EventKind("topic-reader-late", _W, ("topic", "seconds"), "The reader of a side topic did not end in time"),
+    EventKind(
+        "loop-blocked",
+        _W,
+        ("seconds", "hook", "bundle", "place"),
+        "The event loop makes no progress: a hook, or other code, blocks it at this place; nothing is read or written meanwhile",
+    ),
     EventKind(
         "loop-stuck", _C, ("seconds", "stack"), "The event loop is stuck, at this place; `broker run` ends itself"
     ),
@@ -211,13 +223,11 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("http-connection-failed", _D, ("error",), "A client of the endpoint disconnected, or was cut off"),
     EventKind("events.suppressed", _W, ("suppressed", "count"), "More of one event per second than may be logged"),
     # --- hooks and requests
-    EventKind("hook-raised", _E, ("hook", "bundle"), "A hook raised, with the traceback"),
-    EventKind("hook-failed", _W, ("bundle", "generation", "error"), "A hook raised, or overran its deadline"),
     EventKind(
         "late-hook-returned",
         _W,
         ("hook", "bundle", "generation", "took_s"),
-        "A late hook has ended; queued hooks of its bundle start",
+        "A late hook has ended (with the traceback if it raised); queued hooks of its bundle start",
     ),
     EventKind("hooks-left", _W, ("running", "not_called", "bundles"), "At the end: hooks that did not return in time"),
     EventKind("request-executing", _I, ("operation", "command", "by"), "A command arrived through the requests topic"),
@@ -235,6 +245,7 @@ TABLE: tuple[EventKind, ...] = (
 EVENTS: dict[str, EventKind] = {kind.name: kind for kind in TABLE}
 
 FIELDS: dict[str, str] = {
+    "address": "bootstrap servers",
     "action": "action of the record, by its writer",
     "ask": "command of the extension",
     "at_ms": "log time of its last heartbeat",
@@ -265,7 +276,7 @@ FIELDS: dict[str, str] = {
     "incarnation": "id of the process, new at every start",
     "input": "the input of the engine",
     "keys": "number of keys",
-    "limit_s": "seconds after which an alarm is raised",
+    "limit_s": "seconds after which an alarm is raised, or a call ends",
     "lost": "the lost owner, and when it was last heard",
     "member": "the broker concerned",
     "members": "number of live brokers",
@@ -277,7 +288,7 @@ FIELDS: dict[str, str] = {
     "part": "`reader`, `registry-reader` or `election`",
     "partition": "partition of the channel",
     "phase": "phase of the reader",
-    "place": "position before the last portion, negative",
+    "place": "the innermost calls, or a position before the last portion, negative",
     "reason": "a code, or the caller's reason",
     "restart_in_s": "seconds until the restart",
     "result": "transferred, owned, declined, superseded, ...",

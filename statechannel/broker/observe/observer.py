@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.states import IN_FLIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statechannel.broker.hook_runner import HookCounts
     from statechannel.broker.observe.metrics import Metrics
     from statechannel.broker.observe.traces import Traces
@@ -67,9 +70,19 @@ class Observer:
         if self._traces is not None and not isinstance(command, Lookup):
             self._traces.answered(command, outcome, took_s)
 
-    def hook_ended(self, effect: CallHook, took_s: float, error: str | None) -> None:
-        """Observe a hook that returned, raised, or timed out."""
+    def hook_ended(self, effect: CallHook, took_s: float, error: str | None, raised: BaseException | None) -> None:
+        """Observe a hook that returned, raised, or timed out; a failure is logged here, and nowhere else."""
         self._metrics.timed("hook_seconds", took_s, effect.hook)
+        if error is not None:
+            self._metrics.log.emit(
+                "hook.failed",
+                exc_info=raised,
+                hook=effect.hook,
+                bundle=effect.bundle,
+                generation=effect.generation,
+                error=error,
+                **self._engine.reactions.about(effect.hook_id),
+            )
         if self._traces is not None:
             key = self._engine.key(effect.bundle)
             self._traces.hook(effect, None if key is None else key.operation, took_s, error)
@@ -164,14 +177,37 @@ class Observer:
 
 
 class Availability:
-    """Availability of Kafka, as seen by the client's reader; called in that thread."""
+    """Availability of Kafka, as seen by the client's reader; called in that thread.
+
+    While the event loop of this process is blocked, its own threads may be what Kafka has no answer from: an outage that
+    begins then counts if it lasts until the loop goes on.
+
+    Attributes:
+        loop_blocked: Whether the event loop is blocked now; called in any thread.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.loop_blocked: Callable[[], bool] = lambda: False
         self._metrics = metrics
+        self._lock = threading.Lock()
         self._away_since_s: float | None = None
+        self._held_back = False
 
     def changed(self, available: bool) -> None:
         """Note that Kafka became available or unavailable."""
+        with self._lock:
+            held_back, self._held_back = self._held_back, not available and self.loop_blocked()
+            if not self._held_back and not (available and held_back):
+                self._note(available)
+
+    def review(self) -> None:
+        """Note an outage that began while the loop was blocked; called when it goes on."""
+        with self._lock:
+            if self._held_back and not self.loop_blocked():
+                self._held_back = False
+                self._note(available=False)
+
+    def _note(self, available: bool) -> None:
         self._metrics.set("kafka_available", available)
         if not available:
             self._away_since_s = time.monotonic()

@@ -7,8 +7,6 @@ each exports its own spans, and all join one trace. The root is exported by the 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import time
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -21,6 +19,7 @@ from statechannel.broker.observe.event_log import generation_of
 from statechannel.broker.observe.handovers import flow_of
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
+from statechannel.extras import install_command
 from statechannel.protocol.states import IN_FLIGHT
 
 try:
@@ -43,8 +42,7 @@ except ImportError as missing:
 
     raise TracesMissingError(
         f"Traces are on (observe.traces), but OpenTelemetry is not installed: {missing}.",
-        hint=f"Install it: `{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'` (in a clone: `'.[otel]'`), "
-        "or switch observe.traces off.",
+        hint=f"Install it: `{install_command('otel')}`, or switch observe.traces off.",
     ) from missing
 
 if TYPE_CHECKING:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +18,6 @@ from statechannel.audit.engine import (
     ReadMode,
     Wants,
     load_engine,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.cli.audit import tables
@@ -27,14 +29,18 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    moment_of,
     options_of,
+    remark_moment,
     source_of,
 )
 from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
+from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
+from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -62,7 +68,7 @@ def audit(
         ),
     ] = None,
     gaps: Annotated[
-        bool, typer.Option("--gaps", help="List the gaps in service; the table only counts them otherwise.")
+        bool, typer.Option("--gaps", help="List the gaps in service (without this option only their number is shown).")
     ] = False,
     races: Annotated[
         bool, typer.Option("--races", help="Also list lost races: who was rejected in favour of whom.")
@@ -89,8 +95,8 @@ def audit(
         _nothing_before(context)
         return
     source = source_of(file, archive, bootstrap_servers, connect)
-    moment = None if as_of is None else parse_as_of(as_of)
-    table = output is Output.TABLE
+    moment = None if as_of is None else moment_of(as_of, source)
+    table = output is not Output.JSON
     if verify or replicas:
         _alone(context)
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
@@ -109,11 +115,12 @@ def audit(
             history=history,
             owned=owned,
             moves=moves,
-            cuts=table,
+            cuts=moment is not None,
         ),
         options=options_of(engine_options or ()),
     )
     result = load_engine(engine)(question, progress=progress)
+    remark_moment(moment, result)
     if history is not None and not result.named:
         raise not_named(history)
     past = moment is not None or any((gaps, races, history, owned, moves))
@@ -138,7 +145,17 @@ def _nothing_before(context: typer.Context) -> None:
 
 def _alone(context: typer.Context) -> None:
     """Refuse options that --verify does not support: it compares at the replicas' own offsets only."""
-    where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
+    where = {
+        "--file",
+        "--bootstrap-servers",
+        "--archive",
+        "--channel",
+        "--context",
+        "--config",
+        "-X",
+        "--set",
+        "--output",
+    }
     other = [
         name for name in options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
     ]
@@ -172,22 +189,37 @@ app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)
 app.command("report")(report)
+app.command("verify-export")(verify_export)
+
+
+_STDOUT = "-"
 
 
 @export_app.command()
 @with_connection
 def export(
     connect: Connect,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists. -: standard output.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file (same as FILE).")] = None,
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
+    check_writable(path)
     from statechannel.cli.kit.live_log import export_live
 
-    header = export_live(connect(), path)
+    if str(path) == _STDOUT:
+        with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
+            scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
+            header = export_live(connect(), scratch)
+            with scratch.open("rb") as whole:
+                shutil.copyfileobj(whole, sys.stdout.buffer)
+    else:
+        header = export_live(connect(), path)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
-    say(f"{header.topic} written to {path} (end offsets {ends}; digest {header.digest})")
+    where = "standard output" if str(path) == _STDOUT else path
+    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
 
 
 def _one_of(file: Path | None, out: Path | None) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
     ArchiveSource,
-    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -26,17 +26,23 @@ from statechannel.audit.engine import (
     Source,
     Wants,
     load_engine,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
+from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, progress, say
+from statechannel.cli.kit.output import Output, moment, progress, say
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
-AsOfText = Annotated[str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Moment of the audit, inclusive.")]
+AsOfText = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="AGE|TIME|OFFSET", help="Moment of the audit, inclusive: an offset, a time, or 10m (ago)."
+    ),
+]
 HowRead = Annotated[ReadMode, typer.Option("--read", help="full (strict), join (as a joining broker), or auto.")]
 CompactionLag = Annotated[int, typer.Option("--compaction-lag-ms", min=0, help="The topic's min.compaction.lag.ms.")]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="Audit engine: local or spark.")]
@@ -65,6 +71,28 @@ class AuditOptions:
     table: bool
     connect: Connect
 
+    def window(self, since: str | None, until: str | None) -> LogWindow:
+        """The part of the log that is listed; ages count back from the moment of the audit.
+
+        Raises:
+            AuditQuestionError: The options are invalid.
+        """
+        return parse_window(since, until, now_ms=self._ends_ms)
+
+    def time_window(self, since: str | None, until: str | None) -> LogWindow:
+        """The same where sides are times.
+
+        Raises:
+            AuditQuestionError: The options are invalid.
+            CommandError: A side is an offset.
+        """
+        return time_window(since, until, self._ends_ms)
+
+    @property
+    def _ends_ms(self) -> int:
+        as_of_ms = None if self.as_of is None else self.as_of.time_ms
+        return read_at_ms(self.source) if as_of_ms is None else as_of_ms
+
     def answer(self, wants: Wants, as_of: AsOf | None = None) -> AuditResult:
         """Result of the audit.
 
@@ -79,7 +107,9 @@ class AuditOptions:
             wants=wants,
             options=self.options,
         )
-        return load_engine(self.engine)(question, progress=progress)
+        result = load_engine(self.engine)(question, progress=progress)
+        remark_moment(question.as_of, result)
+        return result
 
     @contextmanager
     def as_file(self) -> Iterator[AuditOptions]:
@@ -106,14 +136,15 @@ def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(connect: Connect, **arguments: Any) -> Any:
         log = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
         as_of = log.get("as_of")
+        source = source_of(log["file"], log["archive"], log["bootstrap_servers"], connect)
         asked = AuditOptions(
-            source_of(log["file"], log["archive"], log["bootstrap_servers"], connect),
-            None if as_of is None else parse_as_of(as_of),
+            source,
+            None if as_of is None else moment_of(as_of, source),
             log["read"],
             log["compaction_lag_ms"],
             log["engine"],
             options_of(log["engine_options"] or ()),
-            log["output"] is Output.TABLE,
+            log["output"] is not Output.JSON,
             connect,
         )
         return command(asked, **arguments)
@@ -160,6 +191,43 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
     from statechannel.cli.kit.live_log import live_source
 
     return live_source(connect())
+
+
+def read_at_ms(source: Source) -> int:
+    """When the log was or is read, milliseconds since 1970: ages such as `10m` count back from here."""
+    if isinstance(source, ExportSource):
+        with suppress(OSError, BadLine):
+            return read_header(source.path).exported_at_ms
+    return time.time_ns() // 1_000_000
+
+
+def moment_of(text: str, source: Source, name: str = "--as-of") -> AsOf:
+    """The moment that an option names.
+
+    Raises:
+        AuditQuestionError: It is invalid, or in the future.
+    """
+    now_ms = read_at_ms(source)
+    as_of = parse_as_of(text, name, now_ms=now_ms)
+    if as_of.is_future(now_ms):
+        raise AuditQuestionError(
+            f"{name} {text} is in the future: the log was read at {moment(now_ms)}.",
+            hint=f"Remove {name} for the end of the log, or give an earlier time.",
+        )
+    return as_of
+
+
+def remark_moment(as_of: AsOf | None, result: AuditResult) -> None:
+    """Remark on standard error that a moment lies before the first record, or past the last one."""
+    if as_of is None or not result.cuts:
+        return
+    ends = result.answer["end_offsets"].values()
+    if not any(cut.records for cut in result.cuts.values()) and any(ends):
+        when = moment(as_of.time_ms) if as_of.offset is None else f"offset {as_of.offset}"
+        before = "what was there then is unknown" if result.complete else "there was no namespace and no bundle then"
+        say(f"note: the log has no record up to {when}: {before}")
+    elif as_of.offset is not None and as_of.offset >= max(ends, default=0):
+        say(f"note: offset {as_of.offset} is past the end of every partition: it means the end of the log")
 
 
 def remark_unchained(path: Path) -> None:

@@ -11,14 +11,24 @@ from typing import Annotated, Any, Final
 import typer
 
 from statechannel.audit.engine import LiveSource, Wants
-from statechannel.audit.origins import MEANING, OperationCause, Origin, OriginTopic, origins_document, without_origin
+from statechannel.audit.origins import (
+    MEANING,
+    OperationCause,
+    Origin,
+    OriginTopic,
+    origins_document,
+    select_begun,
+    without_origin,
+)
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.listing import Since, Until, Writer
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
+from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
@@ -38,18 +48,24 @@ def origins(
             help="With --file or --archive: also read requests and decisions from the channel's topics.",
         ),
     ] = False,
+    by: Writer = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
+    window = asked.window(since, until)
     result = asked.answer(Wants(origins=True, cuts=True))
     looked_up = with_topics or isinstance(asked.source, LiveSource)
-    document = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
+    begun = select_begun(result.origins or {}, window, by)
+    document = origins_document(begun, sources(asked.connect()) if looked_up else ())
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     if not asked.table:
         operations = document.pop("operations")
-        print_json_lists(about(asked, result) | document, {"operations": operations})
+        head = {"by": by, "window": window.fields()}
+        print_json_lists(about(asked, result) | head | document, {"operations": operations})
         return
-    log_line(asked, result)
+    log_line(asked, result, window)
     _show(document, document["operations"] if every else list(without_origin(document)))
 
 
@@ -64,11 +80,23 @@ def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Non
         say(f"note: {document['left_out']:,} older operations are left out")
     stdout().print()
     print_table(
-        ("offset", "time", "name", "begins", "from", "to", "by", "origin", "operation", "reason", "doubt"),
+        (
+            Column("offset", 1),
+            "time",
+            "name",
+            Column("begins", 2),
+            Column("from", 2),
+            Column("to", 2),
+            Column("by", 1),
+            Column("origin", text=True),
+            Column("operation", 4),
+            Column("reason", text=True),
+            Column("doubt", text=True),
+        ),
         [
             (
                 row["offset"],
-                moment(row["began_ms"]),
+                when(row["began_ms"]),
                 row["name"],
                 row["state"],
                 row["from"],

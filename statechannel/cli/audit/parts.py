@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,27 +18,32 @@ from statechannel.audit.difference import StateDifferences
 from statechannel.audit.engine import (
     LOCAL,
     ArchiveSource,
-    AsOf,
     AuditResult,
     ExportSource,
+    LiveSource,
     Source,
     Wants,
     load_archive_export,
-    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.gaps import GapSums, total_gap_sum
+from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
+from statechannel.audit.gaps import GapCause
 from statechannel.audit.history import History, meant
+from statechannel.audit.incidents import Incident, RegistryStory
 from statechannel.audit.local import open_export
+from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
+from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options
+from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
-from statechannel.errors import ExitCode
+from statechannel.cli.kit.times import parse_length_ms
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
@@ -46,20 +52,35 @@ from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 def history_of(
     asked: AuditOptions,
     name: Annotated[
-        str, typer.Argument(metavar="BUNDLE|TOPIC", help="Bundle, topic, or namespace (all of its bundles).")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[BUNDLE|TOPIC]", help="Bundle, topic, or namespace (all of its bundles). Default: all namespaces."
+        ),
+    ] = None,
+    by: Writer = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
-    """List every record of a bundle: verdict, writer, reason, change; across splits and re-creations."""
-    title = title_of(name)
-    result = asked.answer(Wants(history=name, cuts=True))
-    if not result.named:
+    """List every record of a bundle: verdict, writer, reason, change; across splits. With --by: all that a broker wrote."""
+    if name is by is since is until is None:
+        raise AuditQuestionError(
+            "A bundle, a topic, a namespace, a broker or a time is required.",
+            hint="Examples: `audit history NAME`, `audit history --by BROKER`, `audit history --since 10m`.",
+        )
+    title = "all namespaces" if name is None else title_of(name)
+    window = asked.window(since, until)
+    result = asked.answer(Wants(history=name, all_records=name is None, window=window, by=by, cuts=True))
+    if name is not None and not result.named:
         raise not_named(name)
     rows = result.history if result.history is not None else Spool()
+    if by is not None and name is None and window.is_whole and not len(rows):
+        raise _no_record_by(by, result)
     if not asked.table:
-        print_json_lists({"of": name} | about(asked, result), {"history": rows})
+        head = {"of": name, "by": by, "window": window.fields()}
+        print_json_lists(head | about(asked, result), {"history": rows})
         return
-    log_line(asked, result)
-    tables.history(title, rows)
+    log_line(asked, result, window)
+    tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
 
 
 @audit_options
@@ -68,20 +89,42 @@ def gaps_of(
     of: Annotated[
         str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only gaps of this one; default: all.")
     ] = None,
+    since: Since = None,
+    until: Until = None,
+    cause: Annotated[
+        list[GapCause] | None, typer.Option("--cause", help="Only gaps with this cause; may be repeated.")
+    ] = None,
+    longer_than: Annotated[
+        str | None,
+        typer.Option("--longer-than", metavar="DURATION", help="Only gaps longer than 500ms, 5s, 2m; and open ones."),
+    ] = None,
+    open_only: Annotated[bool, typer.Option("--open", help="Only gaps that have not ended.")] = False,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="BROKER", help="Only gaps with this owner before or after.")
+    ] = None,
 ) -> None:
     """List the intervals in which no broker served a bundle, with cause and length; worst and sum by namespace."""
+    window = asked.window(since, until)
+    chosen = GapFilter(
+        window,
+        frozenset(of_these.value for of_these in cause or ()),
+        None if longer_than is None else parse_length_ms(longer_than, "--longer-than", beyond="no gap is that long."),
+        open_only,
+        broker,
+    )
     with asked.as_file() as still:
-        result = still.answer(Wants(gaps=True, cuts=True))
+        result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
         rows, sums = _of(result, of)
         if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
             raise not_named(of)
     if not asked.table:
-        head = {"namespaces": sums, "all": total_gap_sum(sums)}
+        head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
-    log_line(asked, result)
+    log_line(asked, result, window)
     tables.gap_sums(sums)
-    tables.gaps(rows, answer_lost=tables.answer_lost(result))
+    selected = "no gap of this kind" if chosen != ALL_GAPS else ""
+    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected)
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
@@ -113,28 +156,30 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
 
 
 @audit_options
-def rejected(asked: AuditOptions) -> None:
+def rejected(asked: AuditOptions, by: Writer = None, since: Since = None, until: Until = None) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
-    result = asked.answer(Wants(rejected=True, cuts=True))
+    window = asked.window(since, until)
+    result = asked.answer(Wants(rejected=True, window=window, by=by, cuts=True))
     answer = result.rejected or {}
     if not asked.table:
-        print_json_lists(about(asked, result) | {"rejected": answer}, {})
+        print_json_lists(about(asked, result) | {"by": by, "window": window.fields(), "rejected": answer}, {})
         return
-    log_line(asked, result)
+    log_line(asked, result, window)
     tables.rejected(answer, answer_lost=tables.answer_lost(result))
 
 
 @audit_options
 def diff(
     asked: AuditOptions,
-    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as for --as-of; inclusive.")],
+    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset, time, or age (10m), as for --as-of; inclusive.")],
     t2: Annotated[str | None, typer.Argument(metavar="T2", help="Later moment. Default: the end of the log.")] = None,
     as_of: Annotated[str | None, typer.Option("--as-of", hidden=True)] = None,
 ) -> None:
     """Compare the accepted states of two moments: owners, states, generations, created and deleted bundles."""
     if as_of is not None:
         raise AuditQuestionError("diff compares T1 with T2 and does not support --as-of.", hint="Remove --as-of.")
-    first, second = parse_as_of(t1, "T1"), None if t2 is None else parse_as_of(t2, "T2")
+    first = moment_of(t1, asked.source, "T1")
+    second = None if t2 is None else moment_of(t2, asked.source, "T2")
     t2 = t2 or "the end"
     with asked.as_file() as still:
         before = still.answer(Wants(states=True, cuts=True), first)
@@ -146,8 +191,8 @@ def diff(
     for row in differences.rows(before.states or (), after.states or ()):
         rows.append(row)
     head: dict[str, Any] = {
-        "from": tables.side(t1, before),
-        "to": tables.side(t2, after),
+        "from": tables.side(t1, first, before),
+        "to": tables.side(t2, second, after),
         "counts": dict(sorted(differences.counts.items())),
         "owners": differences.moved(),
     }
@@ -159,14 +204,7 @@ def diff(
     if not asked.table:
         print_json_lists(head, {"differences": rows})
         return
-    for name, cut_at, text in (("T1", first, t1), ("T2", second, t2)):
-        if cut_at is not None and cut_at.offset is not None and cut_at.offset >= _last_end(after):
-            say(f"note: {name} {text} is past the end of every partition: it means the end of the log")
     tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
-
-
-def _last_end(result: AuditResult) -> int:
-    return max(result.answer["end_offsets"].values(), default=0)
 
 
 def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:
@@ -189,8 +227,8 @@ def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
     return fields | dict(result.complete)
 
 
-def log_line(asked: AuditOptions, result: AuditResult) -> None:
-    """Print which log was read, and how."""
+def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE_LOG) -> None:
+    """Print which log was read, and how, and which part of it is listed."""
     answer = result.answer
     how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     line = f"read {how}; {answer['records']:,} records; end offsets {tables.ends(answer)}; digest {answer['digest']}"
@@ -199,6 +237,9 @@ def log_line(asked: AuditOptions, result: AuditResult) -> None:
         for what, value in tables.MomentAndRest(asked.as_of, result.cuts).facts(answer):
             stdout().print(Text(f"{what}: {value}"))
     tables.completeness(result.complete)
+    if not window.is_whole:
+        sides = (f"{name} {_moment_of(side)}" for name, side in (("from", window.since), ("to", window.until)) if side)
+        stdout().print(Text(f"listed: {' '.join(sides)}, inclusive"))
     stdout().print()
 
 
@@ -217,6 +258,15 @@ def title_of(name: str, option: str = "") -> str:
         raise AuditQuestionError(
             f"{option}{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
         ) from error
+
+
+def _no_record_by(by: str, result: AuditResult) -> CommandError:
+    left = " left" if result.complete else ""
+    return CommandError(
+        f"the log has no record{left} that {by} wrote",
+        hint="Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
+        code=ExitCode.NOT_FOUND,
+    )
 
 
 def not_named(name: str) -> CommandError:
@@ -255,8 +305,10 @@ def report(
     rows_max: Annotated[
         int, typer.Option("--rows-max", min=1, max=100_000, help="Maximum number of rows in a table.")
     ] = _DEFAULT.rows,
+    since: SinceTime = None,
+    until: UntilTime = None,
 ) -> None:
-    """Write the audit as one HTML page: owners over time, timelines of bundles, gaps, rejections; works offline."""
+    """Write the audit as one HTML page: incidents, gaps, owners over time, timelines, rejections; works offline."""
     wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
     _check_page_path(out)
     question = ReportQuestion(
@@ -265,9 +317,11 @@ def report(
         compaction_lag_ms=asked.compaction_lag_ms,
         wanted=wanted,
         limits=ReportLimits(points=points_max, bundles=bundles_max, rows=rows_max),
+        window=_report_window(asked, since, until),
     )
     try:
         with _opened(asked) as export:
+            question = replace(question, registry=_registry_incidents(asked))
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -283,8 +337,9 @@ def report(
     if asked.table:
         gaps, rejected = data["gaps"], data["rejected"]
         say(
-            f"{out}: {len(data['lanes'])} timelines, {gaps['all']:,} gaps ({gaps['open']:,} open), "
-            f"{rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; open it in a browser"
+            f"{out}: {len(data['incidents'])} incidents, {gaps['all']:,} gaps ({gaps['open']:,} open), "
+            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; "
+            "open it in a browser"
         )
     else:
         print_json({"file": str(out), "size_bytes": len(content), **data})
@@ -310,6 +365,29 @@ def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
         load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
         with open_export(ExportSource(path, made_here=True), progress) as export:
             yield export
+
+
+def _report_window(asked: AuditOptions, since: str | None, until: str | None) -> ReportWindow:
+    window = asked.time_window(since, until)
+    sides = (None if side is None else side.time_ms for side in (window.since, window.until))
+    return ReportWindow(*sides)
+
+
+def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
+    """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
+    if not isinstance(asked.source, LiveSource):
+        return ()
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.registry import read_registry
+
+    connection = asked.connect()
+    story = RegistryStory(connection.settings.membership.expiry_s)
+    try:
+        read_registry(connection, listen=False, observe=story.observe)
+    except StateChannelError as error:
+        say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
+        return ()
+    return tuple(story.incidents)
 
 
 def _moment_of(as_of: AsOf | None) -> str | None:

@@ -11,9 +11,11 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.engine import AsOf, AuditResult, Cut, Rows
+from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
-from statechannel.cli.kit.output import columns, duration, moment, print_table, stdout
+from statechannel.audit.moments import AsOf, Cut, duration_ms
+from statechannel.cli.kit.fitted_tables import Cell, Column, toned
+from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
 
 _GAPS_SHOWN = 200
@@ -81,7 +83,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         _blank()
         print_table(
             ("hour from", "cause", "changes of owner"),
-            [(moment(row["hour_ms"]), row["cause"], row["count"]) for row in result.moves],
+            [(when(row["hour_ms"]), row["cause"], row["count"]) for row in result.moves],
             title="Changes of owner",
             empty="none: no bundle changed its owner",
         )
@@ -96,7 +98,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
 def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int]) -> None:
     answer = result.answer
     compacted = ", ".join(result.complete.get("complete_from", {}))
-    print_table(("what", "value"), _facts(answer, cuts, compacted))
+    print_facts(_facts(answer, cuts, compacted))
     _blank()
     print_table(
         ("rejected", "records", "meaning"),
@@ -115,7 +117,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
     if answer["debts"]:
         _blank()
         print_table(
-            ("key in debt", "since offset", "newest offset", "highest version"),
+            ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
             columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
 
@@ -148,7 +150,7 @@ def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = 
     yield "purged", f"{answer['purged']:,}"
     yield "namespaces", f"{answer['namespaces']:,}"
     yield "bundles", f"{answer['bundles']:,}"
-    yield "open debts", f"{len(answer['debts']):,}"
+    yield "keys awaiting repair", f"{len(answer['debts']):,}"
     yield "digest", answer["digest"]
 
 
@@ -175,11 +177,12 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, answer_lost: bool) -> None:
+def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
     """Print the newest gaps in service.
 
     Args:
         answer_lost: The records that held the answer were compacted.
+        selected: Text for no gap, where only some are listed.
     """
     lengths, certain = array("q"), 0
     for gap in gaps:
@@ -193,24 +196,40 @@ def gaps(gaps: Rows, *, answer_lost: bool) -> None:
         title += f"longest {duration(closed[-1])}"
     if certain < len(gaps):
         title += f"; {len(gaps) - certain} more uncertain, marked ?"
+    shown = deque(gaps, maxlen=_GAPS_SHOWN)
+    # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
+    waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in shown)
+    headers = (
+        "from",
+        "bundle",
+        "cause",
+        "length",
+        *([Column("unassigned", 3)] if waited else ()),
+        Column("on request", 4),
+        Column("end", 4),
+        Column("owner before", 2),
+        Column("owner after", 2),
+        Column("why", text=True),
+    )
     print_table(
-        ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
+        headers,
         [
             (
-                moment(gap["start_ms"]),
+                when(gap["start_ms"]),
                 gap["bundle"],
                 gap["cause"] + ("" if gap["certain"] else " ?"),
                 duration(gap["length_ms"]),
+                *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
                 duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
                 gap["end"],
                 gap["from"],
                 gap["to"],
                 gap["why"],
             )
-            for gap in deque(gaps, maxlen=_GAPS_SHOWN)
+            for gap in shown
         ],
         title=title,
-        empty=NOT_KNOWN if answer_lost else "no gap in the complete part of the log",
+        empty=NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log",
     )
     if len(gaps) > _GAPS_SHOWN:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
@@ -218,14 +237,14 @@ def gaps(gaps: Rows, *, answer_lost: bool) -> None:
 
 def _owned(owned: Sequence[dict[str, Any]]) -> None:
     print_table(
-        ("bundle", "owner", "generation", "state", "since", "offset"),
+        ("bundle", "owner", Column("generation", 1), "state", Column("since", 1), Column("offset", 2)),
         [
             (
                 row["bundle"],
                 row["owner"],
                 row["generation"],
-                row["state"],
-                moment(row["since_ms"]),
+                toned(row["state"]),
+                when(row["since_ms"]),
                 row["since_offset"],
             )
             for row in owned[:_OWNED_SHOWN]
@@ -239,15 +258,28 @@ def _owned(owned: Sequence[dict[str, Any]]) -> None:
 
 def _history(title: str, lines: Rows) -> None:
     print_table(
-        ("offset", "time", "range", "verdict", "version", "state", "from", "to", "by", "action", "operation", "note"),
+        (
+            "offset",
+            "time",
+            "range",
+            Column("verdict", 1),
+            Column("version", 1),
+            "state",
+            Column("from", 1),
+            Column("to", 1),
+            "by",
+            Column("action", 2),
+            Column("operation", 4),
+            Column("note", text=True),
+        ),
         [
             (
                 line["offset"],
-                moment(line["timestamp_ms"]),
+                when(line["timestamp_ms"]),
                 short_range(line["key"]),
                 line["verdict"],
                 line["version"],
-                line["state"],
+                toned(line["state"]),
                 line["from"],
                 line["to"],
                 line["by"],
@@ -273,16 +305,30 @@ _CHILDREN_SHOWN = 2
 _NEWEST_SHOWN = 20
 
 
-def history(title: str, rows: Rows) -> None:
-    """Print the newest records of a history."""
+def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
+    """Print the newest records of a history.
+
+    Args:
+        whole_keys: Print keys with their namespaces, as they are of several.
+    """
     skipped = max(0, len(rows) - _HISTORY_SHOWN)
     print_table(
-        ("offset", "time", "key", "verdict", "by", "what", "before", "after", "why"),
+        (
+            "offset",
+            "time",
+            "key",
+            Column("verdict", 2),
+            Column("by", 1),
+            "what",
+            Column("before", 2, text=False),
+            Column("after", 1, text=False),
+            Column("why", text=True),
+        ),
         [
             (
                 row["offset"],
-                moment(row["timestamp_ms"]),
-                short_range(row["key"]),
+                when(row["timestamp_ms"]),
+                row["key"] if whole_keys else short_range(row["key"]),
                 row["verdict"],
                 row["by"],
                 _what(row),
@@ -337,7 +383,15 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
 
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
     print_table(
-        ("namespace", "gaps", "open", "sum", "worst", "of", "Unassigned on request"),
+        (
+            "namespace",
+            "gaps",
+            "open",
+            "sum",
+            "worst",
+            Column("of", 1, text=False),
+            Column("Unassigned on request", 2),
+        ),
         [
             (
                 row["namespace"],
@@ -363,8 +417,8 @@ def rejected(answer: Mapping[str, Any], *, answer_lost: bool) -> None:
         answer_lost: The records that held the answer were compacted.
     """
     print_table(
-        ("rejected", "records", "first", "last", "meaning"),
-        [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
+        ("rejected", "records", Column("first", 2), Column("last", 2), Column("meaning", text=True)),
+        [(row["reason"], row["records"], *_span(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
         title=f"Rejected: {answer['records']:,}",
         empty=NOT_KNOWN if answer_lost else "no record was rejected",
     )
@@ -373,7 +427,7 @@ def rejected(answer: Mapping[str, Any], *, answer_lost: bool) -> None:
     stdout().print()
     print_table(
         ("written by", "records", "first", "last"),
-        [(row["writer"] or "(unknown)", row["records"], *_when(row)) for row in answer["by_writer"][:_GROUPS_SHOWN]],
+        [(row["writer"] or "(unknown)", row["records"], *_span(row)) for row in answer["by_writer"][:_GROUPS_SHOWN]],
     )
     stdout().print()
     print_table(
@@ -382,11 +436,19 @@ def rejected(answer: Mapping[str, Any], *, answer_lost: bool) -> None:
     )
     stdout().print()
     print_table(
-        ("offset", "time", "key", "reason", "by", "record", "accepted state"),
+        (
+            "offset",
+            "time",
+            Column("key", 1),
+            "reason",
+            "by",
+            Column("record", 2, text=False),
+            Column("accepted state", text=True),
+        ),
         [
             (
                 row["offset"],
-                moment(row["timestamp_ms"]),
+                when(row["timestamp_ms"]),
                 row["key"],
                 row["reason"],
                 row["writer"],
@@ -405,16 +467,21 @@ def _winner(winner: Mapping[str, Any] | None) -> str | None:
     return f"{winner['state']} v{winner['version']} by {winner['by'] or '?'} at {winner['offset']}"
 
 
-def _when(row: Mapping[str, Any]) -> tuple[str, str]:
-    return moment(row["first_ms"]), moment(row["last_ms"])
+def _span(row: Mapping[str, Any]) -> tuple[Cell | None, Cell | None]:
+    return when(row["first_ms"]), when(row["last_ms"])
 
 
-def side(text: str, result: AuditResult) -> dict[str, Any]:
-    """One side of a difference, for the JSON output."""
+def side(text: str, as_of: AsOf | None, result: AuditResult) -> dict[str, Any]:
+    """One side of a difference, for the JSON output.
+
+    Args:
+        text: The moment as it was given.
+    """
     last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
     ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
     return {
         "as_of": text,
+        "timestamp_ms": None if as_of is None else as_of.time_ms,
         "digest": None if result.complete.get("incomplete") else result.answer["digest"],
         "last_offsets": {str(number): offset for number, offset in sorted((last or ends).items())},
         "read": result.answer["read"],
@@ -430,12 +497,13 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     for name in ("from", "to"):
         side = head[name]
         lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
-        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
+        age = "" if duration_ms(side["as_of"]) is None else f" ago ({moment(side['timestamp_ms'])})"
+        stdout().print(Text(f"{name} {side['as_of']}{age}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
     completeness(head)
     stdout().print()
     same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
     print_table(
-        ("what", "number"),
+        ("difference", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
         empty=NOT_KNOWN if answer_lost else same,
     )

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import orjson
 import typer
 
 from statechannel.audit.engine import ExportSource, LiveSource, Source
-from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.audit.local import read_log
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.verify import (
@@ -31,8 +31,9 @@ from statechannel.audit.verify import (
     worst,
 )
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect
-from statechannel.cli.kit.output import print_json, print_table, progress
+from statechannel.cli.kit.fitted_tables import Column, toned
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, progress, stdout
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -78,6 +79,63 @@ def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compact
         raise typer.Exit(ExitCode.FAILED)
     if statuses != {VerifyStatus.EQUAL.value}:
         raise typer.Exit(ExitCode.UNDETERMINED)
+
+
+_NOT_PROVEN = (
+    "Equal digests show that replicas follow this log. They do not show who wrote its records: processes that may write to the "
+    "topic are trusted (design/security.md). `statechannel audit origins` lists what nothing asked for."
+)
+_EXPORT_NOT_PROVEN = (
+    "A matching chain shows that no line was edited, removed, inserted or moved. This is not a signature: a file that was "
+    "rewritten as a whole has a matching chain too, so compare the digest with one that was kept elsewhere (--digest). It does "
+    "not show who wrote the records."
+)
+
+
+def verify_export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Export file.")],
+    digest: Annotated[
+        str | None,
+        typer.Option("--digest", metavar="DIGEST", help="Digest that `export` printed when the file was made."),
+    ] = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Check that an export was not edited: its chain of digests and, with --digest, that it is the one that was made then."""
+    export = read_log(file, progress)
+    header = export.header
+    if header.digest is None:
+        raise CommandError(
+            f"{file} has no digest of its records: whether it was edited is unknown",
+            hint="An earlier version made it; export the topic again.",
+            code=ExitCode.UNDETERMINED,
+        )
+    if digest is not None and digest.strip().lower() != header.digest:
+        raise ExportFileError(
+            f"{file} has the digest {header.digest}, not {digest}: it is another export, or was rewritten as a whole.",
+            hint="Look for the file that was made then.",
+        )
+    fields = {
+        "file": str(file),
+        "topic": header.topic,
+        "digest": header.digest,
+        "compared": digest is not None,
+        "records": export.records,
+        "end_offsets": {str(number): end for number, end in sorted(header.end_offsets.items())},
+        "exported_at_ms": header.exported_at_ms,
+    }
+    if output is Output.JSON:
+        print_json(fields)
+        return
+    chain = "every line follows from the one before it"
+    rows = [
+        ("chain", f"{chain}, and the digest is the given one" if digest is not None else chain),
+        ("digest", header.digest),
+        ("topic", header.topic),
+        ("records", f"{export.records:,}"),
+        ("exported", moment(header.exported_at_ms)),
+    ]
+    print_table(("what", "value"), rows)
+    stdout().print(f"\n{_EXPORT_NOT_PROVEN}", markup=False)
 
 
 def _registered(connect: Connect, source: Source) -> list[str]:
@@ -151,16 +209,24 @@ def _print(asked: Sequence[_Asked], *, table: bool) -> None:
         print_json({"replicas": [_fields(replica) for replica in asked]})
         return
     print_table(
-        ("broker", "partition", "applied", "status", "digest", "by the log", "why"),
+        (
+            "broker",
+            "partition",
+            "applied",
+            "status",
+            Column("digest", 4),
+            Column("by the log", 4),
+            Column("why", text=True),
+        ),
         [row for replica in asked for row in _rows(replica)],
     )
+    stdout().print(f"\n{_NOT_PROVEN}", markup=False)
     for replica in asked:
         for checked in different(replica.checked):
             first = checked.first
             if first is None:
                 continue
-            print_table(
-                ("what", "value"),
+            print_facts(
                 [
                     ("first difference", f"offset {first['offset']}, key {first['key']}: {first['how']}"),
                     ("by the log", first["log"] or "absent"),
@@ -180,7 +246,7 @@ def _rows(replica: _Asked) -> Iterator[tuple[object, ...]]:
             replica.word.broker,
             checked.partition,
             checked.applied,
-            checked.status.value,
+            toned(checked.status.value),
             _short(checked.digest),
             _short(checked.recomputed),
             checked.why or MEANING[checked.status],

@@ -135,7 +135,7 @@ class Severity(StrEnum):
     OK = "ok"
     INFO = "info"  # worth knowing; nothing need be done
     WARNING = "warning"  # works, and will not for ever, or not under all faults
-    ERROR = "error"  # something does not work, or safety hangs by a thread
+    ERROR = "error"  # something does not work, or one more failure would lose data
     CRITICAL = "critical"  # bundles are not served, or what the protocol rests on is void
 
     @property

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
+from statechannel.cli.status.health import LAG_WARNING_MS
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
-LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
+DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
-_TOPIC_SHOWN = 20
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
 
@@ -192,37 +193,17 @@ def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if _nobody(facts):
         yield _NOBODY
     for broker, member in sorted(_alive(facts).items()):
-        seen = _forged_of(member.info.get("forged"))
+        seen = forged_of(member.info)
         if seen is None:
             continue
         yield DoctorFinding(
             Severity.CRITICAL,
-            f"{broker} has read {seen.records} {'record' if seen.records == 1 else 'records'} in its own name that it did not "
-            f"write, the newest in the {seen.topic} at partition {seen.partition}, offset {seen.offset}",
+            seen.sentence(broker),
             "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
             "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
             "`statechannel audit origins` lists changes without an origin, except control records. The finding stays "
             f"until {broker} is started again.",
         )
-
-
-class _Forged(NamedTuple):
-    records: int
-    topic: str
-    partition: int
-    offset: int
-
-
-def _forged_of(fields: object) -> _Forged | None:
-    """The field on forged records of a heartbeat, if it is well-formed."""
-    if not isinstance(fields, dict):
-        return None
-    records, topic, partition, offset = (fields.get(name) for name in _Forged._fields)
-    if not isinstance(topic, str) or not all(
-        type(number) is int and number >= 0 for number in (records, partition, offset)
-    ):
-        return None
-    return _Forged(records, topic[:_TOPIC_SHOWN], partition, offset)  # type: ignore[arg-type]
 
 
 def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -348,6 +329,21 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Brokers that declined bundles lately, mostly since a hook fails."""
+    for row in facts.status.get("declines", ()):
+        if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
+            continue
+        waiting = f"; {row['waiting']} bundles are not served since" if row["waiting"] else ""
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
+            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all){waiting}",
+            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
+            f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
+        )
+
+
 def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether the log is complete."""
     status = facts.status
@@ -400,6 +396,7 @@ CHECKS = (
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
+    DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

@@ -35,9 +35,10 @@ from statechannel.cli.doctor.checks import (
 )
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, connection_of, embedded_folder
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, cell, print_json, stdout, waiting
+from statechannel.cli.kit.output import Output, print_json, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.status.figures import StatusInputs, figures, leadership

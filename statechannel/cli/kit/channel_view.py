@@ -52,6 +52,13 @@ def locate(views: LogViews, name: str) -> KeyState:
         raise not_found(str(error), hint=error.hint) from error
 
 
+def bundle_of(connection: Connection, topic: str) -> str:
+    """The live bundle of a topic, which is named on standard error."""
+    bundle = locate(read_channel(connection), topic).name
+    say(f"{topic} is in {bundle}")
+    return bundle
+
+
 def not_found(message: str, *, hint: str = "") -> CommandError:
     return CommandError(message, hint=hint, code=ExitCode.NOT_FOUND)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 from platformdirs import user_data_path
 
+from statechannel.cli.kit.contexts import ClusterContext
 from statechannel.cli.kit.failures import CommandError
-from statechannel.embedded import BrokerState, resume_hint, status
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings, names_servers, parse_override, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import Settings, load
+from statechannel.settings.load import CONFIG_VARIABLE
 
 _LEAST_S = 5.0
 """Kafka's first answer may normally take this long."""
@@ -22,11 +24,22 @@ _LEAST_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything that a command needs to access a channel."""
+    """Everything that a command needs to access a channel.
+
+    Attributes:
+        context: Name of the context in use; empty if none is.
+    """
 
     settings: Settings
     client: ClientSettings
     topics: ChannelTopics
+    context: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the command works, for people."""
+        named = f" (context {self.context})" if self.context else ""
+        return f"channel {self.topics.channel} at {self.client.bootstrap_servers}{named}"
 
     @property
     def timeout_s(self) -> float:
@@ -67,12 +80,12 @@ def connect(
     return connection_of(settings_of(bootstrap_servers, channel, config, properties_file, properties, flags))
 
 
-def connection_of(settings: Settings) -> Connection:
+def connection_of(settings: Settings, context: str = "") -> Connection:
     """The address in the settings, else that of the embedded Kafka running here; raises as `connect`."""
     if not names_servers(settings):
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": _running(settings)})
         settings = settings.model_copy(update={"kafka": kafka})
-    return Connection(settings, to_client(settings), to_topics(settings))
+    return Connection(settings, to_client(settings), to_topics(settings), context)
 
 
 def settings_of(
@@ -82,18 +95,27 @@ def settings_of(
     properties_file: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
+    context: ClusterContext | None = None,
 ) -> Settings:
-    """Settings from the options by which Kafka and the channel are found."""
+    """Settings from the options by which Kafka and the channel are found; what they leave open, from the context."""
     properties_given = dict(parse_override(option) for option in properties or ())
     kafka = {
         "bootstrap_servers": bootstrap_servers,
         "properties_file": properties_file,
         "properties": properties_given or None,
     }
-    return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
+    overrides: dict[str, dict[str, Any]] = {"kafka": kafka, "channel": {"name": channel}}
+    if context is None:
+        return read_settings(config, flags, overrides)
+    if config is None and not os.environ.get(CONFIG_VARIABLE) and context.config is not None:
+        config = Path(context.config)
+    return load(config=config, flags=flags or (), overrides=overrides, defaults=context.values())
 
 
 def _running(settings: Settings) -> str:
+    # Commands with an address begin sooner without it.
+    from statechannel.embedded import BrokerState, resume_hint, status
+
     folder = embedded_folder(settings)
     broker = status(folder)
     address = broker.bootstrap_servers

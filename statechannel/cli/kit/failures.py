@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,14 +11,17 @@ from typing import Any
 
 import typer
 
-from statechannel.cli.kit.output import begin_output, print_failure, silence_stderr, silence_stdout
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.printable import printable
 
 # Typer exports only some of the exceptions that it raises; this is the base of all that mean wrong usage.
 _USAGE_BASE: type[Exception] = next(
     cls for cls in typer.BadParameter.__mro__ if issubclass(cls, Exception) and cls.__name__ == "ClickException"
 )
 
+_WORD_SHOWN = 100
+_LONG_WORD = re.compile(r"\S{300,}")
+"""Something typed, or read from a file, that no person reads to its end."""
 _A_BUG = "This is a bug. Run again with `statechannel --debug ...` and report it."
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -37,18 +41,20 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
     Args:
         json: A failure is a JSON document on standard output as well, unless the command has printed one.
     """
-    begin_output()
+    _begin_output()
 
     def failed(
         message: str, hint: str, code: ExitCode, *, reason: str | None = None, retryable: bool = False
     ) -> ExitCode:
-        message = message.removesuffix(".")
+        message = _one_line(message).removesuffix(".")
         if json:
+            from statechannel.cli.kit.output import print_failure
+
             try:
                 print_failure(message, hint, code, reason or code.code, retryable=retryable)
             except BrokenPipeError:
-                silence_stdout()
-        _print_error(message, hint)
+                _silence_stdout()
+        _print_error(message, _one_line(hint))
         return code
 
     try:
@@ -59,12 +65,12 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return failed("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        silence_stdout()
+        _silence_stdout()
         return ExitCode.OK
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        silence_stdout()  # Click has ended it for the same reason
+        _silence_stdout()  # Click has ended it for the same reason
         return ExitCode.OK
     except StateChannelError as error:
         _trace(debug)
@@ -80,11 +86,33 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
     return result if isinstance(result, int) else ExitCode.OK
 
 
+def _begin_output() -> None:
+    # Help and completion print no document, and need not wait for the library that draws tables.
+    output = sys.modules.get("statechannel.cli.kit.output")
+    if output is not None:
+        output.begin_output()
+
+
+def _silence_stdout() -> None:
+    from statechannel.cli.kit.output import silence_stdout
+
+    silence_stdout()
+
+
+def _one_line(text: str) -> str:
+    """The text without line breaks or control characters of what was typed; a list of problems keeps its lines."""
+    return "\n  ".join(_LONG_WORD.sub(_shortened, printable(line)) for line in text.split("\n  "))
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:_WORD_SHOWN]}... ({len(word[0])} characters)"
+
+
 def _no_room(error: Exception) -> int:
     """The exit code if a disk is full; 0 for other errors."""
     if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
         return 0
-    silence_stdout()  # often what had no room; nothing more could be said there
+    _silence_stdout()  # often what had no room; nothing more could be said there
     _print_error(f"the output cannot be written: {error.strerror}", "Free space on the disk of the output.")
     return ExitCode.FAILED
 
@@ -92,13 +120,30 @@ def _no_room(error: Exception) -> int:
 def _usage(error: Any) -> tuple[str, str]:
     context = getattr(error, "ctx", None)
     hint = f"See `{context.command_path} --help`." if context is not None else ""
-    return " ".join(error.format_message().split()), hint
+    return _refused_value(error) or " ".join(error.format_message().split()), hint
+
+
+def _refused_value(error: Any) -> str:
+    """A sentence on a value that the validation library refused, with all its bounds; empty for other errors."""
+    details, option = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if not callable(details) or option is None:
+        return ""
+    from statechannel.settings.sentences import sentence_of, value_text
+
+    (detail, *_) = details(include_url=False)
+    longest = max(option.opts, key=len)
+    name = longest if longest.startswith("-") else option.human_readable_name
+    unit = "seconds" if (option.metavar or "").upper() == "SECONDS" else ""
+    bounds = {sign: getattr(option, name, None) for sign, name in (("ge", "min"), ("le", "max"))}
+    return f"{name} {value_text(detail['input'])}: {sentence_of(detail, unit=unit, bounds=bounds)}"
 
 
 def _print_error(message: str, hint: str) -> None:
     try:
         sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
     except OSError:  # the exit code tells it
+        from statechannel.cli.kit.output import silence_stderr
+
         silence_stderr()
 
 

@@ -80,6 +80,7 @@ UNDETERMINED: dict[str, str] = {
     "in-flight": f"{_AGAIN}; `statechannel status` shows what is in flight, and for how long.",
     "owner-not-heard": f"{_AGAIN}: the leader reassigns its bundles. {_WHO}.",
     "joining": f"{_AGAIN}: {_WHO}.",
+    "declined": "Mend the cause at that broker, or start another one; `statechannel why {name}` shows what happened.",
     "timed-out": "`statechannel status` shows what is in flight; to wait longer: --timeout SECONDS.",
     "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
     "running": "It may still succeed: `statechannel operation show {operation}`.",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from statechannel.audit.engine import LiveSource
-from statechannel.audit.transfer.export_file import write_export
-from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import progress, say
+from statechannel.kafka.addresses import FirstLook
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:  # requests and lookups read no export, and begin sooner without its modules
+    from statechannel.audit.engine import LiveSource
+    from statechannel.audit.transfer.line import ExportHeader
 
 NOTIFY_AFTER_S = 2.0
 BEAT_S = 0.5
@@ -36,9 +39,22 @@ def notify_if_slow(connection: Connection) -> Iterator[None]:
     timer.start()
     try:
         with naming_address(connection):
+            _look_first(connection)
             yield
     finally:
         timer.cancel()
+
+
+_reached: set[str] = set()
+"""Addresses at which a command of this process found a listener: from then on an outage is bridged."""
+
+
+def _look_first(connection: Connection) -> None:
+    address = connection.client.bootstrap_servers
+    if address not in _reached:
+        protocol = connection.client.properties.get("security.protocol", "plaintext")
+        FirstLook(address, protocol, connection.settings.kafka.refused_wait_s).require_listener()
+        _reached.add(address)
 
 
 @contextmanager
@@ -142,6 +158,9 @@ def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[
 
 def export_live(connection: Connection, path: Path) -> ExportHeader:
     """Write the channel's topic to an export file: all records below the end offsets as of the start."""
+    from statechannel.audit.transfer.export_file import write_export
+    from statechannel.audit.transfer.line import ExportHeader
+
     info = describe_topic(connection, Topic.CHANNEL)
     with ExitStack() as stack:
         tails = [
@@ -151,11 +170,15 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
         header = ExportHeader(info.name, {number: span.end for number, span in enumerate(spans)}, now_ms())
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
-        return write_export(path, header, _all(tails, spans, advance), now_ms=now_ms)
+        # Closed before the tails are, also if the file cannot be written.
+        records = stack.enter_context(closing(_all(tails, spans, advance)))
+        return write_export(path, header, records, now_ms=now_ms)
 
 
 def live_source(connection: Connection) -> LiveSource:
     """The channel's topic as a source of audits."""
+    from statechannel.audit.engine import LiveSource
+
     return LiveSource(
         connection.client.bootstrap_servers,
         connection.topics.names[Topic.CHANNEL],
@@ -164,7 +187,9 @@ def live_source(connection: Connection) -> LiveSource:
     )
 
 
-def _all(tails: list[PartitionTail], spans: list[Span], advance: Callable[[int], None]) -> Iterator[RecordRead]:
+def _all(
+    tails: list[PartitionTail], spans: list[Span], advance: Callable[[int], None]
+) -> Generator[RecordRead, None, None]:
     before = 0
     for tail, span in zip(tails, spans, strict=True):
         for number, record in enumerate(tail.records(span)):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statechannel.cli.kit.output import Output
+from statechannel.cli.kit.contexts import ClusterContext, context_in_use
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.output import Output, choose
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from statechannel.cli.kit.connection import Connection
@@ -26,6 +29,14 @@ BootstrapServers = Annotated[
     ),
 ]
 Channel = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Name of the channel.")]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Cluster, by its name in `statechannel context list`. Default: the current one.",
+    ),
+]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML).")]
 ClientFile = Annotated[
     Path | None,
@@ -40,11 +51,56 @@ SettingFlags = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting of design/settings.md; may be repeated."),
 ]
-OutputAs = Annotated[Output, typer.Option("--output", help="Output format: a table, or JSON for programs.")]
+_FORMATS = "Output format: tables that fit the terminal, tables with all columns, or JSON for programs."
+OutputAs = Annotated[Output, typer.Option("--output", "-o", callback=choose, help=_FORMATS)]
+OutputBesideFile = Annotated[Output, typer.Option("--output", callback=choose, help=_FORMATS)]
+"""The same for a command whose `-o` names a file."""
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the reply.")
 ]
-Reason = Annotated[str | None, typer.Option("--reason", help="Free text, kept in the log; it has no effect.")]
+REASON_MAX = 1_000
+"""Longest reason, in characters: it stays in the log, and every table repeats it."""
+_NAME_MAX = 256
+
+
+def _checked_text(option: str, longest: int) -> Callable[[str | None], str | None]:
+    """A check of a free text: one line, neither empty nor too long."""
+
+    def check(text: str | None) -> str | None:
+        if text is None:
+            return None
+        line = " ".join(text.split())
+        if not line:
+            raise CommandError(f"{option} is empty", hint="Write some words, or omit it.", code=ExitCode.USAGE)
+        if len(line) > longest:
+            raise CommandError(
+                f"{option} has {len(line)} characters, at most {longest} are allowed",
+                hint="Shorten it: it stays in the log.",
+                code=ExitCode.USAGE,
+            )
+        if not line.isprintable():
+            raise CommandError(
+                f"{option} has control characters", hint="Use printable characters.", code=ExitCode.USAGE
+            )
+        return line
+
+    return check
+
+
+_reason = typer.Option(
+    "--reason", metavar="TEXT", callback=_checked_text("--reason", REASON_MAX), help="Why, for people; kept in the log."
+)
+Reason = Annotated[str | None, _reason]
+RequiredReason = Annotated[str, _reason]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="NAME",
+        callback=_checked_text("--by", _NAME_MAX),
+        help="Author, for people. Default: user@host.",
+    ),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
 
 
@@ -52,7 +108,8 @@ class Connect:
     """Resolves the options when first called: commands check their own arguments before that."""
 
     def __init__(self, place: Mapping[str, Any]) -> None:
-        self._place = place
+        self._place = {name: value for name, value in place.items() if name != "context_name"}
+        self._chosen: str | None = place.get("context_name")
         self._known: dict[tuple[str, ...], Connection] = {}
 
     def __call__(self, *flags: str) -> Connection:
@@ -65,14 +122,19 @@ class Connect:
         from statechannel.cli.kit.connection import connection_of
 
         if flags not in self._known:
-            self._known[flags] = connection_of(self.settings(*flags))
+            self._known[flags] = connection_of(self.settings(*flags), self._context[0])
         return self._known[flags]
+
+    @cached_property
+    def _context(self) -> tuple[str, ClusterContext]:
+        return context_in_use(self._chosen)
 
     def settings(self, *flags: str) -> Settings:
         """The settings alone, for commands that do not need Kafka."""
         from statechannel.cli.kit.connection import settings_of
 
-        return settings_of(**{**self._place, "flags": [*(self._place["flags"] or ()), *flags]})
+        flags = (*(self._place["flags"] or ()), *flags)
+        return settings_of(**{**self._place, "flags": flags, "context": self._context[1]})
 
 
 OWN_FLAGS = "own_flags"
@@ -117,16 +179,28 @@ def _has_group(flag: str) -> bool:
 
 def set_options(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
     """Set the options of a function; `--output` comes after the connection options."""
-    last = ["channel", "output", "config", "properties_file", "properties", "flags"]
+    last = ["channel", "context_name", "output", "config", "properties_file", "properties", "flags"]
     options = sorted(options, key=lambda option: last.index(option.name) if option.name in last else -1)
     options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    if any(_has_short(option) for option in options if option.annotation is not OutputAs):
+        options = [
+            option.replace(annotation=OutputBesideFile) if option.annotation is OutputAs else option
+            for option in options
+        ]
     function.__annotations__ = {option.name: option.annotation for option in options}
     function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+
+
+def _has_short(option: inspect.Parameter) -> bool:
+    """Whether a command's own option is called `-o`."""
+    details = getattr(option.annotation, "__metadata__", ())
+    return any("-o" in (getattr(detail, "param_decls", None) or ()) for detail in details)
 
 
 def _place(
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
+    context_name: ContextName = None,
     config: Config = None,
     properties_file: ClientFile = None,
     properties: ClientProperties = None,

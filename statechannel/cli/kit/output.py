@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,23 +25,56 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
-from statechannel.printable import printable
+from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, FittedTable, Tone, cell, fact
 
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
+_COUNT_EVERY_S = 1.0
+_LEFT_EVERY_S = 10.0
+_SIGNALLED = 128
+"""Exit code of a process that a signal has ended, minus the signal's number."""
 
 _printed = False
 """Whether this run of the command has printed a document."""
 
 
 class Output(StrEnum):
-    """Format of a result."""
+    """Format of a result.
+
+    Attributes:
+        TABLE: Tables that fit the width of the terminal.
+        WIDE: Tables with all columns, each row in one line.
+    """
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+
+
+_chosen = Output.TABLE
+"""The format that this run was asked for."""
+_coloured = True
+_hidden = False
+
+
+def choose(output: Output) -> Output:
+    """Set the format of this run."""
+    global _chosen  # noqa: PLW0603 - one run, one standard output
+    _chosen = output
+    return output
+
+
+def switch_colours_off() -> None:
+    """Print without colours from now on, as with NO_COLOR."""
+    global _coloured  # noqa: PLW0603 - one run, one standard output
+    _coloured = False
+
+
+def is_wide() -> bool:
+    """Whether tables are printed with all columns: if asked for, and in a pipe or a file."""
+    return _chosen is Output.WIDE or not (sys.stdout.isatty() or "COLUMNS" in os.environ)
 
 
 def stdout() -> Console:
@@ -55,7 +90,15 @@ def stderr() -> Console:
 def _console(stream: Any) -> Console:
     terminal = stream.isatty()
     width = None if terminal or "COLUMNS" in os.environ else _WIDTH_OF_NO_TERMINAL
-    return _Console(file=stream, width=width, highlight=False, soft_wrap=not terminal, emoji=False)
+    return _Console(
+        file=stream,
+        width=width,
+        highlight=False,
+        soft_wrap=not terminal,
+        emoji=False,
+        theme=THEME,
+        no_color=None if _coloured else True,
+    )
 
 
 class _Console(Console):
@@ -123,7 +166,10 @@ def _note_printed(*, printed: bool = True) -> None:
 
 def begin_output() -> None:
     """Note that a run of the command begins: nothing is printed yet."""
+    global _coloured  # noqa: PLW0603 - one run, one standard output
     _note_printed(printed=False)
+    choose(Output.TABLE)
+    _coloured = True
 
 
 def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retryable: bool) -> None:
@@ -133,26 +179,35 @@ def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retry
         print_json_line(failure)
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
-    """Print an aligned table; `empty` replaces a table without rows."""
+def print_table(
+    headers: Sequence[str | Column], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = ""
+) -> None:
+    """Print a table that fits the terminal; `empty` replaces a table without rows."""
     console = stdout()
     if title:
-        console.print(Text(title, style="bold"))
-    console.print(make_table(headers, rows, empty=empty))
+        console.print(Text(title, style=Tone.HEAD))
+    table = make_table(headers, rows, empty=empty)
+    console.print(table, soft_wrap=not isinstance(table, Text) or None)
 
 
-def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> Table | Text:
+def make_table(
+    headers: Sequence[str | Column], rows: Iterable[Sequence[object]], *, empty: str = "", footer: bool = True
+) -> FittedTable | Text:
     """Build the same table without printing it."""
     filled = list(rows)
-    if not filled:
-        return Text(empty or "nothing")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for number, header in enumerate(headers):
-        numeric = all(isinstance(row[number], int | float) for row in filled)
-        table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
-    for row in filled:
-        table.add_row(*(Text(cell(value)) for value in row))
-    return table
+    return FittedTable(headers, filled, is_wide(), footer) if filled else Text(empty or "nothing")
+
+
+def print_facts(facts: Iterable[tuple[str, object]], *, title: str = "") -> None:
+    """Print titles and values in two columns; values wrap at blanks."""
+    console = stdout()
+    if title:
+        console.print(Text(title, style=Tone.HEAD))
+    console.print(make_facts(facts), soft_wrap=True)
+
+
+def make_facts(facts: Iterable[tuple[str, object]]) -> FactList:
+    return FactList([fact(title, value) for title, value in facts], is_wide())
 
 
 def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:
@@ -160,21 +215,12 @@ def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[obj
     return [tuple(row[name] for name in names) for row in rows]
 
 
-def cell(value: object) -> str:
-    """A value in a table; None is a dash."""
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return printable(str(value))
-
-
 def say(text: str) -> None:
     """Print a remark on standard error; a closed stream is ignored."""
     try:
-        stderr().print(Text(text))
+        console = stderr()
+        if not (_hidden and console.is_terminal):
+            console.print(Text(text))
     except OSError:
         silence_stderr()
 
@@ -200,6 +246,20 @@ def moment(timestamp_ms: int | None) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}Z"
 
 
+def when(timestamp_ms: int | None) -> Cell | None:
+    """A time of the log in a table; on a narrow terminal without the year, and without the date if it is today."""
+    if timestamp_ms is None:
+        return None
+    complete = moment(timestamp_ms)
+    date, _, clock = complete.partition(" ")
+    if not clock:
+        return Cell(complete)
+    now = datetime.now(UTC)
+    if date == f"{now:%Y-%m-%d}":
+        return Cell(complete, clock)
+    return Cell(complete, f"{date[5:]} {clock[:8]}Z" if date[:4] == f"{now:%Y}" else f"{date} {clock[:5]}Z")
+
+
 def duration(length_ms: float | None) -> str:
     if length_ms is None:
         return "-"
@@ -213,6 +273,34 @@ def duration(length_ms: float | None) -> str:
 
 
 @contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """End by an exception at SIGTERM meanwhile, so that the terminal is restored first; the exit code is that of the signal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(_SIGNALLED + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def remarks_hidden() -> Iterator[None]:
+    """Print no remarks and no progress on a terminal meanwhile: it belongs to a display."""
+    global _hidden  # noqa: PLW0603 - one run, one terminal
+    _hidden = True
+    try:
+        yield
+    finally:
+        _hidden = False
+
+
+@contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
     console = stderr()
@@ -223,7 +311,7 @@ def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
         TextColumn(unit),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=_hidden or not console.is_terminal) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda done: bar.update(task, completed=done)
 
@@ -240,7 +328,7 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
 
     def tick(remark: str = "") -> None:
         elapsed_s = time.monotonic() - begun_s
-        if not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
+        if _hidden or not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
             return
         line = Text(f"{doing}: {elapsed_s:.0f} s of at most {at_most_s:.0f} s{remark}")
         if shown:
@@ -257,32 +345,56 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
 
 
 class ProgressBars:
-    """Lines of progress, one per name.
+    """Lines of progress, one per name: bars on a terminal; else, if wanted, printed when they change.
 
     Attributes:
-        seen: Whether standard error is a terminal; if not, callers need not compute the progress.
+        seen: Whether anything is shown; if not, callers need not compute the progress.
     """
 
-    def __init__(self, shown: Progress, *, seen: bool) -> None:
+    def __init__(self, shown: Progress, *, terminal: bool, lines: bool) -> None:
         self._progress = shown
+        self._terminal = terminal
         self._tasks: dict[str, TaskID] = {}
-        self.seen = seen
+        self._printed: dict[str, tuple[str, str, float]] = {}
+        self.seen = terminal or lines
 
-    def show(self, name: str, text: str, done: int, total: int) -> None:
+    def show(self, name: str, text: str, done: int, total: int, *, left: str = "") -> None:
+        """Show a line.
+
+        Args:
+            left: Its end, which changes often.
+        """
+        if not self._terminal:
+            self._print(
+                name,
+                text,
+                f": {done} of {total}" if total > 1 else left,
+                _COUNT_EVERY_S if total > 1 else _LEFT_EVERY_S,
+            )
+            return
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = self._progress.add_task("", total=total)
-        self._progress.update(task, description=cell(text), completed=done, total=total)
+        self._progress.update(task, description=cell(text + left), completed=done, total=total)
+
+    def _print(self, name: str, text: str, end: str, every_s: float) -> None:
+        """Print a line if its text has changed, and if its end has, every now and then."""
+        now_s = time.monotonic()
+        before, end_before, printed_s = self._printed.get(name, ("", "", 0.0))
+        if self.seen and (text != before or (end != end_before and now_s - printed_s >= every_s)):
+            self._printed[name] = (text, end, now_s)
+            say(cell(text + end))
 
     def drop(self, name: str) -> None:
+        self._printed.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:
             self._progress.remove_task(task)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hide the lines while other output is written to the terminal."""
-        if not self.seen:
+        """Hide the bars while other output is written to the terminal."""
+        if not self._terminal:
             yield
             return
         self._progress.stop()
@@ -293,9 +405,14 @@ class ProgressBars:
 
 
 @contextmanager
-def bar() -> Iterator[ProgressBars]:
+def bar(*, lines: bool = False) -> Iterator[ProgressBars]:
+    """Bars of progress on standard error.
+
+    Args:
+        lines: Print lines of progress if standard error is not a terminal.
+    """
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    seen = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not seen) as shown:
-        yield ProgressBars(shown, seen=seen)
+    terminal = console.is_terminal
+    with ends_on_sigterm(), Progress(*columns, console=console, transient=True, disable=not terminal) as shown:
+        yield ProgressBars(shown, terminal=terminal, lines=lines)

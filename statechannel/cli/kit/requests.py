@@ -7,7 +7,7 @@ import inspect
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.hints import hint_for
@@ -22,7 +23,7 @@ from statechannel.cli.kit.live_log import describe_topic, naming_address, now_ms
 from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
-from statechannel.engine.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
@@ -32,6 +33,7 @@ BALANCER: Final = "balancer"
 """The extension of brokers that places, moves and splits bundles."""
 NO_EXTENSION: Final = "no-extension"
 _REPLY_GRACE_S = 3.0
+_BROKER_PAUSE_S = 0.5
 _START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists the live ones."
 
 
@@ -43,6 +45,7 @@ class RequestAnswer:
         outcome: None if the command did not wait, or no reply arrived in time.
         claimed_by: Broker that executes, or executed, the request.
         name: Subject of the request, for hints.
+        hints: Of this command in place of the usual ones, by reason.
     """
 
     operation: str
@@ -50,6 +53,7 @@ class RequestAnswer:
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
     name: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
@@ -167,10 +171,22 @@ def _absence(connection: Connection, *, listen: bool) -> str:
         return ""
     last = registry.last_lost
     if last is None:
-        return "no broker is alive, and the registry has no heartbeat"
+        return f"no broker is running on channel {connection.settings.channel.name}: its registry has no heartbeat"
     ago = duration(max(0, registry.read_at_ms - last.last_heard_ms))
     left = (last.broker, last.incarnation) in registry.members.gone
     return f"no broker is alive: {last.broker} {'left' if left else 'was last heard'} {ago} ago"
+
+
+def _await_broker(connection: Connection, within_s: float) -> None:
+    """Wait until a broker is alive, but not longer: brokers that have just been started need some seconds."""
+    ends_s = time.monotonic() + within_s
+    if within_s <= 0 or not _absence(connection, listen=False):
+        return
+    say(f"no broker is alive yet; waiting for one, {within_s:g} s at most (--wait-for-broker)")
+    with waiting("waiting for a broker", within_s) as tick:
+        while time.monotonic() < ends_s and _absence(connection, listen=False):
+            tick("")
+            time.sleep(_BROKER_PAUSE_S)
 
 
 def _unanswered(answer: RequestAnswer, asked: RequestCommand, waited_s: float) -> CommandError:
@@ -239,7 +255,8 @@ def _refused(
     answer: RequestAnswer, outcome: Rejected | NotFound | Undetermined, what: str, code: ExitCode, age: str = ""
 ) -> CommandError:
     message = ": ".join(filter(None, (what, outcome.message)))
-    return CommandError(message + age, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
+    hint = answer.hints.get(outcome.reason) or hint_for(outcome, name=answer.name, operation=answer.operation)
+    return CommandError(message + age, hint=hint, code=code)
 
 
 def user_at_host() -> str:
@@ -261,12 +278,22 @@ class BrokerRequest:
     Attributes:
         done: Message printed when the request succeeded.
         refused: Checked first: the answer if something prevents the request, None if nothing does.
+        effect: What the request would do, as far as the log shows it; None where it needs no confirmation.
+        final: Nothing undoes it.
+        results: Messages in place of `done`, by the result of the operation.
+        hints: Hints in place of the usual ones, by reason.
+        broker_within_s: Longest wait for a first live broker.
     """
 
     asked: RequestCommand
     args: Mapping[str, Any]
     done: str
     refused: Callable[[Connection], RequestAnswer | None] | None = None
+    effect: Callable[[Connection], Effect] | None = None
+    final: bool = False
+    results: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
+    broker_within_s: float = 0.0
 
 
 def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
@@ -274,14 +301,52 @@ def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
-        request = command(connect, **arguments)
-        answer = _prevented(request, connect(), wait=not no_wait)
-        if answer is None:
-            answer = ask(connect(), request.asked, request.args, timeout_s=timeout, wait=not no_wait)
-        _finish(answer, output, request.done)
+        _run(command(connect, **arguments), connect, timeout, output, wait=not no_wait)
 
+    return _as_command(command, run, _request_options)
+
+
+def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """The same for requests that destroy or move something; also adds `--yes` and `--dry-run`."""
+
+    @wraps(command)
+    def run(
+        connect: Connect,
+        timeout: float | None,
+        no_wait: bool,
+        output: Output,
+        yes: bool,
+        dry_run: bool,
+        **arguments: Any,
+    ) -> None:
+        request = command(connect, **arguments)
+
+        def effect() -> Effect:
+            prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
+            if prevented is not None:
+                require_success(prevented)
+            return Effect([request.done]) if request.effect is None else request.effect(connect())
+
+        if confirm(effect, place=lambda: connect().place, yes=yes, dry_run=dry_run, output=output, final=request.final):
+            _run(request, connect, timeout, output, wait=not no_wait)
+
+    return _as_command(command, run, _confirmed_options)
+
+
+def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output: Output, *, wait: bool) -> None:
+    answer = _prevented(request, connect(), wait=wait)
+    if answer is None:
+        if wait:
+            _await_broker(connect(), request.broker_within_s)
+        answer = ask(connect(), request.asked, request.args, timeout_s=timeout, wait=wait)
+    _finish(replace(answer, hints=request.hints), output, request)
+
+
+def _as_command(
+    command: Callable[..., Any], run: Callable[..., Any], shared: Callable[..., None]
+) -> Callable[..., Any]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    set_options(run, [*own, *inspect.signature(_request_options, eval_str=True).parameters.values()])
+    set_options(run, [*own, *inspect.signature(shared, eval_str=True).parameters.values()])
     return with_connection(run)
 
 
@@ -300,7 +365,17 @@ def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: O
     """The options themselves, as a signature."""
 
 
-def _finish(answer: RequestAnswer, output: Output, done: str) -> None:
+def _confirmed_options(
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    timeout: Timeout = None,
+    no_wait: NoWait = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """The options themselves, as a signature."""
+
+
+def _finish(answer: RequestAnswer, output: Output, request: BrokerRequest) -> None:
     if output is Output.JSON:
         print_json(answer.fields())
         require_success(answer)
@@ -309,6 +384,9 @@ def _finish(answer: RequestAnswer, output: Output, done: str) -> None:
     if answer.outcome is None:
         say(f"request written; `statechannel operation show {answer.operation}` shows its progress")
         return
+    done = (
+        request.results.get(answer.outcome.result, request.done) if isinstance(answer.outcome, Done) else request.done
+    )
     stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)
 
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from statechannel.audit.moments import duration_ms, iso_ms
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 
 LONGEST_MS: Final = 366 * 86_400_000
 """Longest duration of an override."""
 
-_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
-_LIKE_A_DURATION = re.compile(r"(?:[0-9.]+(?:ms|s|m|h|d))+", re.ASCII)
 _STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
-_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _PERMANENT: Final = "for a permanent policy, use `statechannel policy set`."
-_KEPT: Final = "decisions are kept for a week by default."
 
 
 def parse_length_ms(text: str, option: str, *, beyond: str = _PERMANENT) -> int:
@@ -33,11 +27,11 @@ def parse_length_ms(text: str, option: str, *, beyond: str = _PERMANENT) -> int:
     Raises:
         CommandError: The text is not a duration, not positive, or longer than a year.
     """
-    if not _WHOLE.fullmatch(text):
+    length_ms = duration_ms(text)
+    if length_ms is None:
         raise CommandError(
             f"{option} {text}: not a duration", hint="Use 90s, 30m, 2h, 1h30m or 7d.", code=ExitCode.USAGE
         )
-    length_ms = round(sum(float(number) * _MS[unit] for number, unit in _PART.findall(text)))
     if not 0 < length_ms <= LONGEST_MS:
         raise CommandError(
             f"{option} {text}: must be between one millisecond and one year",
@@ -54,7 +48,7 @@ def parse_until_ms(text: str, now_ms: int) -> int:
         CommandError: The text is none of them, in the past, or more than a year ahead.
     """
     until_ms = _time_ms(text)
-    if until_ms is None and _WHOLE.fullmatch(text):
+    if until_ms is None and duration_ms(text) is not None:
         return now_ms + parse_length_ms(text, "--until")
     if until_ms is None:
         raise CommandError(
@@ -68,32 +62,7 @@ def parse_until_ms(text: str, now_ms: int) -> int:
     return until_ms
 
 
-def parse_since(text: str, now_ms: int) -> int:
-    """Parse a past time, as milliseconds since 1970: a duration before now, or a time as `parse_until_ms` reads it.
-
-    Raises:
-        CommandError: The text is none of them.
-    """
-    since_ms = _time_ms(text)
-    if since_ms is None and _LIKE_A_DURATION.fullmatch(text):
-        since_ms = now_ms - parse_length_ms(text, "--since", beyond=_KEPT)
-    if since_ms is None:
-        raise CommandError(
-            f"--since {text} is neither a time nor a duration",
-            hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
-            code=ExitCode.USAGE,
-        )
-    return max(0, since_ms)
-
-
 def _time_ms(text: str) -> int | None:
     """Milliseconds since 1970 of `...ms` or ISO 8601 (UTC by default); None: the text is neither."""
     stamp = _STAMP.fullmatch(text)
-    if stamp:
-        return int(stamp[1])
-    try:
-        at = datetime.fromisoformat(text)
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        return None
+    return int(stamp[1]) if stamp else iso_ms(text)

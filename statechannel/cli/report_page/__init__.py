@@ -10,15 +10,35 @@ from importlib import metadata, resources
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from statechannel.audit.history import short_range
-from statechannel.audit.report.charts import OTHERS
+from statechannel.audit.incidents import IncidentKind
 from statechannel.audit.report.data import complete_from
+from statechannel.audit.report.ownership import OTHERS
 from statechannel.cli.kit.output import duration, moment
 
-_SCRIPTS = ("drawing.js", "area.js", "lanes.js", "choosing.js", "main.js")
+_SCRIPTS = ("drawing.js", "area.js", "lanes.js", "choosing.js", "heat.js", "main.js")
 _NOTHING_ELSE = "base-uri 'none'; form-action 'none'"
-_SHOWN_BY_SCRIPT = ("area", "lanes")
+_SHOWN_BY_SCRIPT = ("area", "lanes", "heat", "incidents")
+_CROSS, _DOT = "M-4-4L4 4M4-4L-4 4", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z"
+_SQUARE = "M-4-4H4V4H-4Z"
+SIGNS: Mapping[str, tuple[str, str, str]] = {
+    IncidentKind.OWNER_LOST: ("bad", _CROSS, "broker lost, bundles repaired"),
+    IncidentKind.LOST: ("bad", _CROSS, "broker lost, or heard again"),
+    IncidentKind.SILENCE: ("warn solid", "M-6-2H6V2H-6Z", "outage: no heartbeats"),
+    IncidentKind.GAP: ("bad solid", "M-1.5-5H1.5V5H-1.5Z", "long gap in service"),
+    IncidentKind.DECLINED: ("warn solid", _CROSS, "bundles declined"),
+    IncidentKind.FORGED: ("bad solid", _CROSS, "records that name a broker that did not write them"),
+    IncidentKind.LEADER: ("accent solid", "M0-5L5 4H-5Z", "change of leader"),
+    IncidentKind.STARTED: ("good solid", _DOT, "broker started"),
+    IncidentKind.LEFT: ("soft", _DOT, "broker left"),
+    IncidentKind.DRAIN: ("soft", _SQUARE, "drain"),
+    IncidentKind.COLD_START: ("bad solid", "M0-6L5 0L0 6L-5 0Z", "cold start"),
+    IncidentKind.MODE: ("warn", _SQUARE, "change of mode"),
+    IncidentKind.REPAIR_PAUSED: ("warn", "M-3-5V5M3-5V5", "repair paused, or resumed"),
+}
+"""By kind of incident: classes and path of its sign, and its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
         "rejected": {"times": report["rejected"]["times"]},
         "complete_ms": complete_ms,
         "others": OTHERS,
+        "signs": {kind.value: SIGNS[kind] for kind in IncidentKind},
         "gap_spans": _gap_spans(report),
     }
     return (
@@ -69,11 +90,15 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             as_of=origin.as_of,
             made_ms=origin.made_ms,
             how_chosen="of the requested ones" if origin.wanted else "those with the longest gaps and the most records",
+            requested=bool(origin.wanted),
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(partition["tentative"] for partition in partitions),
             incomplete=any(partition["gapped"] for partition in partitions),
             complete_ms=complete_ms,
+            signs={kind.value: SIGNS[kind] for kind in IncidentKind},
+            gap_rows=sorted(rows, key=_longest_first),
+            heat_left=report["heat"]["chosen"] == report["limits"]["heat_rows"],
             longest_ms=max((row["length_ms"] for row in rows if row["length_ms"] is not None), default=None),
             with_lane={lane["name"] for lane in report["lanes"]},
             lanes_left=len(report["lanes"]) < report["keys_all"],
@@ -93,6 +118,27 @@ def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]
     return {name: drawn for name, drawn in spans.items() if drawn}
 
 
+def _longest_first(gap: Mapping[str, Any]) -> tuple[bool, int, int]:
+    """Open ones before all others."""
+    length_ms = gap["length_ms"]
+    return length_ms is not None, -(length_ms or 0), gap["start_ms"]
+
+
+def _colour(broker: Mapping[str, Any]) -> str:
+    """Class of a broker's colour."""
+    return "others" if broker["colour"] is None else f"o{broker['colour']}"
+
+
+def _key(name: str) -> markupsafe.Markup:
+    """A key that wraps behind its slashes only."""
+    parts = [markupsafe.escape(part) for part in name.split("/")]
+    return markupsafe.Markup("/<wbr>").join(parts)
+
+
+def _words(code: str) -> str:
+    return code.replace("-", " ")
+
+
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         autoescape=True,
@@ -101,7 +147,11 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"moment": moment, "duration": duration, "range": short_range}
+    environment.filters |= {"moment": moment, "duration": duration, "range": short_range} | {
+        "colour": _colour,
+        "key": _key,
+        "words": _words,
+    }
     return environment
 
 

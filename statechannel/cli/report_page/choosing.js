@@ -66,7 +66,7 @@ function step(key) {
   const size = chosen.to - chosen.from;
   if (mark.ms < chosen.from || mark.ms > chosen.to) [chosen.from, chosen.to] = [Math.round(mark.ms - size / 2), Math.round(mark.ms + size / 2)];
   drawLanes();
-  const at = LEFT + ((mark.ms - chosen.from) / (chosen.to - chosen.from)) * (WIDTH - LEFT - RIGHT);
+  const at = LANE_LEFT + ((mark.ms - chosen.from) / (chosen.to - chosen.from)) * (host.firstChild.viewBox.baseVal.width - LANE_LEFT - RIGHT);
   showTip(told(lane, mark), ...onScreen(host.firstChild, at, chosen.line * LINE + 50));
 }
 
@@ -92,19 +92,14 @@ function drawLegend() {
     const shape = bandShape([0, 1, [state, owner, to, 1]], (at) => at * 26, -3);
     shape.querySelectorAll("text").forEach((text) => text.remove());
     root.append(shape);
-    const item = html("span");
-    item.append(root, state === "Assigning" ? "Assigning (colour: who is to own it)" : state);
-    legend.append(item);
+    legend.append(legendItem(root, state === "Assigning" ? "Assigning (colour: who is to own it)" : state));
   }
-  const red = svg("svg", { viewBox: "0 0 26 14" }), inRed = html("span");
+  const red = svg("svg", { viewBox: "0 0 26 14" });
   red.append(svg("rect", { class: "gap", x: 0, y: 5, width: 26, height: 5 }));
-  inRed.append(red, "gap in service");
-  legend.append(inRed);
+  legend.append(legendItem(red, "gap in service"));
   for (const [kind, text] of [["accepted", "accepted, in the band: changed the state"], ["derived", "follows from another key's record"], ["rejected", "rejected"], ["plain", "assert, duplicate"], ["accepted many", "several records"]]) {
     const root = svg("svg", { viewBox: "0 0 26 14" });
     root.append(svg("line", { class: `mark ${kind}`, x1: 13, x2: 13, y1: 1, y2: 13 }));
-    const item = html("span");
-    item.append(root, text);
-    legend.append(item);
+    legend.append(legendItem(root, text));
   }
 }

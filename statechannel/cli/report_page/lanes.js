@@ -1,6 +1,6 @@
 // The timeline of a bundle: a line each for its namespace, what it came from, itself, and what came of it.
 const byName = new Map(report.lanes.map((lane) => [lane.name, lane]));
-const MOST_LINES = 24, LINE = 58, BAND = 20;
+const MOST_LINES = 24, LINE = 58, BAND = 20, LANE_LEFT = 4;
 const hits = new WeakMap();  // what the mouse finds under it
 const chosen = { name: null, from: 0, to: 1, line: 0, mark: -1 };
 
@@ -43,8 +43,8 @@ function bandShape([from, to, [state, owner, target, version]], x, top) {
   group.append(svg("rect", { ...shape, class: state === "several" ? "unknown" : `band ${kind}` }));
   if (state === "Releasing" || state === "Splitting") group.append(svg("rect", { ...shape, class: "lay", fill: `url(#hatch-${state.toLowerCase()})` }));
   const text = owned ? `${owner} \u00b7 ${state} v${version}` : state === "Assigning" ? `to ${target}` : state;
-  const visible = Math.min(WIDTH - RIGHT, left + shape.width) - Math.max(LEFT, left);
-  if (visible > text.length * 6.6 + 10) group.append(svg("text", { x: Math.max(LEFT, left) + 6, y: top + 14, class: owned ? "on" : "" }, text));
+  const visible = Math.min(WIDTH - RIGHT, left + shape.width) - Math.max(LANE_LEFT, left);
+  if (visible > text.length * 6.6 + 10) group.append(svg("text", { x: Math.max(LANE_LEFT, left) + 6, y: top + 14, class: owned ? "on" : "" }, text));
   return group;
 }
 
@@ -70,9 +70,9 @@ function drawLanes() {
   if (!lane) return;
   const { shown, left } = family(lane);
   const height = shown.length * LINE + 12;
-  const root = canvas(host, height + 24), x = timeAxis(root, chosen.from, chosen.to, 4, height);
+  const root = canvas(host, height + 24), x = timeAxis(root, chosen.from, chosen.to, 4, height, { left: LANE_LEFT });
   const clip = svg("clipPath", { id: "inside" });
-  clip.append(svg("rect", { x: LEFT, y: 0, width: WIDTH - LEFT - RIGHT, height }));
+  clip.append(svg("rect", { x: LANE_LEFT, y: 0, width: WIDTH - LANE_LEFT - RIGHT, height }));
   root.append(clip);
   const inside = svg("g", { "clip-path": "url(#inside)" });
   shown.forEach((one, index) => drawLine(root, inside, one, index, x));
@@ -82,13 +82,20 @@ function drawLanes() {
   drawRecords(shown);
 }
 
+// A name that is longer than the drawing loses its start: the range at its end tells bundles apart.
+function shorten(text, most) {
+  const whole = text.textContent, length = text.getComputedTextLength();
+  if (length > most) text.textContent = `\u2026${whole.slice(Math.ceil(whole.length * (1 - most / length)) + 2)}`;
+}
+
 function drawLine(root, inside, lane, index, x) {
   const top = index * LINE + 22, role = lane.lower === null ? "namespace" : lane.name === chosen.name ? "chosen" : "";
-  const name = svg("text", { class: lane.name === chosen.name ? "name" : "", x: LEFT, y: top - 6 });
+  const name = svg("text", { class: lane.name === chosen.name ? "name" : "", x: LANE_LEFT, y: top - 6 });
   const merged = lane.width_ms ? `, more than fit: marks within ${duration(lane.width_ms)} are one` : "";
   name.textContent = `${lane.name}${role ? ` (${role})` : ""}: ${lane.records} records${merged}`;
   root.append(name);
-  inside.append(svg("rect", { class: "band gone", x: LEFT, y: top, width: WIDTH - LEFT - RIGHT, height: BAND }));
+  shorten(name, WIDTH - LANE_LEFT - RIGHT);
+  inside.append(svg("rect", { class: "band gone", x: LANE_LEFT, y: top, width: WIDTH - LANE_LEFT - RIGHT, height: BAND }));
   const line = svg("g", { "data-lane": lane.name });
   for (const band of bands(lane)) if (band[1] >= chosen.from && band[0] <= chosen.to) line.append(bandShape(band, x, top));
   for (const [since, until, cause] of report.gap_spans[lane.name] ?? []) {

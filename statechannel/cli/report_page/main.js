@@ -1,11 +1,12 @@
 // Tables that can be sorted, and what the page does when it is touched.
 function sortable(table) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  const sorted = heads.map((head) => head.getAttribute("aria-sort"));
   heads.forEach((head, column) => {
     const button = html("button", head.textContent);
     button.type = "button";
     head.replaceChildren(button);
-    head.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", sorted[column] ?? "none");
     button.onclick = () => {
       const down = head.getAttribute("aria-sort") === "descending" ? false : head.classList.contains("n") || head.getAttribute("aria-sort") === "ascending";
       heads.forEach((other) => other.setAttribute("aria-sort", "none"));
@@ -21,9 +22,40 @@ function sortable(table) {
   });
 }
 
+// Rows of the table of gaps that are asked for.
+function filterGaps() {
+  const [wanted, cause, least] = ["find", "cause", "least"].map((name) => document.getElementById(`gap-${name}`).value), rows = [...document.querySelectorAll("#gap-rows tbody tr")];
+  const fits = (row) => (!cause || row.dataset.cause === cause) && Number(row.cells[0].dataset.v) >= Number(least) && row.textContent.toLowerCase().includes(wanted.trim().toLowerCase());
+  for (const row of rows) row.hidden = !fits(row);
+  document.getElementById("gap-count").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
+}
+
+function showTimeline(name, [from, to]) {
+  choose(name, [Math.round(from), Math.round(to)]);
+  document.getElementById("timeline").scrollIntoView();
+  host.focus({ preventScroll: true });
+}
+
+const gapFilter = document.getElementById("gap-filter");
+if (gapFilter) {
+  gapFilter.hidden = false;
+  gapFilter.oninput = filterGaps;
+  gapFilter.onsubmit = (event) => event.preventDefault();
+  filterGaps();
+}
 document.querySelectorAll("table.sortable").forEach(sortable);
 drawArea();
+drawAreaLegend();
+drawHeat();
 drawLegend();
+let redrawing = 0, shownWidth = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === shownWidth) return;  // on a phone the bars of the browser come and go
+  cancelAnimationFrame(redrawing);
+  redrawing = requestAnimationFrame(() => { shownWidth = innerWidth; drawArea(); drawHeat(); drawLanes(); });
+});
+matchMedia("(prefers-color-scheme: dark)").onchange = drawHeat;
+document.querySelectorAll("[data-at]").forEach((button) => { button.onclick = () => showAt(Number(button.dataset.at)); });
 find.oninput = fillChoice;
 select.onchange = () => choose(select.value);
 document.getElementById("choose").onsubmit = (event) => event.preventDefault();
@@ -31,9 +63,7 @@ document.querySelectorAll("[data-zoom]").forEach((button) => { button.onclick = 
 document.querySelectorAll("[data-bundle]").forEach((button) => {
   button.onclick = () => {
     const from = Number(button.dataset.from), to = Number(button.dataset.to), margin = Math.max(20, (to - from) * 1.5);
-    choose(button.dataset.bundle, [Math.round(from - margin), Math.round(to + margin)]);
-    document.getElementById("timeline").scrollIntoView();
-    host.focus({ preventScroll: true });
+    showTimeline(button.dataset.bundle, [from - margin, to + margin]);
   };
 });
 host.onkeydown = (event) => {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.text import Text
 
 from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, seconds
 from statechannel.audit.views import LogViews
@@ -20,11 +18,13 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
+from statechannel.cli.kit.output import Output, print_json, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
+from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
-from statechannel.cli.status.tables import render
+from statechannel.cli.status.health import HealthLimits, with_health
+from statechannel.cli.status.tables import status_blocks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -35,21 +35,17 @@ from statechannel.replay.survey import FormatStop
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_EVERY_S = 2.0
 _LEAST_ROWS = 4
+_ALL = 50
 
 
 @app.command()
 @with_connection
 def status(
     connect: Connect,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: refresh interval.")
-    ] = _EVERY_S,
-    max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this time.")
-    ] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
     incidents: Annotated[
         int, typer.Option("--incidents", min=0, max=200, help="Number of last incidents.")
     ] = INCIDENTS,
@@ -73,14 +69,14 @@ def status(
     if output is Output.JSON:
         print_json(fields)
     else:
-        stdout().print(render(fields))
+        stdout().print(stacked(status_blocks(fields, counters=False)), crop=False)
 
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
-    """Read log and registry to their ends, once; returns the figures."""
+    """Read log and registry to their ends, once; returns the document."""
     views = read_channel(connection, inputs.observers())
     registry = read_registry(connection, observe=inputs.story.observe)
-    return figures(
+    fields = figures(
         views,
         registry,
         inputs,
@@ -90,6 +86,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         drains=drains_seen(connection),
         incidents=incidents,
     )
+    return with_health(fields, HealthLimits.of(connection.settings))
 
 
 def _stay(
@@ -100,11 +97,12 @@ def _stay(
         with ExitStack() as stack:
             follower = stack.enter_context(StatusFollower(connection, inputs))
             _read_up(follower, connection)
-            show = _display(stack, output)
+            draw = stack.enter_context(screen(output))
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
-                    show(follower.figures(incidents))
+                    fields = follower.figures(incidents)
+                    draw(status_blocks(fields, at_most=_rows_max()), fields, fields["at_ms"])
                     shown_s = time.monotonic()
                 follower.turn()
     except KeyboardInterrupt:
@@ -119,19 +117,10 @@ def _read_up(follower: StatusFollower, connection: Connection) -> None:
             tick("")
 
 
-def _display(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
-    if output is Output.JSON:
-        return print_json_line
+def _rows_max() -> int:
+    """Rows of a table of which a terminal of this height has room for several."""
     console = stdout()
-    if not console.is_terminal or console.is_dumb_terminal:
-
-        def line_by_line(fields: dict[str, Any]) -> None:
-            console.print(Text(f"--- {moment(fields['at_ms'])}"))
-            console.print(render(fields))
-
-        return line_by_line
-    live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop"))
-    return lambda fields: live.update(render(fields, at_most=max(_LEAST_ROWS, console.height // 5)), refresh=True)
+    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else _ALL
 
 
 _REMARKS_EVERY_S = 15.0
@@ -253,7 +242,8 @@ class StatusFollower:
             drains=self._drains,
             incidents=incidents,
         )
-        return fields | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+        fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+        return with_health(fields, HealthLimits.of(self._connection.settings))
 
 
 def _close(batches: Iterator[list[RecordRead]]) -> None:

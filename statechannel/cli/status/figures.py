@@ -83,6 +83,7 @@ def figures(
         "bundles": len(live),
         "assigned": sum(key.state is State.ASSIGNED for key in live),
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
+        "unasked": _unasked(views, inputs),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
@@ -92,6 +93,17 @@ def figures(
             for member in registry.members.alive.values()
             if member.info.get("repair_paused")
         ],
+        "declines": [
+            {
+                "broker": count.broker,
+                "times": count.times,
+                "waiting": len(count.waiting),
+                "bundle": count.bundle,
+                "reason": count.reason,
+                "age_ms": max(0, at_ms - count.newest_ms),
+            }
+            for count in inputs.incidents.declines
+        ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
@@ -100,6 +112,20 @@ def figures(
             for incident in newest([*inputs.story.incidents, *inputs.incidents.all(), *drains], incidents)
         ],
     }
+
+
+def _unasked(views: LogViews, inputs: StatusInputs) -> int:
+    """Bundles that lost their owner before all brokers had stopped, and were not looked up since their restart."""
+    restarted_ms = inputs.story.restarted_ms
+    if restarted_ms is None:
+        return 0
+    waiting = (
+        inputs.times.of(part.view.partition, key.offset) or 0
+        for part in views.parts
+        for key in part.view.live()
+        if key.state is State.UNASSIGNED and key.from_ is not None
+    )
+    return sum(since_ms <= restarted_ms for since_ms in waiting)
 
 
 def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:

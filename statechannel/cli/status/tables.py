@@ -1,103 +1,100 @@
-"""Tables of `statechannel status`, printed once or refreshed."""
+"""Blocks of `statechannel status`, the most important first: verdict, incidents, brokers, operations; counters last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
-from statechannel.cli.kit.output import cell, duration, make_table, moment
+from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
+from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
+from statechannel.cli.kit.screen import Block, plain_block
+from statechannel.cli.status.health import ChannelHealth
 
 _SHOWN = 50
 _LAG_SHOWN_MS = 1_000
+_TONES = {
+    ChannelHealth.HEALTHY: Tone.GOOD,
+    ChannelHealth.DEGRADED: Tone.WARNING,
+    ChannelHealth.DOWN: Tone.BAD,
+    ChannelHealth.UNKNOWN: Tone.BAD,
+}
 
 
-def render(fields: dict[str, Any], *, at_most: int = _SHOWN) -> RenderableType:
-    """All of it, the most important first.
+def status_blocks(fields: dict[str, Any], *, at_most: int = _SHOWN, counters: bool = True) -> list[Block]:
+    """Blocks of the document that `status --output json` prints.
 
     Args:
         at_most: Maximum number of rows of each table; the rest is counted.
+        counters: With the tables of partitions and rates.
     """
-    return Group(*_blocks(fields, at_most))
-
-
-def _blocks(fields: dict[str, Any], at_most: int) -> Iterator[RenderableType]:
-    yield from _head(fields)
-    yield Text()
-    yield from _brokers(fields, at_most)
-    yield Text()
-    yield make_table(
-        ("partition", "applied offset", "newest record", "debts", "in flight"),
-        [
-            (
-                row["partition"],
-                row["applied"],
-                "-" if row["newest_record_ago_ms"] is None else f"{duration(row['newest_record_ago_ms'])} ago",
-                row["debts"],
-                row["in_flight"],
-            )
-            for row in fields["partitions"]
-        ],
-    )
-    yield Text()
-    rates = grouped(fields["rates"])
-    yield make_table(
-        ("records per minute", *(f"last {window} min" for window in WINDOWS_MIN)),
-        [(name, *(f"{rate:g}" for rate in row)) for name, row in rates.items()],
-    )
-    if fields["in_flight"]:
-        yield Text()
-        yield make_table(
-            ("in flight", "state", "from", "to", "for", "operation"),
-            [
-                (row["bundle"], row["state"], row["from"], row["to"], duration(row["age_ms"]), row["operation"])
-                for row in fields["in_flight"][:at_most]
-            ],
-        )
-        yield from _more(len(fields["in_flight"]), at_most)
-    if fields["debts"]:
-        yield Text()
-        yield make_table(
-            ("in debt", "since offset", "for"),
-            [(row["key"], row["since_offset"], duration(row["age_ms"])) for row in fields["debts"][:at_most]],
-        )
-        yield from _more(len(fields["debts"]), at_most)
+    blocks = [plain_block("verdict", _verdict(fields))]
     if fields["incidents"]:
-        yield Text()
-        yield make_table(
-            ("when", "last incidents"), [(moment(row["at_ms"]), row["said"]) for row in fields["incidents"]]
-        )
+        incidents = fields["incidents"]
+        blocks.append(Block("incidents", min(at_most, len(incidents)), lambda rows: _incidents(incidents, rows)))
+    brokers = fields["brokers"]
+    blocks.append(Block("brokers", min(at_most, len(brokers)), lambda rows: _brokers(brokers, rows)))
+    blocks.append(plain_block("channel", make_facts(_facts(fields))))
+    if fields["in_flight"]:
+        operations = fields["in_flight"]
+        blocks.append(Block("in flight", min(at_most, len(operations)), lambda rows: _in_flight(operations, rows)))
+    if fields["debts"]:
+        owed = fields["debts"]
+        blocks.append(Block("awaiting repair", min(at_most, len(owed)), lambda rows: _awaiting_repair(owed, rows)))
+    if counters or is_wide():
+        blocks += [plain_block("partitions", _partitions(fields)), plain_block("rates", _rates(fields))]
+    else:
+        blocks.append(plain_block("", Text("(`-o wide` also shows: partitions, records per minute)", style=Tone.QUIET)))
+    return blocks
 
 
-def _head(fields: dict[str, Any]) -> Iterator[RenderableType]:
-    if fields["blind_since_ms"] is not None:
-        blind = duration(max(0, fields["at_ms"] - fields["blind_since_ms"]))
-        since = moment(fields["blind_since_ms"])
-        yield Text(
-            f"BLIND since {since}, for {blind}: Kafka does not answer. The figures below are from then.",
-            style="bold reverse",
-        )
+def _verdict(fields: dict[str, Any]) -> RenderableType:
+    verdict = ChannelHealth(fields["health"])
+    problems = [problem["message"] for problem in fields["problems"]] or [_well(fields)]
+    first, *others = problems
+    facts = [Fact(verdict.value.upper(), first, head=_TONES[verdict]), *(Fact("", text) for text in others)]
+    if fields["unasked"]:
+        many = fields["unasked"]
+        verb = "bundle had" if many == 1 else "bundles had"
+        note = f"{many} {verb} an owner before the last stop and no client has looked {'it' if many == 1 else 'them'} up since"
+        facts.append(Fact("", note))
+    return FactList(facts, is_wide())
+
+
+def _well(fields: dict[str, Any]) -> str:
+    alive = sum(row["state"] not in ("lost", "left") for row in fields["brokers"])
+    brokers = "1 broker is alive" if alive == 1 else f"{alive} brokers are alive"
+    owned = f"{fields['assigned']} of {fields['bundles']} bundles have an owner"
+    return f"{brokers}, {fields['leader']} leads; {owned}"
+
+
+def _incidents(incidents: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
+    table = make_table(
+        ("when", Column("last incidents", text=True)),
+        [(when(row["at_ms"]), row["said"]) for row in incidents[:at_most]],
+        footer=False,
+    )
+    return _counted(table, len(incidents), at_most)
+
+
+def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "channel", f"{fields['channel']} at {fields['bootstrap_servers']}"
+    yield "leader", _leader(fields)
+    yield "bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"
+    yield "in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])
+    if fields["orphans"]:
+        yield "bundles of unreachable brokers", fields["orphans"]
     oldest = fields["oldest_debt_ms"]
-    rows = [
-        ("channel", f"{fields['channel']} at {fields['bootstrap_servers']}"),
-        ("leader", _leader(fields)),
-        ("bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"),
-        ("in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])),
-        ("owner lost", fields["orphans"]),
-        ("debts", f"{len(fields['debts'])}" + ("" if oldest is None else f", the oldest {duration(oldest)} old")),
-    ]
+    if fields["debts"]:
+        age = "" if oldest is None else f", the oldest for {duration(oldest)}"
+        yield "keys awaiting repair", f"{len(fields['debts'])}{age}"
     if fields["tentative"]:
-        rows.append(("tentative", "yes: the log was compacted, and no heartbeat vouches for the remaining records"))
-    rows += [("remark", text) for text in fields["remarks"]]
-    rows += [(f"repair paused by {row['broker']}", row["why"]) for row in fields["repair_paused"]]
-    rows += [
-        (f"partition {partition}", f"needs format {stop['format']} from offset {stop['offset']} on")
-        for partition, stop in fields["stopped"].items()
-    ]
-    yield make_table(("what", "value"), [(what, str(value)) for what, value in rows])
+        yield "tentative", "yes: the log was compacted, and no heartbeat vouches for the remaining records"
+    for text in fields["remarks"]:
+        yield "remark", text
 
 
 def _leader(fields: dict[str, Any]) -> str:
@@ -114,18 +111,26 @@ def _with_oldest(many: int, ages_ms: list[int | None]) -> str:
     return f"{many}, the oldest for {duration(max(known))}" if known else str(many)
 
 
-def _brokers(fields: dict[str, Any], at_most: int) -> Iterator[RenderableType]:
-    headers = ("broker", "state", "mode", "phase", "leader", "bundles", "lag", "heard")
-    marked = any(row["remarks"] for row in fields["brokers"])
-    # Who is in trouble is seen where not all can be.
-    rows = sorted(fields["brokers"], key=_trouble) if len(fields["brokers"]) > at_most else fields["brokers"]
-    yield make_table(
-        (*headers, "remarks") if marked else headers,
+def _brokers(brokers: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
+    headers = (
+        "broker",
+        "state",
+        "mode",
+        Column("phase", 2),
+        "leader",
+        "bundles",
+        Column("lag", 1, text=False),
+        "heard",
+    )
+    marked = any(row["remarks"] for row in brokers)
+    rows = sorted(brokers, key=_trouble) if len(brokers) > at_most else brokers  # trouble is seen where not all can be
+    table = make_table(
+        (*headers, Column("remarks", text=True)) if marked else headers,
         [
             (
                 row["broker"],
-                row["state"],
-                row["mode"],
+                toned(row["state"]),
+                toned(row["mode"]),
                 row["phase"],
                 row["leading"],
                 row["bundles"],
@@ -136,8 +141,9 @@ def _brokers(fields: dict[str, Any], at_most: int) -> Iterator[RenderableType]:
             for row in rows[:at_most]
         ],
         empty="no broker is alive",
+        footer=False,
     )
-    yield from _more(len(rows), at_most)
+    return _counted(table, len(rows), at_most)
 
 
 def _trouble(row: dict[str, Any]) -> tuple[bool, bool, bool, str]:
@@ -151,6 +157,52 @@ def _lag(row: dict[str, Any]) -> str:
     return f"{row['lag_records']}{late}"
 
 
-def _more(many: int, at_most: int) -> Iterator[RenderableType]:
-    if many > at_most:
-        yield Text(f"and {many - at_most} more (`--output json` lists all)")
+def _in_flight(operations: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
+    table = make_table(
+        ("in flight", "state", "from", "to", "for", Column("operation", 4)),
+        [
+            (row["bundle"], toned(row["state"]), row["from"], row["to"], duration(row["age_ms"]), row["operation"])
+            for row in operations[:at_most]
+        ],
+        footer=False,
+    )
+    return _counted(table, len(operations), at_most)
+
+
+def _awaiting_repair(owed: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
+    table = make_table(
+        ("key awaiting repair", "since offset", "for"),
+        [(row["key"], row["since_offset"], duration(row["age_ms"])) for row in owed[:at_most]],
+        footer=False,
+    )
+    return _counted(table, len(owed), at_most)
+
+
+def _partitions(fields: dict[str, Any]) -> RenderableType:
+    return make_table(
+        ("partition", "applied offset", "newest record", Column("awaiting repair", 1), Column("in flight", 1)),
+        [
+            (
+                row["partition"],
+                row["applied"],
+                "-" if row["newest_record_ago_ms"] is None else f"{duration(row['newest_record_ago_ms'])} ago",
+                row["debts"],
+                row["in_flight"],
+            )
+            for row in fields["partitions"]
+        ],
+        footer=False,
+    )
+
+
+def _rates(fields: dict[str, Any]) -> RenderableType:
+    return make_table(
+        ("records per minute", *(f"last {window} min" for window in WINDOWS_MIN)),
+        [(name, *(f"{rate:g}" for rate in row)) for name, row in grouped(fields["rates"]).items()],
+    )
+
+
+def _counted(table: RenderableType, many: int, at_most: int) -> RenderableType:
+    if many <= at_most:
+        return table
+    return Group(table, Text(f"and {many - at_most} more (`--output json` lists all)"))

@@ -88,11 +88,11 @@ def test_an_unload_that_is_open_at_the_join_is_told(log: Log, kept: int, tmp_pat
     log.bundle(6, "a4", "Assigning", to="c")
     log.bundle(7, "a6", "Assigned", to="c")
     (gap,) = log.gaps(tmp_path)
-    told = (gap["cause"], gap["start_offset"], gap["from"], gap["end_offset"], gap["on_request_ms"], gap["certain"])
+    results = (gap["cause"], gap["start_offset"], gap["from"], gap["end_offset"], gap["on_request_ms"], gap["certain"])
     if kept >= 2:
-        assert told == ("unload", 3, "b", 7, 2, True)
+        assert results == ("unload", 3, "b", 7, 2, True)
     else:
-        assert told == ("before-log", 3 if kept else 4, "b" if kept else None, 7, 2, True)
+        assert results == ("before-log", 3 if kept else 4, "b" if kept else None, 7, 2, True)
     assert "began before the first record judged" in gap["why"] or kept >= 2
 
 
@@ -137,9 +137,9 @@ def test_the_newest_rejected_records_are_those_of_all_partitions(rejected: int, 
         for offset in range(rejected)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = audited(path, Wants(rejected=True)).rejected
-    assert found is not None
-    newest = [(row["partition"], row["offset"]) for row in found["newest"]]
+    result = audited(path, Wants(rejected=True)).rejected
+    assert result is not None
+    newest = [(row["partition"], row["offset"]) for row in result["newest"]]
     assert len(newest) == min(NEWEST_MAX, rejected + 1)
     assert newest[-1] == (0, 0)
     assert newest[:-1] == [(1, offset) for offset in range(rejected)][-(NEWEST_MAX - 1) :]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.engine import ReadMode, parse_as_of
+from statechannel.audit.engine import ReadMode
 from statechannel.audit.local import audit_export
+from statechannel.audit.moments import parse_as_of
 from statechannel.audit.transfer.export_file import read_export
 
 EXAMPLES = Path(__file__).parents[2] / "golden" / "channel-record"

@@ -28,7 +28,7 @@ def test_an_edit_is_refused_with_its_line(name: str, tmp_path: Path) -> None:
     line, why, edit = EDITS[name]
     path = tmp_path / "export.jsonl"
     lines = lines_of(path)
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in edit(lines)))
+    path.write_text("".join(f"{json.dumps(item)}\n" for item in edit(lines)))
     with pytest.raises(ExportFileError, match=f"line {line}: .*{why}") as refused:
         read_export(path)
     assert refused.value.line == line
@@ -43,7 +43,7 @@ def test_no_single_field_can_be_changed(tmp_path_factory: pytest.TempPathFactory
     before = lines[number][name]
     other: st.SearchStrategy = st.integers(0, 2**40) if isinstance(before, int) else st.text(max_size=20)
     lines[number][name] = data.draw((other | st.none()).filter(lambda value: value != before))
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(ExportFileError):
         read_export(path)
 
@@ -51,7 +51,7 @@ def test_no_single_field_can_be_changed(tmp_path_factory: pytest.TempPathFactory
 def test_how_a_line_is_spelt_is_no_matter(tmp_path: Path) -> None:
     """What a line says is digested: a tool may have sorted the fields, or put blanks between them."""
     path = tmp_path / "export.jsonl"
-    spelt = [json.dumps(one, indent=None, sort_keys=True, separators=(" , ", " : ")) for one in lines_of(path)]
+    spelt = [json.dumps(item, indent=None, sort_keys=True, separators=(" , ", " : ")) for item in lines_of(path)]
     path.write_text("\n\n".join(spelt))
     assert read_export(path).records == 7
 
@@ -84,12 +84,12 @@ def test_the_chain_stays_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: one._replace(partition=1),
-        lambda one: one._replace(offset=1),
-        lambda one: one._replace(timestamp_ms=1),
-        lambda one: one._replace(key=None),
-        lambda one: one._replace(key=b"a", value=b"bc"),
-        lambda one: one._replace(value=None),
+        lambda item: item._replace(partition=1),
+        lambda item: item._replace(offset=1),
+        lambda item: item._replace(timestamp_ms=1),
+        lambda item: item._replace(key=None),
+        lambda item: item._replace(key=b"a", value=b"bc"),
+        lambda item: item._replace(value=None),
     ],
 )
 def test_every_field_of_a_record_counts(change: Callable[[RecordRead], RecordRead]) -> None:

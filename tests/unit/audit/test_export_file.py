@@ -53,12 +53,12 @@ def test_a_partition_is_a_sequence_read_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "export.jsonl"
     records = [record(0, offset) for offset in range(10)]
     write_export(path, ExportHeader("t", {0: 10}, 0), records, now_ms=lambda: 1_700_000_000_000)
-    found = read_export(path).partitions[0]
+    partition = read_export(path).partitions[0]
 
-    assert (found[0], found[-1], found[4]) == (records[0], records[-1], records[4])
-    assert list(found[:3]) == records[:3]
-    assert list(found[3:][2:4]) == records[5:7]
-    assert (len(found), list(found[:0])) == (10, [])
+    assert (partition[0], partition[-1], partition[4]) == (records[0], records[-1], records[4])
+    assert list(partition[:3]) == records[:3]
+    assert list(partition[3:][2:4]) == records[5:7]
+    assert (len(partition), list(partition[:0])) == (10, [])
 
 
 @given(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=200))

@@ -10,7 +10,8 @@ import pytest
 
 from statechannel.audit import rejections
 from statechannel.audit.engine import Wants
-from statechannel.audit.gaps import Gap, GapCause, GapSums, gap_fields, sum_gap_rows, total_gap_sum
+from statechannel.audit.gap_list import GapSums, sum_gap_rows, total_gap_sum
+from statechannel.audit.gaps import Gap, GapCause, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import Rejections, as_rows, rejected_document
@@ -47,7 +48,7 @@ def test_rows_of_the_same_order_keep_theirs() -> None:
     for number in range(20):
         spool.append({"at": number % 2, "number": number})
     numbers = [(row["at"], row["number"]) for row in spool]
-    assert all(one < other for one, other in pairwise(numbers))
+    assert all(item < other for item, other in pairwise(numbers))
 
 
 def test_an_unload_is_on_request_and_a_decline_is_not(log: Log) -> None:
@@ -111,9 +112,9 @@ def test_writers_without_end_are_counted_together(log: Log, monkeypatch: pytest.
     log.assigned()
     for number in range(6):
         log.write(BUNDLE, "Releasing", **{"from": "b1"}, by=f"x{number}", version=2)
-    found = Rejections()
-    log.observe(found.observe)
-    document = rejected_document(found)
+    result = Rejections()
+    log.observe(result.observe)
+    document = rejected_document(result)
     assert document["records"] == 6
     assert {row["writer"]: row["records"] for row in document["by_writer"]} == {
         "x0": 1,
@@ -124,7 +125,7 @@ def test_writers_without_end_are_counted_together(log: Log, monkeypatch: pytest.
     assert document["newest"][-1]["winner"] == {
         "id": "id-2", "by": "b1", "version": 3, "state": "Assigned", "offset": 2, "operation": None,
     }  # fmt: skip
-    assert rejections.added_up([json.loads(json.dumps(as_rows(found)))]).tallies == found.tallies
+    assert rejections.added_up([json.loads(json.dumps(as_rows(result)))]).tallies == result.tallies
 
 
 def test_an_operation_is_told_with_the_reason_that_it_began_with(log: Log) -> None:
@@ -148,10 +149,10 @@ def test_a_join_in_the_middle_of_a_transfer_knows_when_the_gap_began(log: Log) -
         seen = Observers(Wants(gaps=True))
         facts = ReadFacts(lenient_to=3, tentative=tentative)
         audit_part(0, 1, log.records, facts, seen.observe(), seen.join_observer)
-        found = [
+        results = [
             (gap["bundle"], gap["cause"], gap["start_offset"], gap["start_ms"], gap["from"]) for gap in seen.end_gaps()
         ]
-        assert found == expected
+        assert results == expected
     history = History(NAMESPACE)
     audit_part(0, 1, log.records, ReadFacts(lenient_to=2), history.observe, history)
     assert [(row["offset"], (row["before"] or {}).get("owner")) for row in history.rows] == [(3, "b1")]
@@ -168,18 +169,18 @@ def test_any_part_of_an_export_can_be_read(records: int, tmp_path: Path) -> None
     ]
     path.write_text("\n\n".join(json.dumps(line) for line in lines) + "\n \n")
     export = read_export(path)
-    found = export.partitions.get(0, ())
+    partition = export.partitions.get(0, ())
     expected = list(range(records))
-    assert [record.offset for record in found] == expected
+    assert [record.offset for record in partition] == expected
     assert [record.offset for record in export.partitions[1]] == [0, 1]
     random = Random(records)
     for _ in range(20):
         low, high = (random.randint(-records - 2, records + 2) for _ in range(2))
-        assert [record.offset for record in found[low:high]] == expected[low:high]
-        inner = found[low:][: max(0, high)]
+        assert [record.offset for record in partition[low:high]] == expected[low:high]
+        inner = partition[low:][: max(0, high)]
         assert [record.offset for record in inner] == expected[low:][: max(0, high)]
         if records:
             at = random.randrange(-records, records)
-            assert found[at].offset == expected[at]
+            assert partition[at].offset == expected[at]
     with pytest.raises(IndexError):
-        found[records]
+        partition[records]

@@ -61,15 +61,15 @@ FORGED_AT = 9
 
 
 def test_history_marks_it(path: Path) -> None:
-    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(history=BUNDLE)), progress=no_bar)
-    assert found.history is not None
-    assert [row["offset"] for row in found.history if FOREIGN in row["note"]] == [FORGED_AT]
+    result = local.answer(AuditQuestion(ExportSource(path), wants=Wants(history=BUNDLE)), progress=no_bar)
+    assert result.history is not None
+    assert [row["offset"] for row in result.history if FOREIGN in row["note"]] == [FORGED_AT]
 
 
 def test_origins_mark_it(path: Path) -> None:
-    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
-    assert found is not None
-    assert [(row["offset"], row["foreign"]) for row in found["rows"] if row["foreign"]] == [(FORGED_AT, 1)]
+    origins = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    assert origins is not None
+    assert [(row["offset"], row["foreign"]) for row in origins["rows"] if row["foreign"]] == [(FORGED_AT, 1)]
 
 
 def test_the_report_marks_it(path: Path) -> None:
@@ -81,21 +81,25 @@ def test_the_report_marks_it(path: Path) -> None:
 def test_why_marks_it() -> None:
     log, trail = forged(), Trail(BUNDLE)
     view = View(0, 1)
-    for one in log.records:
-        trail.observe(one, view.read(one.offset, one.key, one.value))
+    for record in log.records:
+        trail.observe(record, view.read(record.offset, record.key, record.value))
     steps = why(trail, DecisionBook(), {}).steps
     assert [step.offset for step in steps if FOREIGN in (step.because or "")] == [FORGED_AT]
 
 
 def marks(records: Iterable[RecordRead]) -> list[int]:
     series, view = IdSeries(), View(0, 1)
-    return [one.offset for one in records if series.is_foreign(one, view.read(one.offset, one.key, one.value).record)]
+    return [
+        record.offset
+        for record in records
+        if series.is_foreign(record, view.read(record.offset, record.key, record.value).record)
+    ]
 
 
 def log_of(ids: Iterable[str]) -> list[RecordRead]:
     log = LogMaker()
-    for one in ids:
-        log.put(BUNDLE, log.proposal(BUNDLE, "Assigning") | {"id": one})
+    for broker in ids:
+        log.put(BUNDLE, log.proposal(BUNDLE, "Assigning") | {"id": broker})
     return log.records
 
 
@@ -120,11 +124,11 @@ def test_ids_of_another_form_are_no_series() -> None:
     assert marks(log_of([*OTHER_FORMS, *ids, "r-2"])) == []
 
 
-@pytest.mark.parametrize(("known", "told"), [(2, []), (3, [3]), (9, [9])])
-def test_a_few_ids_are_no_series_yet(known: int, told: list[int]) -> None:
+@pytest.mark.parametrize(("known", "expected"), [(2, []), (3, [3]), (9, [9])])
+def test_a_few_ids_are_no_series_yet(known: int, expected: list[int]) -> None:
     own = OwnIds(b"\x01" * 10)
     ids = [own.new_id(START_MS + number) for number in range(known)]
-    assert marks(log_of([*ids, str(ULID.from_int(7))])) == told
+    assert marks(log_of([*ids, str(ULID.from_int(7))])) == expected
 
 
 def test_where_two_series_begin_side_by_side_nobody_is_accused() -> None:

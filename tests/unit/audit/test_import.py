@@ -61,9 +61,9 @@ class Source:
 
 @pytest.fixture
 def source() -> Source:
-    made = Source()
-    made.create()
-    return made
+    source = Source()
+    source.create()
+    return source
 
 
 def plan_of(source: Source, **options: int) -> ImportPlan:
@@ -78,10 +78,10 @@ def test_who_gets_a_bundle_that_was_between_two_owners(source: Source) -> None:
     source.move(unloaded, "Releasing", "b1", None)
     source.move(splitting, "Splitting", "b1", None)
     source.move(named, "Assigning", None, "b3")
-    (one,) = plan_of(source, headroom=10).namespaces
-    assert one.owners == ("b1", "b1", "b1", "b3")
-    assert one.in_flight == Counter(Releasing=2, Splitting=1, Assigning=1)
-    assert (one.highest, one.version) == (4, 14)
+    (namespace,) = plan_of(source, headroom=10).namespaces
+    assert namespace.owners == ("b1", "b1", "b1", "b3")
+    assert namespace.in_flight == Counter(Releasing=2, Splitting=1, Assigning=1)
+    assert (namespace.highest, namespace.version) == (4, 14)
     source.move(transferred, "Assigning", "b1", "b2")
     assert plan_of(source).namespaces[0].owners[0] == "b2", "the source has let go"
 
@@ -91,10 +91,10 @@ def test_a_split_bundle_is_its_children_and_its_versions_count(source: Source) -
     source.move(BUNDLES[0], "Splitting", "b1", None)
     middle = BOUNDS[1] // 2
     source.move(BUNDLES[0], "Deleted", "b1", None, children=children_of([0, middle, BOUNDS[1]]))
-    (one,) = plan_of(source, headroom=1).namespaces
-    assert one.bounds == (0, middle, *BOUNDS[1:])
-    assert one.owners == ("b1", "b1", None, None, None)
-    assert (one.highest, one.version) == (6, 7)
+    (namespace,) = plan_of(source, headroom=1).namespaces
+    assert namespace.bounds == (0, middle, *BOUNDS[1:])
+    assert namespace.owners == ("b1", "b1", None, None, None)
+    assert (namespace.highest, namespace.version) == (6, 7)
 
 
 def test_the_file_decides_what_the_import_is_called(source: Source) -> None:
@@ -135,8 +135,8 @@ def test_more_bundles_than_one_record_holds() -> None:
 
 
 def planned(**more: object) -> ImportPlan:
-    one = PlannedNamespace("t/n", 4, 14, tuple(BOUNDS), ("b1", None, "b2", "b1"))
-    return ImportPlan((one,), str(more.get("operation", "import-1")))
+    namespace = PlannedNamespace("t/n", 4, 14, tuple(BOUNDS), ("b1", None, "b2", "b1"))
+    return ImportPlan((namespace,), str(more.get("operation", "import-1")))
 
 
 def heartbeat(broker: str = "b1") -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 RING = ["0x00000000_0xffffffff"]
 
 
-def told(log: Log, gap_over_ms: float = 1_000) -> list[Incident]:
+def find_incidents(log: Log, gap_over_ms: float = 1_000) -> list[Incident]:
     incidents = ChannelIncidents(gap_over_ms)
     audit_full(0, 1, log.records, incidents.observe)
     return newest(incidents.all(), 100)
@@ -38,9 +38,9 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": heard_ms}
         log.write(bundle, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
         log.write(bundle, "Assigned", to="b2", by="b2")
-    (one,) = told(log)
-    assert (one.at_ms, one.kind) == (heard_ms, IncidentKind.OWNER_LOST)
-    assert one.message == (
+    (result,) = find_incidents(log)
+    assert (result.at_ms, result.kind) == (heard_ms, IncidentKind.OWNER_LOST)
+    assert result.message == (
         "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
         "the longest gap in service was 7.5 s"
     )
@@ -54,10 +54,28 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
     log.write(BUNDLE, "Releasing", **{"from": "b1", "to": "b2"})
     log.write(BUNDLE, "Assigning", after_ms=gap_ms // 2, **{"from": "b1", "to": "b2"})
     log.write(BUNDLE, "Assigned", by="b2", after_ms=gap_ms // 2, **{"from": "b1", "to": "b2"})
-    found = told(log)
-    assert len(found) == incidents
-    if found:
-        assert found[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+    result = find_incidents(log)
+    assert len(result) == incidents
+    if result:
+        assert result[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+
+
+def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for bundle, reason in ((LOWER, "on_own raised OSError: disk full"), (UPPER, "on_own did not return within 5 s")):
+        log.write(f"{NAMESPACE}/{bundle}", "Assigning", to="b1")
+        log.write(f"{NAMESPACE}/{bundle}", "Unassigned", by="b1", action="decline", reason=reason, **{"from": "b1"})
+    incidents = ChannelIncidents(1_000)
+    declined_ms = log.at_ms
+    served(log, f"{NAMESPACE}/{LOWER}", "b2")
+    audit_full(0, 1, log.records, incidents.observe)
+    (one,) = incidents.all()
+    assert one.kind is IncidentKind.DECLINED
+    assert one.message == f"b1 declined bundles 2 times, {NAMESPACE}/{UPPER} the last: on_own did not return within 5 s"
+    assert one.at_ms <= declined_ms
+    (found,) = incidents.declines
+    assert (found.times, list(found.waiting)) == (2, [f"{NAMESPACE}/{UPPER}"])
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
@@ -66,8 +84,8 @@ def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> Non
     values += [(b"!cold-start", mark("b3-i", 9)), (b"!cold-start", mark("b1-i", 1)), (b"!cold-start", b"")]
     for offset, (key, value) in enumerate(values):
         log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, key, value))
-    (one,) = told(log)
-    assert one.message == "cold start: b1-i accepted its view of partition 0, through offset 1, as the truth"
+    (result,) = find_incidents(log)
+    assert result.message == "cold start: b1-i accepted its view of partition 0, through offset 1, as the truth"
 
 
 class Registry:
@@ -106,8 +124,8 @@ class Registry:
             at_s += 1.0
 
     @property
-    def told(self) -> list[tuple[float, str]]:
-        return [(one.at_ms / 1_000, one.message) for one in self.story.incidents]
+    def incidents(self) -> list[tuple[float, str]]:
+        return [(incident.at_ms / 1_000, incident.message) for incident in self.story.incidents]
 
 
 def test_a_leader_that_dies_and_its_successor() -> None:
@@ -116,7 +134,7 @@ def test_a_leader_that_dies_and_its_successor() -> None:
     registry.beats(0, 5, "b2")
     registry.beats(5, 10, "b2")
     registry.beats(10, 14, "b2", leading=True)
-    assert registry.told == [
+    assert registry.incidents == [
         (0.0, "b1 started"),
         (0.0, "b1 leads"),
         (0.0, "b2 started"),
@@ -127,6 +145,23 @@ def test_a_leader_that_dies_and_its_successor() -> None:
     assert registry.story.processes["b1"].leads_since_ms is None
 
 
+def test_a_start_while_no_other_process_is_alive_is_a_restart_of_the_channel() -> None:
+    registry = Registry()
+    registry.beats(0, 5, "b1", "b2")
+    assert registry.story.restarted_ms == 0, "b1 was the first"
+    registry.beat(5, "b1", leaving=True)
+    registry.beat(6, "b1", process=2)
+    assert registry.story.restarted_ms == 0, "b2 was alive"
+    registry.beat(7, "b2", leaving=True)
+    registry.beat(8, "b1", process=2, leaving=True)
+    assert registry.story.restarted_ms == 0, "nobody has started"
+    registry.beat(60, "b1", process=3)
+    registry.beat(61, "b2", process=2)
+    assert registry.story.restarted_ms == 60_000
+    registry.beat(200, "b3")
+    assert registry.story.restarted_ms == 200_000, "the others were silent for longer than their expiry"
+
+
 def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry = Registry()
     registry.beats(0, 3, "b1", "b2")
@@ -134,7 +169,7 @@ def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry.beat(4, "b1", draining=True, leaving=True)
     registry.beats(4, 20, "b2")
     registry.beat(20, "b1", process=2)
-    assert registry.told[2:] == [
+    assert registry.incidents[2:] == [
         (3.0, "b1 is shutting down, and hands over its bundles"),
         (4.0, "b1 left with a goodbye"),
         (20.0, "b1 started again, as a new process"),
@@ -149,7 +184,7 @@ def test_kafka_away_is_silence_of_nobody() -> None:
     registry.beat(64, "b1", mode="settling")
     registry.beat(66, "b1")
     registry.beat(66, "b2")
-    assert registry.told[2:] == [
+    assert registry.incidents[2:] == [
         (2.0, "no heartbeats for 60.0 s: Kafka was unavailable, or no broker was running"),
         (62.0, "b1 is in safe mode: it lost its connection to Kafka"),
         (63.0, "b2 is in safe mode: it lost its connection to Kafka"),
@@ -164,11 +199,48 @@ def test_repair_that_pauses_and_one_that_comes_back() -> None:
     registry.beats(2, 9, "b1", repair_paused="3 of 4 brokers vanished")
     registry.beat(9, "b2")
     registry.beat(9.5, "b1")
-    assert registry.told[2:] == [
+    assert registry.incidents[2:] == [
         (2.0, "b1 paused repair: 3 of 4 brokers vanished"),
         (1.0, "b2 was lost without a goodbye"),
         (9.0, "b2 is heard again, after 8.0 s"),
         (9.5, "b1 repairs again"),
+    ]
+
+
+def test_forged_records_are_an_incident_of_their_own_time_that_is_counted_up() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1")
+    seen = {"records": 1, "topic": "channel", "partition": 1, "offset": 77, "timestamp_ms": 2_500}
+    registry.beat(3, "b1", forged=seen)
+    registry.beat(4, "b1", forged=seen)
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
+        (
+            2.5,
+            "b1 has read 1 record in its own name that it did not write, the newest in the channel at partition 1, offset 77",
+        )
+    ]
+    registry.beat(5, "b1", forged=seen | {"records": 3, "offset": 90, "timestamp_ms": 4_600})
+    registry.beat(6, "b1", forged=seen | {"records": "many"})
+    registry.beat(6.5, "b1", forged=None)
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
+        (
+            4.6,
+            "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 90",
+        )
+    ]
+    kinds = [incident.kind for incident in registry.story.incidents]
+    assert kinds.count(IncidentKind.FORGED) == 1
+
+
+def test_forged_records_of_before_the_memory_of_the_registry_are_an_incident_too() -> None:
+    registry = Registry()
+    seen = {"records": 2, "topic": "registry", "partition": 0, "offset": 7}
+    registry.beat(3, "b2", forged=seen)
+    assert [incident for incident in registry.incidents if "own name" in incident[1]] == [
+        (
+            3.0,
+            "b2 has read 2 records in its own name that it did not write, the newest in the registry at partition 0, offset 7",
+        )
     ]
 
 
@@ -198,7 +270,7 @@ def test_the_newest_incidents_come_first_and_memory_is_bounded() -> None:
         registry.beat(number, "b1", repair_paused="x" if number % 2 else None)
     assert len(registry.story.incidents) == 200
     shown = newest(registry.story.incidents, 3)
-    assert [one.at_ms for one in shown] == [499_000, 498_000, 497_000]
+    assert [status.at_ms for status in shown] == [499_000, 498_000, 497_000]
 
 
 def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
@@ -213,7 +285,7 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
         for number, value in enumerate(values)
     ]
-    assert [(one.at_ms, one.message) for one in drains_of(records)] == [
+    assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
         (0, "the drain of b2 ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
@@ -225,5 +297,5 @@ def test_the_longest_gap_is_told_of_an_owner_last_heard_before_it_served() -> No
     lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": log.at_ms - 500}
     log.write(BUNDLE, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
     log.write(BUNDLE, "Assigned", to="b2", by="b2")
-    (one,) = told(log)
-    assert one.message.endswith("; the longest gap in service was 4.0 s")
+    (result,) = find_incidents(log)
+    assert result.message.endswith("; the longest gap in service was 4.0 s")

@@ -29,17 +29,17 @@ LATE_MS = AT_MS + 3_600_000
 def audited(log: ChannelLog, folder: Path) -> dict[str, Any]:
     path = folder / "log.jsonl"
     write_export(path, ExportHeader("c", {0: len(log.records)}, 0), log.records, now_ms=lambda: log.at_ms)
-    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
-    assert found is not None
-    return dict(found)
+    origins = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    assert origins is not None
+    return dict(origins)
 
 
 def asked(*requests: Request) -> Requests:
-    found = Requests()
-    for offset, one in enumerate(requests):
-        value = request_record.encode(one, timeout_s=60, at_ms=AT_MS)
-        found.take(RecordRead(Topic.REQUESTS, 0, offset, AT_MS, one.id.encode(), value))
-    return found
+    result = Requests()
+    for offset, request in enumerate(requests):
+        value = request_record.encode(request, timeout_s=60, at_ms=AT_MS)
+        result.take(RecordRead(Topic.REQUESTS, 0, offset, AT_MS, request.id.encode(), value))
+    return result
 
 
 def request(operation: str, command: str, **args: Any) -> Request:
@@ -48,7 +48,7 @@ def request(operation: str, command: str, **args: Any) -> Request:
 
 def decided() -> Decisions:
     """A move of the leader, a split that the balancer made by itself, a placement."""
-    found = Decisions()
+    decisions = Decisions()
     moved = record(1, moves=[move(f"{NAMESPACE}/{LOWER}")], executed={f"{NAMESPACE}/{LOWER}": Executed("op-move")})
     empty = record(2).model_copy(update={"label": "Success"})
     cut = SplitEntry(bundle=f"{NAMESPACE}/{UPPER}", why="said", operation="op-split", positions=[], reason="Msgrate")
@@ -59,9 +59,9 @@ def decided() -> Decisions:
     placed = empty.model_copy(
         update={"subject": "place", "placed": [entry], "id": record(4).id, "at_ms": AT_MS + 2_000}
     )
-    for offset, one in enumerate((moved, split, placed)):
-        found.take(offset, AT_MS, one)
-    return found
+    for offset, item in enumerate((moved, split, placed)):
+        decisions.take(offset, AT_MS, item)
+    return decisions
 
 
 def life() -> ChannelLog:
@@ -88,7 +88,10 @@ REQUESTS = (request("create-1", "create-namespace", namespace=NAMESPACE), reques
 
 
 def rows(document: dict[str, Any]) -> list[tuple[str, str | None, str, int]]:
-    return [(one["origin"], one["operation"], one["name"], one["records"]) for one in document["operations"]]
+    return [
+        (operation["origin"], operation["operation"], operation["name"], operation["records"])
+        for operation in document["operations"]
+    ]
 
 
 def test_each_operation_has_what_asked_for_it_and_one_has_nothing(tmp_path: Path) -> None:
@@ -141,20 +144,20 @@ def test_what_is_older_than_a_topic_is_unknown(since_ms: int, origin: str, tmp_p
 )
 def test_an_id_that_was_asked_for_something_else_is_no_origin(given: Request, doubt: str, tmp_path: Path) -> None:
     document = origins_document(audited(life(), tmp_path), [asked(given)])
-    (row,) = (one for one in document["operations"] if one["operation"] == "op-move")
+    (row,) = (operation for operation in document["operations"] if operation["operation"] == "op-move")
     assert (row["origin"], row["asked"]) == ("none", None)
-    assert [doubt in one for one in row["doubts"]] == [True]
+    assert [doubt in item for item in row["doubts"]] == [True]
     assert row in list(without_origin(document))
 
 
 def test_a_request_that_names_a_topic_or_only_the_broker_fits(tmp_path: Path) -> None:
-    found = audited(life(), tmp_path)
+    result = audited(life(), tmp_path)
     for fitting in (
         request("op-move", "transfer", name=f"{NAMESPACE}", destination="b2"),
         request("op-move", "extension", extension="balancer", ask="drain", broker="b1"),
     ):
-        document = origins_document(found, [asked(fitting)])
-        (row,) = (one for one in document["operations"] if one["operation"] == "op-move")
+        document = origins_document(result, [asked(fitting)])
+        (row,) = (operation for operation in document["operations"] if operation["operation"] == "op-move")
         assert row["origin"] == "request"
 
 
@@ -192,15 +195,15 @@ def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> N
     log.records.append(RecordRead(Topic.CHANNEL, 0, 7, log.at_ms, b"!heartbeat", json.dumps(beat).encode()))
     log.write(lower, "Assigning", **{"from": "b1"}, to="b2", operation="op-1")
     log.write(upper, "Assigning", **{"from": "b1"}, to="b2")
-    log.records = [one for one in log.records if one.offset not in (1, 2)]
+    log.records = [record for record in log.records if record.offset not in (1, 2)]
     path = tmp_path / "log.jsonl"
     write_export(path, ExportHeader("c", {0: 10}, 0), log.records, now_ms=lambda: log.at_ms)
-    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
-    assert found is not None
+    origins = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    assert origins is not None
     transfer = request("op-1", "transfer", name=lower, destination="b2")
-    document = origins_document(found, [asked()])
-    assert {one["origin"] for one in document["operations"]} == {"unknown"}
-    assert origins_document(found, [asked(transfer)])["counts"] == {"request": 1, "unknown": 1}
+    document = origins_document(origins, [asked()])
+    assert {operation["origin"] for operation in document["operations"]} == {"unknown"}
+    assert origins_document(origins, [asked(transfer)])["counts"] == {"request": 1, "unknown": 1}
 
 
 def test_an_import_is_named_by_its_mark(tmp_path: Path) -> None:
@@ -234,8 +237,8 @@ def test_what_a_leaving_broker_lets_go_of_was_asked_for_by_its_shutdown(
     beats: tuple[RecordRead, ...], origin: str, tmp_path: Path
 ) -> None:
     leaving = Shutdowns(slack_ms=6_000)
-    for one in beats:
-        leaving.take(one)
+    for beat in beats:
+        leaving.take(beat)
     document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), leaving])
     nobody = document["operations"][-1]
     assert (nobody["began_ms"], nobody["origin"]) == (AT_MS + 13_000, origin)
@@ -246,13 +249,13 @@ def test_parts_of_a_log_are_put_together_as_the_whole_is(tmp_path: Path) -> None
     whole = audited(life(), tmp_path)
     row = whole["rows"][3]
     other = row | {"partition": 1, "began_ms": row["began_ms"] - 1, "name": "earlier", "records": 5}
-    found = put_together(
+    result = put_together(
         [{"rows": whole["rows"], "left_out": 2, "imports": ["b"]}, {"rows": [other], "left_out": 1, "imports": ["a"]}]
     )
-    assert (found["left_out"], found["imports"]) == (3, ["a", "b"])
-    (both,) = (one for one in found["rows"] if one["operation"] == row["operation"])
+    assert (result["left_out"], result["imports"]) == (3, ["a", "b"])
+    (both,) = (item for item in result["rows"] if item["operation"] == row["operation"])
     assert (both["name"], both["records"]) == ("earlier", row["records"] + 5)
-    assert len(found["rows"]) == len(whole["rows"])
+    assert len(result["rows"]) == len(whole["rows"])
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_what_a_request_may_change(name: str, key: str, expected: bool) -> None:
 
 def test_the_newest_are_held_and_the_others_counted() -> None:
     log, view, origins = life(), View(0, 1), Origins(begun_max=2)
-    for one in log.records:
-        origins.observe(one, view.read(one.offset, one.key, one.value))
-    assert [one["operation"] for one in as_rows(origins)["rows"]] == ["op-repair", None]
+    for line in log.records:
+        origins.observe(line, view.read(line.offset, line.key, line.value))
+    assert [row["operation"] for row in as_rows(origins)["rows"]] == ["op-repair", None]
     assert origins.left_out == 5

@@ -24,13 +24,13 @@ def owned(log: Log, facts: ReadFacts = STRICT, cleaned: tuple[int, ...] = ()) ->
     records = [record for record in log.records if record.offset not in cleaned]
     part = audit_part(0, 1, records, facts, owners.observe, owners)
     names = ("bundle", "owner", "generation", "state", "since_offset", "since_ms")
-    return [tuple(one[name] for name in names) for one in owners.owned_in(part)]
+    return [tuple(item[name] for name in names) for item in owners.owned_in(part)]
 
 
 def moves(log: Log, facts: ReadFacts = STRICT) -> list[tuple[int, str, int]]:
-    found = Moves()
-    audit_part(0, 1, log.records, facts, found.observe)
-    return [(one["hour_ms"], one["cause"], one["count"]) for one in move_fields(found.counts.items())]
+    moves = Moves()
+    audit_part(0, 1, log.records, facts, moves.observe)
+    return [(field["hour_ms"], field["cause"], field["count"]) for field in move_fields(moves.counts.items())]
 
 
 def transferred(log: Log, source: str, to: str, *, after_ms: int = 1_000) -> None:
@@ -140,9 +140,9 @@ def test_an_engine_that_is_not_there_is_told() -> None:
 def test_an_engine_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = metadata.EntryPoint("broken", "no.such.module:answer", "statechannel.audit_engines")
     monkeypatch.setattr(metadata, "entry_points", lambda group: metadata.EntryPoints([broken]))
-    with pytest.raises(AuditQuestionError, match="cannot be loaded: No module named 'no'") as told:
+    with pytest.raises(AuditQuestionError, match="cannot be loaded: No module named 'no'") as result:
         load_engine("broken")
-    assert "pip install" in told.value.hint
+    assert "pip install" in result.value.hint
 
 
 def test_verdicts_of_a_join_are_refused_before_anything_is_read(tmp_path: Any) -> None:

@@ -24,13 +24,13 @@ def rates_of(*rows: tuple[int, Verdict], partition: int = 0) -> VerdictRates:
 def test_each_window_counts_its_own_minutes() -> None:
     at = 100 * MINUTE
     rows = [(at - age * MINUTE + 1_000, Verdict.ACCEPTED) for age in (1, 2, 5, 6, 15, 16)]
-    found = rates_of(*sorted(rows)).per_minute(at)
-    assert found == {"1m": {"accepted": 1.0}, "5m": {"accepted": 0.6}, "15m": {"accepted": 0.33}}
+    result = rates_of(*sorted(rows)).per_minute(at)
+    assert result == {"1m": {"accepted": 1.0}, "5m": {"accepted": 0.6}, "15m": {"accepted": 0.33}}
 
 
 def test_rows_for_people_put_verdicts_together() -> None:
     every = [Verdict.STALE_VERSION, Verdict.WRONG_BASE, Verdict.CONTROL, Verdict.ASSERT_EQUAL, Verdict.DUPLICATE]
-    rows = grouped(rates_of(*((1_000, one) for one in every)).per_minute(1_000))
+    rows = grouped(rates_of(*((1_000, item) for item in every)).per_minute(1_000))
     assert {name: row[0] for name, row in rows.items()} == {
         "accepted": 0,
         "rejected": 2,
@@ -41,11 +41,11 @@ def test_rows_for_people_put_verdicts_together() -> None:
 
 
 def test_partitions_that_are_read_one_after_the_other_count_alike() -> None:
-    one, both = rates_of(*((at, Verdict.ACCEPTED) for at in range(0, 30_000, 500))), VerdictRates()
+    rates, both = rates_of(*((at, Verdict.ACCEPTED) for at in range(0, 30_000, 500))), VerdictRates()
     for partition in (0, 1):
         for at in range(partition * 250, 30_000, 1_000):
             both.observe(record(at, partition), Judgement(Verdict.ACCEPTED))
-    assert one.per_minute(30_000) == both.per_minute(30_000)
+    assert rates.per_minute(30_000) == both.per_minute(30_000)
 
 
 def test_what_is_older_than_a_quarter_of_an_hour_is_dropped() -> None:
@@ -73,6 +73,6 @@ def test_of_many_times_the_young_ones_stay_exact_and_the_old_ones_near(records: 
     for age in (0, 1, 100, 400):
         assert times.of(0, records - 1 - age) == (records - 1 - age) * 10
     for offset in (records // 2, records // 4, records // 50):
-        found = times.of(0, offset)
-        assert found is not None
-        assert 0 <= offset * 10 - found <= 10 * 4 * records / 1_000
+        result = times.of(0, offset)
+        assert result is not None
+        assert 0 <= offset * 10 - result <= 10 * 4 * records / 1_000

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.engine import AsOf, AuditQuestion, ExportSource, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.incidents import Incident, IncidentKind
 from statechannel.audit.local import answer
-from statechannel.audit.report.charts import OTHERS, shown
+from statechannel.audit.moments import AsOf
+from statechannel.audit.report.charts import shown
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, complete_from, report_data
-from statechannel.audit.transfer.export_file import read_export
+from statechannel.audit.report.ownership import COLOURS, OTHERS, colours_of
+from statechannel.audit.report.time_buckets import ReportWindow
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import NotInLogError
-from tests.support.report_logs import HOSTILE, LogMaker, eventful, hostile
+from tests.support.report_logs import HOSTILE, START_MS, LogMaker, eventful, hostile, troubled
 
 GOLDEN = Path(__file__).parents[2] / "golden/channel-record"
 
@@ -41,14 +46,14 @@ def lanes_of(report):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(one for one in GOLDEN.glob("*.jsonl") if "verdicts" not in one.name), ids=lambda path: path.stem
+    "path", sorted(item for item in GOLDEN.glob("*.jsonl") if "verdicts" not in item.name), ids=lambda path: path.stem
 )
 def test_the_figures_are_those_of_the_audit(path):
     report, audit = of(path), audited(path, gaps=True, rejected=True)
     assert report["answer"] == audit.answer
     assert report["complete"] == audit.complete
-    assert [one["offset"] for one in report["rejected"]["newest"]] == [
-        one["offset"] for one in audit.rejected["newest"]
+    assert [item["offset"] for item in report["rejected"]["newest"]] == [
+        item["offset"] for item in audit.rejected["newest"]
     ]
     assert report["rejected"]["all"] == audit.rejected["records"]
     certain = [g for g in audit.gaps if g["certain"]]
@@ -59,7 +64,7 @@ def test_the_figures_are_those_of_the_audit(path):
     assert [(g["bundle"], g["start_offset"]) for g in report["gaps"]["rows"]] == [
         (g["bundle"], g["start_offset"]) for g in certain
     ]
-    owned = {one["name"]: one["end"] for one in report["area"]["brokers"] if one["end"]}
+    owned = {broker["name"]: broker["end"] for broker in report["area"]["brokers"] if broker["end"]}
     if not audit.answer.get("tentative"):
         assert owned == audit.answer["owners"]
 
@@ -74,20 +79,20 @@ def test_the_area_is_what_each_broker_owned_times_how_long(tmp_path):
     log.put("!heartbeat", b"{}")
     area = of(log.export(tmp_path / "log.jsonl"))["area"]
     span_ms = area["last_ms"] - area["first_ms"]
-    assert {one["name"]: round(one["mean"] * span_ms) for one in area["brokers"]} == {"b1": 25, "b2": 1_000}
+    assert {broker["name"]: round(broker["mean"] * span_ms) for broker in area["brokers"]} == {"b1": 25, "b2": 1_000}
     assert all(sum(row[1:]) <= 1 for row in area["rows"])
 
 
 def test_a_timeline_holds_every_record_with_what_it_led_to(log):
     report = of(log)
     history = audited(log, history="acme/orders").history
-    told = {}
+    results = {}
     for lane in report["lanes"]:
         if lane["namespace"] == "acme/orders":
             for mark in lane["marks"]:
                 if mark["verdict"] != "derived":
-                    told[mark["offset"]] = (lane["name"], mark["verdict"], mark["by"])
-    assert told == {row["offset"]: (row["key"], row["verdict"], row["by"]) for row in history}
+                    results[mark["offset"]] = (lane["name"], mark["verdict"], mark["by"])
+    assert results == {row["offset"]: (row["key"], row["verdict"], row["by"]) for row in history}
 
 
 def test_a_split_goes_on_in_its_children(log):
@@ -133,7 +138,7 @@ def test_a_long_log_stays_within_its_limits(tmp_path, points):
         assert len(times["rows"]) <= points
         assert sum(row[1] for row in times["rows"]) == 400
     assert len(report["area"]["rows"]) <= points
-    assert [one["name"] for one in report["area"]["brokers"]][-1] == OTHERS
+    assert [broker["name"] for broker in report["area"]["brokers"]][-1] == OTHERS
     assert len(report["area"]["brokers"]) == 4
     assert (len(report["gaps"]["rows"]), report["gaps"]["all"]) == (20, 400)
     assert (len(report["rejected"]["by_writer"]), report["rejected"]["writers_all"]) == (20, 400)
@@ -199,3 +204,150 @@ def test_texts_of_strangers_hold_no_control_characters_and_are_cut(tmp_path):
     assert not {"\u202e", "\u0007"} & set(report)
     assert "\\u0007" not in report.lower()
     assert len(shown(HOSTILE * 10)) == 160
+
+
+@pytest.fixture(scope="module")
+def trouble(tmp_path_factory):
+    return troubled().export(tmp_path_factory.mktemp("trouble") / "log.jsonl")
+
+
+def test_incidents_are_found_in_the_log_alone(trouble):
+    report = of(trouble)
+    assert [(one["kind"], one["message"]) for one in report["incidents"]] == [
+        (
+            "owner-lost",
+            "b2 was lost; b1 repaired 2 bundles; the last one 6.0 s after it was last heard; "
+            "the longest gap in service was 6.0 s",
+        ),
+        ("silence", "no heartbeats for 30.0 s: Kafka was unavailable, or no broker was running"),
+        ("started", "b1 was restarted: the first record of a new process"),
+        ("gap", "no broker served acme/orders/0x00000000_0x40000000 for 2.5 s: transfer from b1 to b3 (shutdown)"),
+        ("leader", "b3 leads, after b1: it writes the log's heartbeats"),
+    ]
+    assert report["summary"][1] == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start."
+
+
+def test_the_registry_replaces_what_the_log_only_suggests(trouble):
+    lost, silence = of(trouble)["incidents"][:2]
+    registry = [
+        Incident(lost["at_ms"], IncidentKind.LOST, "b2 was lost without a goodbye"),
+        Incident(silence["at_ms"] + 1, IncidentKind.MODE, "b1 is in safe mode"),
+    ]
+    found = of(trouble, registry=registry)["incidents"]
+    assert [one["kind"] for one in found] == ["owner-lost", "mode", "gap"]
+
+
+def test_a_log_without_trouble_says_so(tmp_path):
+    log = LogMaker()
+    log.assign(log.namespace("a/b", 1)[0], "b1")
+    report = of(log.export(tmp_path / "log.jsonl"))
+    assert report["incidents"] == []
+    assert report["summary"] == [
+        "In 10 ms there was no gap in service.",
+        "No broker was lost, and there was no outage.",
+        "No record was rejected.",
+    ]
+
+
+def test_missing_heartbeats_of_a_compacted_log_are_no_outage(tmp_path):
+    log = LogMaker()
+    log.assign(log.namespace("a/b", 1)[0], "b1")
+    for _ in range(40):
+        log.beat("b1")
+    beats = [one for one in log.records if one.key == b"!heartbeat"]
+    kept = {one.offset for one in (*beats[:2], *beats[-5:])}
+    log.records = [one for one in log.records if one.key != b"!heartbeat" or one.offset in kept]
+    path = tmp_path / "log.jsonl"
+    write_export(
+        path,
+        ExportHeader("bundle-state", {0: beats[-1].offset + 1}, log.now_ms),
+        log.records,
+        now_ms=lambda: log.now_ms,
+    )
+    assert [one["kind"] for one in of(path)["incidents"]] == []
+
+
+def test_what_a_lost_owner_did_not_serve_is_unserved(tmp_path):
+    log = LogMaker()
+    bundle = log.namespace("a/b", 1)[0]
+    log.assign(bundle, "b2")
+    log.beat("b1", after_ms=10_000)
+    log.lose(bundle, "b3", heard_ago_ms=4_000)
+    log.beat("b1")
+    area = of(log.export(tmp_path / "log.jsonl"))["area"]
+    names = [one["name"] for one in area["brokers"]]
+    span_ms = dict.fromkeys([*names, "between"], 0.0)
+    for at, *figures in area["unserved"]:
+        covered_ms = min(at + area["width_ms"], area["last_ms"]) - max(at, area["first_ms"])
+        for name, figure in zip(span_ms, figures, strict=True):
+            span_ms[name] += figure * covered_ms
+    assert {name: round(figure) for name, figure in span_ms.items()} == {"b2": 4_005, "b3": 0, "between": 5}
+
+
+def test_a_window_shows_only_what_happened_in_it(trouble):
+    whole = of(trouble)
+    lost, silence = whole["incidents"][0], whole["incidents"][1]
+    window = ReportWindow(silence["at_ms"] + 1_000, None)
+    late = of(trouble, window=window)
+    assert (late["area"]["first_ms"], late["area"]["last_ms"]) == (window.since_ms, whole["area"]["last_ms"])
+    assert [one["kind"] for one in late["incidents"]] == ["started", "gap", "leader"]
+    assert [gap["cause"] for gap in late["gaps"]["rows"]] == ["transfer"]
+    assert late["area"]["brokers"] == [one | {"mean": late_mean(late, one["name"])} for one in whole["area"]["brokers"]]
+    assert all(mark["ms"] >= window.since_ms for lane in late["lanes"] for mark in lane["marks"])
+    assert all(lane["start"] for lane in late["lanes"])
+    early = of(trouble, window=ReportWindow(None, lost["at_ms"] + 2_000))
+    assert early["area"]["last_ms"] <= lost["at_ms"] + 2_000
+    assert {one["name"]: one["end"] for one in early["area"]["brokers"]} == {"b1": 1, "b2": 2, "b3": 1}
+    assert early["answer"] == late["answer"] == whole["answer"]
+    nothing = of(trouble, window=ReportWindow(START_MS + 10**9, None))
+    assert (nothing["incidents"], nothing["gaps"]["all"]) == ([], 0)
+
+
+def late_mean(report, name):
+    """Bundles of a broker in the mean, by the rows of its chart."""
+    area = report["area"]
+    column = [one["name"] for one in area["brokers"]].index(name) + 1
+    ends = [(row[0], min(row[0] + area["width_ms"], area["last_ms"])) for row in area["rows"]]
+    sum_ms = sum(
+        row[column] * (end - max(start, area["first_ms"])) for row, (start, end) in zip(area["rows"], ends, strict=True)
+    )
+    return pytest.approx(sum_ms / (area["last_ms"] - area["first_ms"]), abs=0.01)
+
+
+def test_the_heat_map_has_the_owner_of_most_of_each_cell_and_all_gaps(trouble):
+    report = of(trouble, limits=ReportLimits(heat_columns=20))
+    heat, names = report["heat"], [one["name"] for one in report["area"]["brokers"]]
+    assert heat["columns"] <= 20
+    owners = {
+        row["name"].rpartition("/")[2]: [names[owner] for _, owner in row["runs"] if owner >= 0] for row in heat["rows"]
+    }
+    assert owners == {
+        "0x00000000_0x40000000": ["b1", "b3"],
+        "0x40000000_0x80000000": ["b2", "b3"],
+        "0x80000000_0xc0000000": ["b2", "b3"],
+        "0xc0000000_0xffffffff": ["b3"],
+    }
+    lengths = {gap["bundle"]: gap["length_ms"] for gap in report["gaps"]["rows"]}
+    assert {row["name"]: sum(ms for _, ms in row["gaps"]) for row in heat["rows"] if row["gaps"]} == lengths
+
+
+def test_rows_of_the_heat_map_are_bounded_and_the_worst_come_first(log):
+    whole = of(log)
+    few = of(log, limits=ReportLimits(heat_rows=5))
+    kept = {row["name"] for row in few["heat"]["rows"]}
+    sums: dict[str, int] = {}
+    for gap in whole["gaps"]["rows"]:
+        sums[gap["bundle"]] = sums.get(gap["bundle"], 0) + (gap["length_ms"] or 0)
+    assert kept == set(sorted(sums, key=lambda name: -sums[name])[:5])
+    assert [row["name"] for row in few["heat"]["rows"]] == [
+        r["name"] for r in whole["heat"]["rows"] if r["name"] in kept
+    ]
+
+
+def test_a_broker_has_the_same_colour_in_every_report():
+    few, more = colours_of(["b1", "b3"]), colours_of([f"b{number}" for number in range(1, 13)])
+    assert few == {name: more[name] for name in few}
+    assert len(set(more.values())) == 12
+    assert colours_of(["zone-a", "zone-b"]) == colours_of(["zone-b", "zone-a"])
+    assert len(set(colours_of([f"broker-{number}.example" for number in range(COLOURS)]).values())) == COLOURS
+    assert set(colours_of([f"b{number}" for number in range(60)]).values()) == set(range(COLOURS))

@@ -27,7 +27,16 @@ class Log:
         self._accepted: dict[str, tuple[int, str]] = {}
         self.at_ms = 0
 
-    def write(self, key: str, state: str, *, by: str = "b1", after_ms: int = 1_000, **fields: Any) -> None:
+    def write(
+        self,
+        key: str,
+        state: str,
+        *,
+        by: str = "b1",
+        by_process: dict[str, str] | None = None,
+        after_ms: int = 1_000,
+        **fields: Any,
+    ) -> None:
         version, base = self._accepted.get(key, (0, None))
         offset = len(self.records)
         value = {
@@ -35,7 +44,7 @@ class Log:
             "kind": "proposal",
             "id": f"id-{offset}",
             "covers": offset - 1,
-            "by": {"broker": by, "incarnation": f"{by}-i"},
+            "by": by_process or {"broker": by, "incarnation": f"{by}-i"},
             "version": version + 1,
             "base": base,
             "state": state,
@@ -68,9 +77,9 @@ class Log:
         audit_full(0, 1, self.records, tell)
 
     def gaps(self) -> list[Gap]:
-        found = Gaps()
-        self.observe(found.observe)
-        return found.all()
+        gaps = Gaps()
+        self.observe(gaps.observe)
+        return gaps.all()
 
 
 @pytest.fixture
@@ -114,6 +123,72 @@ def test_time_unassigned_on_request_is_told_apart(log: Log) -> None:
     log.write(BUNDLE, "Assigned", to="b1", after_ms=7)
     (gap,) = log.gaps()
     assert (gap.cause, gap.end, gap.on_request_ms, gap.length_ms) == (GapCause.UNLOAD, GapEnd.ASSIGNED, 60_000, 17)
+
+
+STARTED_LATER = "01JKXWM60094EHP2TRVJP4X39J"
+"""An incarnation of 2025: later than the times of these logs."""
+
+
+def test_a_hand_over_that_is_declined_while_all_brokers_stop_has_that_cause(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2", reason="shutdown")
+    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2", after_ms=20)
+    log.write(BUNDLE, "Unassigned", **{"from": "b2"}, by="b2", action="decline", after_ms=30)
+    later = {"broker": "b3", "incarnation": STARTED_LATER}
+    log.write(BUNDLE, "Assigning", to="b3", after_ms=660_000, by_process=later)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3", after_ms=5)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.length_ms, gap.unassigned_ms, gap.on_request_ms) == (GapCause.DECLINED, 660_055, 660_000, 0)
+    assert gap.why == ("transfer from b1 to b2 (shutdown); b2 declined it; b3, which started after that, assigned it")
+
+
+def test_a_bundle_that_the_last_broker_leaves_is_not_unassigned_on_request(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, reason="shutdown", flow="unload", action="unload")
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"}, after_ms=10)
+    log.write(BUNDLE, "Assigning", to="b1", by="b2", after_ms=60_000)
+    log.write(BUNDLE, "Assigned", to="b1", after_ms=7)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.length_ms, gap.unassigned_ms, gap.on_request_ms) == (GapCause.SHUTDOWN, 60_017, 60_000, 0)
+    assert gap.why == "b1 shut down, and no other broker could take it; b2 assigned it"
+
+
+def test_an_unload_of_another_broker_with_that_reason_is_no_shutdown(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", reason="shutdown")
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.why) == (GapCause.UNLOAD, "unload from b1 (shutdown)")
+
+
+def test_a_broker_that_gives_its_bundle_up_declines_it(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, action="decline", flow="unload")
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"}, after_ms=10)
+    log.write(BUNDLE, "Assigning", to="b2", after_ms=500)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.end, gap.unassigned_ms, gap.on_request_ms) == (GapCause.DECLINED, GapEnd.OPEN, 500, 0)
+    assert gap.why == "b1 gave it up; b1 assigned it"
+
+
+def test_declines_are_counted_not_listed(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
+    for broker in ("b2", "b3", "b2"):
+        log.write(BUNDLE, "Assigning", to=broker)
+        log.write(BUNDLE, "Unassigned", **{"from": broker}, by=broker, reason=f"hook of {broker}", action="decline")
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.on_request_ms, gap.unassigned_ms) == (GapCause.DECLINED, 1_000, 3_000)
+    assert gap.why == "unload from b1; b2 declined it (hook of b2), the last of 3 times"
+
+
+def test_a_lost_owner_stays_the_cause_when_its_successor_declines(log: Log) -> None:
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 3_500}
+    log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost, after_ms=6_000)
+    log.write(BUNDLE, "Unassigned", **{"from": "b3"}, by="b3", action="decline")
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.why) == (GapCause.OWNER_LOST, "b1 was gone, repaired by b2; b3 declined it")
 
 
 def test_taken_back(log: Log) -> None:

@@ -62,16 +62,16 @@ def views_of(log: loggen.Log, *, leave_out: tuple[int, int] | None = None, up_to
 
 
 def checked(export: ExportFile, dump: ReplicaDump) -> list[VerifiedPartition]:
-    (found,) = check_words(export, [dump.word], compaction_lag_ms=LAG_MS)
-    return found
+    (word,) = check_words(export, [dump.word], compaction_lag_ms=LAG_MS)
+    return word
 
 
 @pytest.mark.parametrize("up_to", [0, 5, 10**9])
 def test_a_replica_of_the_same_log_is_equal_at_its_own_offsets(log: loggen.Log, tmp_path: Path, up_to: int) -> None:
     export = export_of(log, tmp_path)
-    found = checked(export, dump_of(views_of(log, up_to=up_to)))
-    assert {one.status for one in found} == {VerifyStatus.EQUAL}
-    assert all(one.recomputed == one.digest for one in found)
+    partitions = checked(export, dump_of(views_of(log, up_to=up_to)))
+    assert {partition.status for partition in partitions} == {VerifyStatus.EQUAL}
+    assert all(partition.recomputed == partition.digest for partition in partitions)
 
 
 def id_of(line: Line) -> object:
@@ -82,11 +82,11 @@ def id_of(line: Line) -> object:
 
 
 def accepted_offsets(log: loggen.Log) -> list[tuple[int, int]]:
-    found = []
+    results = []
     for number, lines in by_partition(log).items():
         view = View(number, len(log.end_offsets))
-        found += [(number, line.offset) for line in lines if read(view, line).verdict is Verdict.ACCEPTED]
-    return found
+        results += [(number, line.offset) for line in lines if read(view, line).verdict is Verdict.ACCEPTED]
+    return results
 
 
 def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_path: Path) -> None:
@@ -95,15 +95,15 @@ def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_p
     ids = {(number, line.offset): id_of(line) for number, lines in by_partition(log).items() for line in lines}
     for number, offset in accepted_offsets(log):
         dump = dump_of(views_of(log, leave_out=(number, offset)))
-        found = checked(export, dump)[number]
+        check = checked(export, dump)[number]
         again = [line.offset for line in by_partition(log)[number] if id_of(line) == ids[number, offset]]
-        if found.status is VerifyStatus.EQUAL or len(again) > 1:
+        if check.status is VerifyStatus.EQUAL or len(again) > 1:
             continue  # what came later does not build on it; or it came once more, and was taken in then
-        explain(export, found, dump, compaction_lag_ms=LAG_MS)
-        assert found.first is not None
-        assert found.first["offset"] == offset
-        assert found.differing
-        differing += found.first["how"] == "the log accepts this record, the replica has not applied it"
+        explain(export, check, dump, compaction_lag_ms=LAG_MS)
+        assert check.first is not None
+        assert check.first["offset"] == offset
+        assert check.differing
+        differing += check.first["how"] == "the log accepts this record, the replica has not applied it"
     assert differing > 10
 
 
@@ -124,13 +124,13 @@ def test_who_let_the_loser_of_a_race_win_has_missed_the_winner(log: loggen.Log, 
     assert held is not None
     views[number].accept(record, held, line.offset, derive=False)
     export, dump = export_of(log, tmp_path), dump_of(views)
-    found = checked(export, dump)[number]
-    assert found.status is VerifyStatus.DIFFERENT
-    explain(export, found, dump, compaction_lag_ms=LAG_MS)
-    assert found.first is not None
-    assert found.first["key"] == key.name
-    assert found.first["offset"] < line.offset
-    assert found.first["how"] == "the log accepts this record, the replica has not applied it"
+    check = checked(export, dump)[number]
+    assert check.status is VerifyStatus.DIFFERENT
+    explain(export, check, dump, compaction_lag_ms=LAG_MS)
+    assert check.first is not None
+    assert check.first["key"] == key.name
+    assert check.first["offset"] < line.offset
+    assert check.first["how"] == "the log accepts this record, the replica has not applied it"
 
 
 def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None:
@@ -151,27 +151,27 @@ def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None
     path = tmp_path / "log.jsonl"
     write_export(path, ExportHeader("t", {0: 4}, 10**12), records, now_ms=lambda: 10**12)
     export, dump = read_export(path), dump_of({0: wrong})
-    (found,) = checked(export, dump)
-    explain(export, found, dump, compaction_lag_ms=LAG_MS)
-    assert found.first is not None
-    assert (found.first["offset"], found.first["key"]) == (3, BUNDLE)
-    assert found.first["how"] == "the replica has accepted this record, the log rejects it"
+    (partition,) = checked(export, dump)
+    explain(export, partition, dump, compaction_lag_ms=LAG_MS)
+    assert partition.first is not None
+    assert (partition.first["offset"], partition.first["key"]) == (3, BUNDLE)
+    assert partition.first["how"] == "the replica has accepted this record, the log rejects it"
 
 
 def test_what_cannot_be_compared_is_neither_equal_nor_different(log: loggen.Log, tmp_path: Path) -> None:
     export, views = export_of(log, tmp_path), views_of(log)
-    found = checked(export, dump_of(views, unknown=frozenset({0})))
-    assert found[0].status is VerifyStatus.UNKNOWN
+    partitions = checked(export, dump_of(views, unknown=frozenset({0})))
+    assert partitions[0].status is VerifyStatus.UNKNOWN
     for view in views.values():
         view.applied += 1_000
-    assert {one.status for one in checked(export, dump_of(views))} == {VerifyStatus.BEYOND}
+    assert {check.status for check in checked(export, dump_of(views))} == {VerifyStatus.BEYOND}
 
 
 def test_a_compacted_log_tells_the_present_and_not_the_past(tmp_path: Path) -> None:
     log = loggen.generate(3, KNOBS["honest"])
     export = export_of(log.compacted(3, KNOBS["honest"]), tmp_path)
     statuses = {
-        up_to: {one.status for one in checked(export, dump_of(views_of(log, up_to=up_to)))} for up_to in (9, 10**9)
+        up_to: {check.status for check in checked(export, dump_of(views_of(log, up_to=up_to)))} for up_to in (9, 10**9)
     }
     assert VerifyStatus.DIFFERENT not in statuses[9] | statuses[10**9]
     assert VerifyStatus.INCOMPLETE in statuses[9]
@@ -189,7 +189,7 @@ def test_what_is_found_of_a_replica_does_not_depend_on_the_others(tmp_path: Path
     write_export(path, ExportHeader("t", {0: 3}, 10**12), cleaned, now_ms=lambda: 10**12)
     export, words = read_export(path), [dump_of({0: view}).word for view in views]
     alone = [check_words(export, [word], compaction_lag_ms=LAG_MS)[0][0].status for word in words]
-    together = [one.status for (one,) in check_words(export, words, compaction_lag_ms=LAG_MS)]
+    together = [item.status for (item,) in check_words(export, words, compaction_lag_ms=LAG_MS)]
     assert together == alone == [VerifyStatus.EQUAL, VerifyStatus.INCOMPLETE]
 
 

@@ -15,19 +15,19 @@ LOGS = sorted(GOLDEN.glob("compacted*.jsonl"))
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_whoever_listens_to_a_compacted_log_hears_more_and_sees_the_same(path: Path) -> None:
     export = read_export(path)
-    told: list[int] = []
+    results: list[int] = []
     quiet = read_views(export)
-    listened = read_views(export, observers=[lambda record, judgement: told.append(record.offset)])
+    listened = read_views(export, observers=[lambda record, judgement: results.append(record.offset)])
     assert digest(part.view for part in listened.parts) == digest(part.view for part in quiet.parts)
     assert listened.tentative == quiet.tentative
-    assert len(told) >= sum(sum(part.verdicts.values()) for part in quiet.parts)
+    assert len(results) >= sum(sum(part.verdicts.values()) for part in quiet.parts)
 
 
 def test_some_of_them_are_told_more_than_the_newest_heartbeat_vouches_for() -> None:
     more = 0
     for path in LOGS:
         export = read_export(path)
-        told: list[int] = []
-        read_views(export, observers=[lambda record, judgement, told=told: told.append(record.offset)])  # type: ignore[misc]
-        more += len(told) > sum(sum(part.verdicts.values()) for part in read_views(export).parts)
+        results: list[int] = []
+        read_views(export, observers=[lambda record, judgement, item=results: item.append(record.offset)])  # type: ignore[misc]
+        more += len(results) > sum(sum(part.verdicts.values()) for part in read_views(export).parts)
     assert more

@@ -50,11 +50,11 @@ def states_of(view: View) -> dict[str, judge.State]:
 
 def debts_of(view: View) -> list[judge.Debt]:
     """All open debts of a view, as the twin words them."""
-    found = [
+    results = [
         judge.Debt(key.name, debt.since_offset, debt.newest_offset, debt.highest_version)
         for key, debt in view.ledger.open.items()
     ]
-    return sorted(found, key=lambda debt: debt.key)
+    return sorted(results, key=lambda debt: debt.key)
 
 
 def words_of(judgement: Judgement) -> tuple[str, int | None, str | None]:
@@ -95,13 +95,13 @@ def fingerprint(view: View, *but: str) -> dict[str, Any]:
 
 def bound_for(state: judge.State) -> str | None:
     """The broker that a bundle counts for in placement."""
-    found = {
+    results = {
         "Assigning": state.to,
         "Assigned": state.to,
         "Releasing": state.to if state.to is not None else state.source,
         "Splitting": state.source,
     }
-    return found.get(state.state)
+    return results.get(state.state)
 
 
 def check_counters(view: View, accepted: dict[str, judge.State]) -> None:

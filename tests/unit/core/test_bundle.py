@@ -39,8 +39,8 @@ def test_bundles_of_a_new_namespace_tile_the_ring(count: int) -> None:
 
 @given(st.integers(0, FULL), st.integers(0, FULL), st.integers(1, 50))
 @settings(deadline=None)
-def test_even_parts_of_a_range(one: int, other: int, count: int) -> None:
-    lower, upper = min(one, other), max(one, other)
+def test_even_parts_of_a_range(size: int, other: int, count: int) -> None:
+    lower, upper = min(size, other), max(size, other)
     if upper - lower < count:
         with pytest.raises(ValueError, match="too small"):
             bundle.even_bounds(count, lower, upper)
@@ -66,7 +66,7 @@ def test_the_fewest_and_the_most_parts(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "found"),
+    ("typed", "expected"),
     [
         ("t/ns/0x0_0x1", None),  # a range, nearly
         ("t/ns/0x00000000_0xFFFFFFFF", None),
@@ -75,8 +75,8 @@ def test_the_fewest_and_the_most_parts(count: int) -> None:
         ("t/ns/topic", ("t/ns", "persistent://t/ns/topic")),
     ],
 )
-def test_a_name_that_somebody_typed(typed: str, found: tuple[str, str] | None) -> None:
-    assert bundle.split_typed_topic(typed) == found
+def test_a_name_that_somebody_typed(typed: str, expected: tuple[str, str] | None) -> None:
+    assert bundle.split_typed_topic(typed) == expected
 
 
 def test_halves_of_upstreams_bundle() -> None:
@@ -85,8 +85,8 @@ def test_halves_of_upstreams_bundle() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4))
 @settings(deadline=None)
-def test_cuts_at_positions(one: int, other: int, positions: list[int]) -> None:
-    lower, upper = min(one, other), max(one, other)
+def test_cuts_at_positions(size: int, other: int, positions: list[int]) -> None:
+    lower, upper = min(size, other), max(size, other)
     inside = all(lower < position < upper for position in positions)
     if positions and inside and len(set(positions)) == len(positions):
         bounds = bundle.bounds_at(lower, upper, positions)
@@ -99,10 +99,12 @@ def test_cuts_at_positions(one: int, other: int, positions: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5))
 @settings(deadline=None)
 def test_contiguous_children_have_bounds(ranges: list[tuple[int, int]]) -> None:
-    found = bundle.bounds_of([bundle.range_name(*pair) for pair in ranges])
+    bounds = bundle.bounds_of([bundle.range_name(*pair) for pair in ranges])
     fit = bool(ranges) and all(low < high for low, high in ranges)
     fit = fit and all(left[1] == right[0] for left, right in pairwise(ranges))
-    assert (None if found is None else list(found)) == ([ranges[0][0], *(high for _, high in ranges)] if fit else None)
+    assert (None if bounds is None else list(bounds)) == (
+        [ranges[0][0], *(high for _, high in ranges)] if fit else None
+    )
 
 
 @pytest.mark.parametrize("odd", ["x", "0x0_0x1", "0x00000000_0xFFFFFFFF", "0x00000000_0xffffffff\n", ""])
@@ -169,3 +171,46 @@ def test_the_bundle_that_a_hash_falls_into(cuts: set[int], places: list[int]) ->
     for place in [*places, *bounds, *(bound - 1 for bound in bounds[1:])]:
         naive = [key for key in ring.live.values() if key.lower <= place and (place < key.upper or key.upper == FULL)]
         assert [ring.at(place)] == naive
+
+
+@given(st.integers(1, 40), st.text(alphabet="abcxyz0189-._~", min_size=1, max_size=12))
+def test_each_topic_is_in_exactly_one_bundle_of_its_namespace(count: int, local: str) -> None:
+    keys = [f"t/n/{child}" for child in bundle.children_of(bundle.namespace_bounds(count))]
+    ranges = [bundle.BundleRange.parse(key) for key in keys]
+    assert [one.key for one in ranges] == keys
+    (home,) = [one for one in ranges if one.contains(f"t/n/{local}")]
+    assert home.contains(f"persistent://t/n/{local}")
+    assert home.lower <= bundle.named_topic_hash(f"t/n/{local}") <= home.upper
+    assert not any(one.contains(f"t/other/{local}") for one in ranges)
+
+
+def test_the_end_of_the_ring_is_in_its_last_bundle() -> None:
+    first, last = (bundle.BundleRange.parse(f"t/n/{child}") for child in bundle.children_of(bundle.namespace_bounds(2)))
+    assert [first.contains_hash(place) for place in (0, 0x7FFFFFFF, 0x80000000, FULL)] == [True, True, False, False]
+    assert [last.contains_hash(place) for place in (0x7FFFFFFF, 0x80000000, FULL)] == [False, True, True]
+
+
+def test_a_parent_covers_its_children_and_no_others() -> None:
+    parent = bundle.BundleRange.parse("t/n/0x40000000_0x80000000")
+    children = [
+        bundle.BundleRange("t/n", *bounds) for bounds in pairwise(bundle.even_bounds(3, parent.lower, parent.upper))
+    ]
+    assert all(parent.covers(child) for child in children)
+    assert not any(child.covers(parent) for child in children)
+    assert not parent.covers(bundle.BundleRange("t/other", parent.lower, parent.upper))
+
+
+@pytest.mark.parametrize(
+    "key", ["", "t/n", "t/n/topic", "t/n/0x0_0x1", "t/n/0x80000000_0x00000000", "a/t/n/0x00000000_0xffffffff"]
+)
+def test_what_is_no_bundle_is_refused_with_the_form_that_is_wanted(key: str) -> None:
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/0x"):
+        bundle.BundleRange.parse(key)
+
+
+@pytest.mark.parametrize("name", ["", "t/n", "orders", "t/n/0x0_0x1"])
+def test_what_is_no_topic_has_no_hash(name: str) -> None:
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/topic"):
+        bundle.named_topic_hash(name)
+    with pytest.raises(ValueError, match="wanted: tenant/namespace/topic"):
+        bundle.BundleRange.parse("t/n/0x00000000_0xffffffff").contains(name)

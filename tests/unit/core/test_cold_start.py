@@ -182,7 +182,7 @@ def test_nobody_is_answered_from_the_middle_of_a_portion():
         head | {"id": name, "version": version, "base": base, "state": state, "from": source, "to": to}
         for name, version, base, state, source, to in steps
     ]
-    alone.put_portion([(BUNDLE, orjson.dumps(one)) for one in records])
+    alone.put_portion([(BUNDLE, orjson.dumps(record)) for record in records])
     assert alone.engine.replicas[0].view.get(BUNDLE.decode()).state == "Releasing"
     assert answers == []
     assert alone.engine.lookups.waiting == 1
@@ -257,7 +257,7 @@ def test_nothing_is_told_as_accepted_of_a_view_that_is_only_taken_for_the_truth(
     alone.run(20)
     assert alone.engine.cold_start.running
     assert alone.engine.replicas[0].view.get(BUNDLE.decode()).to == "y"
-    assert ProposalStatus.ACCEPTED not in [one.status for one in ends]
+    assert ProposalStatus.ACCEPTED not in [end.status for end in ends]
 
 
 def test_each_partition_is_waited_for_as_long():
@@ -362,7 +362,7 @@ def test_a_strict_reader_crosses_a_cold_start(more, version, state, tail):
 
 def test_a_strict_reader_holds_what_the_cold_starter_holds():
     records, alone = cold_start_log(differs=True)
-    strict = LoneEngine([(one.key, one.value, one.timestamp_ms) for one in records])
+    strict = LoneEngine([(record.key, record.value, record.timestamp_ms) for record in records])
     assert strict.engine.caught_up
     assert digest([strict.engine.replicas[0].view]) == digest([alone.engine.replicas[0].view])
     view = strict.engine.replicas[0].view

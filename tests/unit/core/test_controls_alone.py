@@ -24,7 +24,7 @@ class Bench:
     """The control records that `a-1` reads at 100 s by its own clock, 100.5 s by Kafka's."""
 
     def __init__(self, at_s: float = 100.0) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.sent_at_s: float | None = None
         context: Any = StubContext(partitions=2, cold_start_after_s=BOUND_S)
         context.now.mono_s = at_s
@@ -35,24 +35,24 @@ class Bench:
         self.silence = Silence(context, self.presence)
         stubs: Any = {
             "echo": SimpleNamespace(read_back=self._read_back),
-            "closing_marks": SimpleNamespace(read=lambda *said: self.told.append(("closing mark", *said))),
-            "proposals": SimpleNamespace(release=lambda partition: self.told.append(("release", partition))),
-            "cold_start": SimpleNamespace(heartbeat_read=lambda *said: self.told.append(("cold start", *said))),
+            "closing_marks": SimpleNamespace(read=lambda *said: self.calls.append(("closing mark", *said))),
+            "proposals": SimpleNamespace(release=lambda partition: self.calls.append(("release", partition))),
+            "cold_start": SimpleNamespace(heartbeat_read=lambda *said: self.calls.append(("cold start", *said))),
             "duties": SimpleNamespace(
-                heartbeat_read=lambda partition, *, clean: self.told.append(("duties", partition, clean))
+                heartbeat_read=lambda partition, *, clean: self.calls.append(("duties", partition, clean))
             ),
         }
         self.controls = Controls(context, silence=self.silence, **stubs)
 
     def _read_back(self, partition: int, record_id: str) -> float | None:
-        self.told.append(("read back", partition, record_id))
+        self.calls.append(("read back", partition, record_id))
         return self.sent_at_s
 
     def read(self, key: bytes | None, value: bytes | None, offset: int = END, ms: int = 100_500) -> list[Any]:
         """The parts that are called, with their arguments."""
-        self.told.clear()
+        self.calls.clear()
         self.controls.read(RecordRead(Topic.CHANNEL, 1, offset, ms, key, value))
-        return list(self.told)
+        return list(self.calls)
 
     def silent(self) -> list[bool]:
         return [self.silence.is_silent(partition) for partition in (0, 1)]
@@ -104,9 +104,9 @@ def test_a_closing_mark_goes_to_those_who_keep_them(bench):
 
 @pytest.mark.parametrize(("ms", "silent"), [(90_501, False), (90_500, False), (90_499, True)])
 def test_a_partition_is_silent_when_its_newest_heartbeat_is_old_by_kafkas_clock(bench, ms, silent):
-    told = bench.read(HEARTBEAT_KEY, heartbeat("b-1", 0), ms=ms)
+    result = bench.read(HEARTBEAT_KEY, heartbeat("b-1", 0), ms=ms)
     assert bench.silent() == [True, silent]
-    assert (("release", 1) in told) is not silent
+    assert (("release", 1) in result) is not silent
 
 
 @pytest.mark.parametrize(("at_s", "silent"), [(9.499, False), (9.5, True)])

@@ -95,9 +95,9 @@ def costs(bundles: int) -> dict[str, int]:
         return value(**fields | {"from": from_, "to": to} | more)
 
     def read(record: bytes | None, verdict: Verdict, key: bytes = name) -> int:
-        found: list[Verdict] = []
-        calls = calls_of(lambda: found.append(view.read(view.applied + 1, key, record).verdict))
-        assert found == [verdict]
+        verdicts: list[Verdict] = []
+        calls = calls_of(lambda: verdicts.append(view.read(view.applied + 1, key, record).verdict))
+        assert verdicts == [verdict]
         return calls
 
     lower, upper = children[bundles // 2].split("_")

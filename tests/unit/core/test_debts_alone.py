@@ -27,7 +27,7 @@ def test_a_leader_pays_at_the_age_of_its_setting():
     assert bench.paid() == []
     bench.later(STEP_S)
     assert bench.paid() == ["t/x"]
-    assert bench.told("duty.began")[-1] == {"duty": "debts", "partition": 0, "why": "this broker leads"}
+    assert bench.facts_of("duty.began")[-1] == {"duty": "debts", "partition": 0, "why": "this broker leads"}
 
 
 def test_a_leader_pays_at_once_while_somebody_joins(bench):
@@ -49,7 +49,7 @@ def test_the_others_wait_a_tenth_of_the_lag_and_an_interval_more_for_each_rank(r
     assert bench.paid() == []
     bench.later(STEP_S)
     assert bench.paid() == ["t/x"]
-    assert {"duty": "debts", "partition": 0, "why": "no other member pays them"} in bench.told("duty.began")
+    assert {"duty": "debts", "partition": 0, "why": "no other member pays them"} in bench.facts_of("duty.began")
 
 
 def test_a_debt_is_as_old_as_this_process_knows_it(bench):
@@ -106,11 +106,11 @@ def test_nothing_is_paid_where_nothing_is_judged():
     bench.later(5)
     bench.context.not_judged = {0}
     assert bench.paid() == names[1:]
-    assert bench.told("duty.ended") == [{"duty": "heartbeats", "partition": 0}]
+    assert bench.facts_of("duty.ended") == [{"duty": "heartbeats", "partition": 0}]
     bench.later(5)
     bench.context.not_judged = {1}
     bench.paid()
-    assert bench.told("duty.ended")[1:] == [
+    assert bench.facts_of("duty.ended")[1:] == [
         {"duty": "debts", "partition": 1},
         {"duty": "heartbeats", "partition": 1},
     ]
@@ -150,7 +150,7 @@ def test_where_no_more_may_be_on_their_way_the_tick_ends(bench):
     bench.written.full = True
     bench.join()
     assert bench.paid() == []
-    assert "debts" not in [facts["duty"] for facts in bench.told("duty.began")]
+    assert "debts" not in [facts["duty"] for facts in bench.facts_of("duty.began")]
     bench.written.full = False
     assert bench.paid() == ["t/y"], "the one that was refused waits for its turn"
 
@@ -278,7 +278,7 @@ def test_while_somebody_joins_what_was_read_is_paid_at_once_and_only_once(bench)
     bench.join()
     bench.read("t/x")
     assert bench.paid_at_once() == ["t/x"]
-    assert {"duty": "debts", "partition": 0, "why": "joins wait for it"} in bench.told("duty.began")
+    assert {"duty": "debts", "partition": 0, "why": "joins wait for it"} in bench.facts_of("duty.began")
     bench.later(60)
     assert bench.paid_at_once() == []
 

@@ -20,8 +20,8 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dicti
 def naive(value: bytes) -> Any:
     """The same answer from a parser that builds the whole value; an error where it is not JSON."""
     loaded = orjson.loads(value)
-    found = loaded.get("format") if isinstance(loaded, dict) else None
-    return None if isinstance(found, dict | list) else found
+    result = loaded.get("format") if isinstance(loaded, dict) else None
+    return None if isinstance(result, dict | list) else result
 
 
 @given(JSON, st.sampled_from([None, 1]), st.booleans())

@@ -11,9 +11,9 @@ from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 def owner() -> LoneEngine:
     """It serves one bundle, and `b` could take it."""
-    engine, told = LoneEngine([(NAMESPACE, CREATED, 1000)]), list[Outcome]()
+    engine, outcomes = LoneEngine([(NAMESPACE, CREATED, 1000)]), list[Outcome]()
     engine.run(8)
-    engine.ask(Lookup(BUNDLE.decode(), 10.0), told.append)
+    engine.ask(Lookup(BUNDLE.decode(), 10.0), outcomes.append)
     assert engine.engine.serving() == {BUNDLE.decode(): 3}
     engine.hear("b")
     return engine
@@ -28,9 +28,9 @@ def rejoin(engine: LoneEngine) -> None:
 
 
 def leave(engine: LoneEngine, budget_s: float) -> list[Outcome]:
-    told: list[Outcome] = []
-    engine.ask(Shutdown(budget_s), told.append)
-    return told
+    outcomes: list[Outcome] = []
+    engine.ask(Shutdown(budget_s), outcomes.append)
+    return outcomes
 
 
 def hear_b(engine: LoneEngine, seconds: int) -> None:
@@ -42,13 +42,13 @@ def hear_b(engine: LoneEngine, seconds: int) -> None:
 def test_a_bundle_is_handed_over_once_the_partition_is_joined() -> None:
     engine = owner()
     rejoin(engine)
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     hear_b(engine, 5)
-    assert told == []
+    assert outcomes == []
     assert engine.events.count("shutdown.began") == 1
     engine.away = False
     hear_b(engine, 2)
-    assert [type(one) for one in told] == [Done]
+    assert [type(outcome) for outcome in outcomes] == [Done]
     view = engine.engine.replicas[0].view
     assert [(key.state, key.from_, key.to) for key in view.live()] == [(State.ASSIGNING, "a", "b")]
 
@@ -57,13 +57,13 @@ def test_a_bundle_is_handed_over_once_the_partition_is_joined() -> None:
 def test_what_is_left_at_the_deadline_is_counted_and_said(again: bool) -> None:
     engine = owner()
     rejoin(engine)
-    told = leave(engine, 3.0)
+    outcomes = leave(engine, 3.0)
     if again:
         engine.reopen()
     hear_b(engine, 2)
-    assert told == []
+    assert outcomes == []
     hear_b(engine, 2)
-    (answer,) = told
+    (answer,) = outcomes
     assert isinstance(answer, Rejected)
     assert answer.reason == "shutdown-late"
     assert answer.message.startswith("1 bundles, and what else")
@@ -75,18 +75,18 @@ def test_what_is_left_at_the_deadline_is_counted_and_said(again: bool) -> None:
 def test_a_partition_that_is_read_no_further_is_not_waited_for() -> None:
     engine = owner()
     engine.put(BUNDLE, b'{"format":9}')
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     hear_b(engine, 1)
-    assert [(type(one), getattr(one, "reason", "")) for one in told] == [(Rejected, "shutdown-late")]
+    assert [(type(outcome), getattr(outcome, "reason", "")) for outcome in outcomes] == [(Rejected, "shutdown-late")]
 
 
 def test_who_never_was_caught_up_leaves_at_once() -> None:
     engine = LoneEngine([(NAMESPACE, CREATED, 1000)] * 5, first=4)
     engine.run(2)
     assert not engine.engine.caught_up
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     engine.run(1)
-    assert [type(one) for one in told] == [Done]
+    assert [type(outcome) for outcome in outcomes] == [Done]
 
 
 def test_a_bundle_is_handed_over_while_another_partition_was_never_joined() -> None:
@@ -95,17 +95,17 @@ def test_a_bundle_is_handed_over_while_another_partition_was_never_joined() -> N
     engine.run(8)
     assert engine.engine.serving() == {BUNDLE.decode(): 4}, "it resumed what its predecessor had"
     engine.hear("b")
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     hear_b(engine, 2)
-    assert [type(one) for one in told] == [Done]
+    assert [type(outcome) for outcome in outcomes] == [Done]
     (key,) = engine.engine.replicas[0].view.live()
     assert (key.state, key.from_, key.to) == (State.ASSIGNING, "a", "b")
 
 
 def test_who_was_never_heard_leaves_without_a_goodbye() -> None:
     engine = LoneEngine([(NAMESPACE, CREATED, 1000)])
-    told = leave(engine, 60.0)
-    assert [type(one) for one in told] == [Done]
+    outcomes = leave(engine, 60.0)
+    assert [type(outcome) for outcome in outcomes] == [Done]
     assert engine.engine.stopped is not None
     assert engine.registry == []
 
@@ -117,9 +117,9 @@ def test_what_its_predecessor_had_is_not_waited_for_before_it_hears_itself() -> 
     engine.run(8)
     assert engine.registry != []
     assert engine.engine.serving() == {}
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     engine.run(4)
-    assert [getattr(one, "reason", "") for one in told] == ["log-away"]
+    assert [getattr(outcome, "reason", "") for outcome in outcomes] == ["log-away"]
 
 
 def test_a_cold_start_under_way_is_given_up() -> None:
@@ -129,7 +129,7 @@ def test_a_cold_start_under_way_is_given_up() -> None:
     engine.hold = True
     engine.run(20)
     assert engine.engine.cold_start.running
-    told = leave(engine, 60.0)
+    outcomes = leave(engine, 60.0)
     engine.hold = False
     engine.run(4)
-    assert [type(one) for one in told] == [Done]
+    assert [type(outcome) for outcome in outcomes] == [Done]

@@ -57,20 +57,20 @@ class Steps:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    found = Steps()
+    steps = Steps()
     step = Engine.step
 
     def measured(self: Engine, now: Now, event: Input) -> list[Effect]:
-        sys.setprofile(found.count)
+        sys.setprofile(steps.count)
         try:
             return step(self, now, event)
         finally:
             sys.setprofile(None)
-            found.stepped(event)
+            steps.stepped(event)
 
     monkeypatch.setattr(Engine, "step", measured)
-    yield found
-    assert found.calls_max < CALLS_MAX, f"a step of {found.of} made {found.calls_max} calls"
+    yield steps
+    assert steps.calls_max < CALLS_MAX, f"a step of {steps.of} made {steps.calls_max} calls"
 
 
 def leader(**config: int) -> LoneEngine:
@@ -82,63 +82,63 @@ def leader(**config: int) -> LoneEngine:
 
 def ring(engine: LoneEngine, count: int) -> list[str]:
     """Bundles of a new namespace."""
-    told: list[Outcome] = []
-    engine.ask(CreateNamespace("t/m", tuple(namespace_bounds(count)), "op-m", 60.0), told.append)
-    assert isinstance(told[0], Started)
+    outcomes: list[Outcome] = []
+    engine.ask(CreateNamespace("t/m", tuple(namespace_bounds(count)), "op-m", 60.0), outcomes.append)
+    assert isinstance(outcomes[0], Started)
     return [key.name for key in engine.engine.replicas[0].view.live() if key.namespace == "t/m"]
 
 
-def kinds(told: list[Outcome]) -> Counter[str]:
-    return Counter(type(one).__name__ for one in told)
+def kinds(outcomes: list[Outcome]) -> Counter[str]:
+    return Counter(type(outcome).__name__ for outcome in outcomes)
 
 
 def test_more_assignments_than_may_be_on_their_way(steps: Steps) -> None:
-    engine, told = leader(pending_max=1_000, assigning_max=2_000), list[Outcome]()
+    engine, outcomes = leader(pending_max=1_000, assigning_max=2_000), list[Outcome]()
     bundles = ring(engine, 3_000)
     engine.hold = True
     for bundle in bundles:
-        engine.ask(Lookup(bundle, 60.0), told.append)
+        engine.ask(Lookup(bundle, 60.0), outcomes.append)
     assert len(engine.engine.proposals) == engine.engine.config.pending_max
     engine.run(1)
     engine.let_through()
     engine.run(3)
-    assert kinds(told) == {"Owned": 3_000}
+    assert kinds(outcomes) == {"Owned": 3_000}
 
 
 def test_lookups_whose_time_is_over_together(steps: Steps) -> None:
-    engine, told = leader(), list[Outcome]()
+    engine, outcomes = leader(), list[Outcome]()
     bundles = ring(engine, 3_000)
     engine.hold = True
     for number in range(6_000):
-        engine.ask(Lookup(bundles[number % 3_000], 3.0), told.append)
+        engine.ask(Lookup(bundles[number % 3_000], 3.0), outcomes.append)
     engine.run(2.5)
-    assert not told
+    assert not outcomes
     engine.run(3)
-    assert kinds(told) == {"Undetermined": 6_000}
+    assert kinds(outcomes) == {"Undetermined": 6_000}
     assert engine.engine.lookups.waiting == 0
 
 
 def test_many_who_wait_for_one_bundle_are_answered_in_several_steps(steps: Steps) -> None:
-    engine, told = leader(), list[Outcome]()
+    engine, outcomes = leader(), list[Outcome]()
     engine.hold = True
     for _ in range(5_000):
-        engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
+        engine.ask(Lookup(BUNDLE.decode(), 60.0), outcomes.append)
     engine.let_through()
-    assert 0 < len(told) < 5_000
+    assert 0 < len(outcomes) < 5_000
     assert engine.engine.wake_at_s < engine.engine.now.mono_s + 0.1, "the others do not wait for the next interval"
     engine.run(1.5)
-    assert kinds(told) == {"Owned": 5_000}
+    assert kinds(outcomes) == {"Owned": 5_000}
 
 
 def test_one_lookup_too_many_is_told_so() -> None:
-    engine, told = leader(lookup_waiting_max=100), list[Outcome]()
+    engine, outcomes = leader(lookup_waiting_max=100), list[Outcome]()
     engine.hold = True
     for _ in range(101):
-        engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
-    assert told == [Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again.")]
+        engine.ask(Lookup(BUNDLE.decode(), 60.0), outcomes.append)
+    assert outcomes == [Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again.")]
     engine.let_through()
-    engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
-    assert isinstance(told[-1], Owned)
+    engine.ask(Lookup(BUNDLE.decode(), 60.0), outcomes.append)
+    assert isinstance(outcomes[-1], Owned)
 
 
 def test_creations_beyond_the_bound_are_refused_and_waiters_find_their_end(steps: Steps) -> None:
@@ -148,8 +148,8 @@ def test_creations_beyond_the_bound_are_refused_and_waiters_find_their_end(steps
         command = CreateNamespace(f"t/c{number}", tuple(namespace_bounds(4)), f"c{number}", 60.0)
         engine.ask(command, begun.append)
         engine.ask(AwaitOperation(f"c{number}", 5.0), ended.append)
-    refused = [one for one in begun if isinstance(one, Rejected)]
-    assert {(one.reason, one.message.partition(": ")[2]) for one in refused} == {
+    refused = [item for item in begun if isinstance(item, Rejected)]
+    assert {(item.reason, item.message.partition(": ")[2]) for item in refused} == {
         ("busy", "too many records are in flight (pending_max)")
     }
     engine.let_through()
@@ -159,25 +159,25 @@ def test_creations_beyond_the_bound_are_refused_and_waiters_find_their_end(steps
 
 
 def test_the_largest_ring_is_created_and_deleted(steps: Steps) -> None:
-    engine, told = leader(), list[Outcome]()
+    engine, outcomes = leader(), list[Outcome]()
     assert len(ring(engine, 32_768)) == 32_768
-    engine.ask(DeleteNamespace("t/m", "op-d", 60.0), told.append)
-    engine.ask(AwaitOperation("op-d", 60.0), told.append)
+    engine.ask(DeleteNamespace("t/m", "op-d", 60.0), outcomes.append)
+    engine.ask(AwaitOperation("op-d", 60.0), outcomes.append)
     engine.run(3)
-    assert [type(one) for one in told] == [Started, Done]
+    assert [type(outcome) for outcome in outcomes] == [Started, Done]
 
 
 def owner(**config: int) -> LoneEngine:
-    engine, told = leader(**config), list[Outcome]()
-    engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
-    assert isinstance(told[0], Owned)
+    engine, outcomes = leader(**config), list[Outcome]()
+    engine.ask(Lookup(BUNDLE.decode(), 60.0), outcomes.append)
+    assert isinstance(outcomes[0], Owned)
     return engine
 
 
 def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -> None:
-    engine, told = owner(), list[Outcome]()
-    engine.ask(Split(BUNDLE.decode(), "s1", 60.0, parts=4_097), told.append)
-    assert told == [
+    engine, outcomes = owner(), list[Outcome]()
+    engine.ask(Split(BUNDLE.decode(), "s1", 60.0, parts=4_097), outcomes.append)
+    assert outcomes == [
         Rejected(
             "bad-split",
             f"{BUNDLE.decode()}: a split makes 4096 parts at most (split_parts_max)",
@@ -185,9 +185,9 @@ def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -
             bundle=BUNDLE.decode(),
         )
     ]
-    engine.ask(Split(BUNDLE.decode(), "s2", 60.0, parts=4_096), told.append)
-    engine.ask(AwaitOperation("s2", 60.0), told.append)
-    assert [type(one) for one in told[1:]] == [Started, Done]
+    engine.ask(Split(BUNDLE.decode(), "s2", 60.0, parts=4_096), outcomes.append)
+    engine.ask(AwaitOperation("s2", 60.0), outcomes.append)
+    assert [type(outcome) for outcome in outcomes[1:]] == [Started, Done]
     assert engine.engine.reactions.serving_count == 4_096
 
 
@@ -195,7 +195,7 @@ def test_a_foreign_wish_for_more_parts_is_given_up(steps: Steps) -> None:
     engine = owner()
     key = engine.engine.key(BUNDLE.decode())
     assert key is not None
-    wish = {
+    results = {
         "format": 1,
         "kind": "proposal",
         "id": "w1",
@@ -208,7 +208,7 @@ def test_a_foreign_wish_for_more_parts_is_given_up(steps: Steps) -> None:
         "to": None,
         "children": children_of(namespace_bounds(32_768)),
     }
-    engine.put(BUNDLE, orjson.dumps(wish))
+    engine.put(BUNDLE, orjson.dumps(results))
     assert (key.state, key.owner) == (State.ASSIGNED, "a")
     assert engine.engine.reactions.serving_count == 1
 
@@ -254,11 +254,11 @@ def patched(portion: int) -> Iterator[None]:
 
 
 def test_orphans_are_found_by_a_scan_over_several_steps() -> None:
-    engine, told = leader(), list[Outcome]()
+    engine, outcomes = leader(), list[Outcome]()
     engine.hear("b")
     bundles = ring(engine, 400)
     for bundle in bundles:
-        engine.ask(Lookup(bundle, 60.0), told.append)
+        engine.ask(Lookup(bundle, 60.0), outcomes.append)
     view = engine.engine.replicas[0].view
     assert view.load["b"] > 100
     with patched(37):

@@ -87,7 +87,7 @@ def test_a_heartbeat_of_a_known_format_counts():
 
 def written(world: World, name: str) -> list[dict]:
     entries = world.logs[Topic.CHANNEL, 0].entries
-    return [orjson.loads(one.value) for one in entries if one and one.value and one.key == name.encode()]
+    return [orjson.loads(entry.value) for entry in entries if entry and entry.value and entry.key == name.encode()]
 
 
 def served_bundle() -> World:
@@ -118,10 +118,10 @@ def test_reactions_and_asserts_hand_unknown_fields_on():
     world.ask(other, Transfer(BUNDLE, other, "op2", 5.0), "transfer")
     world.run(2)
     releasing, assigning, assigned = written(world, BUNDLE)[-3:]
-    assert [one["state"] for one in (releasing, assigning, assigned)] == ["Releasing", "Assigning", "Assigned"]
+    assert [item["state"] for item in (releasing, assigning, assigned)] == ["Releasing", "Assigning", "Assigned"]
     assert assigning["by"]["broker"] == owner  # of this version: it knows nothing of these fields
-    for one in (releasing, assigning, assigned):
-        assert one.items() >= later.items()
+    for item in (releasing, assigning, assigned):
+        assert item.items() >= later.items()
     del world.process(other).engine.proposals.propose
     world.append(Topic.CHANNEL, 0, BUNDLE.encode(), b"junk")
     world.run(6)
@@ -132,8 +132,8 @@ def test_reactions_and_asserts_hand_unknown_fields_on():
 
 def written_asserts(world: World) -> list[dict]:
     entries = world.logs[Topic.CHANNEL, 0].entries
-    values = [one.value for one in entries if one and one.value and one.value.startswith(b"{")]
-    return [one for one in map(orjson.loads, values) if one.get("kind") == "assert"]
+    values = [entry.value for entry in entries if entry and entry.value and entry.value.startswith(b"{")]
+    return [item for item in map(orjson.loads, values) if item.get("kind") == "assert"]
 
 
 def test_a_joiner_learns_unknown_fields_from_an_assert():

@@ -12,11 +12,11 @@ from tests.unit.core.test_floods import leader, ring
 def test_a_partition_that_is_not_heard_has_an_old_view_whatever_the_registry_says() -> None:
     alone = leader()
     (bundle,) = ring(alone, 1)
-    told: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     def stale_age_s() -> float | None:
-        alone.ask(Lookup(bundle, 60.0), told.append)
-        answer = told[-1]
+        alone.ask(Lookup(bundle, 60.0), outcomes.append)
+        answer = outcomes[-1]
         assert isinstance(answer, Owned)
         return answer.stale_age_s
 

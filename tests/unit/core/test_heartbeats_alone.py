@@ -91,18 +91,20 @@ def test_who_writes_them_says_so_and_says_when_it_ceases(bench):
     bench.follow()
     bench.later(3)
     bench.duties.tick()
-    assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": "no other member writes them"}]
+    assert bench.facts_of("duty.began") == [
+        {"duty": "heartbeats", "partition": 0, "why": "no other member writes them"}
+    ]
     for _ in range(16):
         bench.later(STEP_S)
         bench.duties.heartbeat_read(0, clean=True)
         bench.duties.tick()
-        assert bench.told("duty.ended") == []
+        assert bench.facts_of("duty.ended") == []
     for _ in range(2):
         bench.later(STEP_S)
         bench.duties.heartbeat_read(0, clean=True)
         bench.duties.tick()
-        assert bench.told("duty.ended") == [{"duty": "heartbeats", "partition": 0}], "once"
-    assert len(bench.told("duty.began")) == 1
+        assert bench.facts_of("duty.ended") == [{"duty": "heartbeats", "partition": 0}], "once"
+    assert len(bench.facts_of("duty.began")) == 1
 
 
 @pytest.mark.parametrize(("leading", "why"), [(True, "this broker leads"), (False, "no leader is heard")])
@@ -110,26 +112,26 @@ def test_who_acts_as_leader_says_why(bench, leading, why):
     bench.context.leading = leading
     for _ in range(2):
         bench.duties.tick()
-        assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": why}], "once"
+        assert bench.facts_of("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": why}], "once"
 
 
 def test_debts_are_a_duty_until_none_is_open(bench):
     bench.join()
     keys = [bench.read("t/x"), bench.read("t/y")]
     bench.paid()
-    began = [facts["duty"] for facts in bench.told("duty.began")]
+    began = [facts["duty"] for facts in bench.facts_of("duty.began")]
     assert began == ["debts", "heartbeats"]
     bench.settle(keys[0])
     bench.paid()
-    assert bench.told("duty.ended") == []
+    assert bench.facts_of("duty.ended") == []
     bench.settle(keys[1])
     for _ in range(2):
         bench.paid()
-        assert bench.told("duty.ended") == [{"duty": "debts", "partition": 0}], "once"
+        assert bench.facts_of("duty.ended") == [{"duty": "debts", "partition": 0}], "once"
     bench.read("t/x")
     bench.later(5)
     bench.paid()
-    assert [facts["duty"] for facts in bench.told("duty.began")] == ["debts", "heartbeats", "debts"]
+    assert [facts["duty"] for facts in bench.facts_of("duty.began")] == ["debts", "heartbeats", "debts"]
 
 
 @pytest.mark.parametrize("why", ["probe", "held back"])

@@ -24,8 +24,8 @@ def test_each_has_its_turn_once_whatever_the_order_of_coming() -> None:
 
 
 def test_two_processes_begin_elsewhere() -> None:
-    one, other = order("01M80G4K19TYFTZ54RFRG10NTD", BUNDLES), order("01M80G4W370G63F5AF1NSK1Z3C", BUNDLES)
-    assert len(set(one[:50]) & set(other[:50])) < 20
+    result, other = order("01M80G4K19TYFTZ54RFRG10NTD", BUNDLES), order("01M80G4W370G63F5AF1NSK1Z3C", BUNDLES)
+    assert len(set(result[:50]) & set(other[:50])) < 20
 
 
 def test_who_is_dropped_has_no_turn_and_leaves_nothing() -> None:
@@ -42,26 +42,26 @@ def test_who_is_dropped_has_no_turn_and_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("assigning_max", [1, 7, 64])
 def test_no_more_assignments_are_begun_than_may_be_and_all_end(assigning_max: int) -> None:
-    engine, told = leader(assigning_max=assigning_max), list[Outcome]()
+    engine, outcomes = leader(assigning_max=assigning_max), list[Outcome]()
     bundles = ring(engine, 300)
     engine.hold = True
     for bundle in bundles:
-        engine.ask(Lookup(bundle, 60.0), told.append)
+        engine.ask(Lookup(bundle, 60.0), outcomes.append)
     assert len(engine.engine.lookups.assigning) == assigning_max
     engine.hold = False
     engine.let_through()
     engine.run(20)
-    assert Counter(type(one) for one in told) == {Owned: 300}
+    assert Counter(type(outcome) for outcome in outcomes) == {Owned: 300}
 
 
 def test_who_lost_patience_is_not_assigned() -> None:
-    engine, told = leader(assigning_max=1), list[Outcome]()
+    engine, outcomes = leader(assigning_max=1), list[Outcome]()
     bundles = ring(engine, 3)
     engine.hold = True
     for bundle in bundles:
-        engine.ask(Lookup(bundle, 1.0), told.append)
+        engine.ask(Lookup(bundle, 1.0), outcomes.append)
     engine.run(2)
-    assert len(told) == 3
+    assert len(outcomes) == 3
     engine.hold = False
     engine.let_through()
     engine.run(2)

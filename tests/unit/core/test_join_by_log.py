@@ -161,7 +161,7 @@ def test_what_may_not_be_kept_is_taken_leniently_and_the_heartbeat_below_it_serv
         log.put(offset, b"!note", b"")
     assert joined(log, kept_records_max=8).caught_up
     assert joined(log, kept_records_max=7).phase is Phase.WAITING
-    assert joined(log, kept_max_bytes=sum(len(one.value or b"") for one in log.records[1:])).caught_up
+    assert joined(log, kept_max_bytes=sum(len(record.value or b"") for record in log.records[1:])).caught_up
     assert joined(log, kept_max_bytes=100).phase is Phase.WAITING
 
 

@@ -10,12 +10,12 @@ from tests.unit.core.against_twin import KNOBS, by_partition, difference, record
 
 
 def _differences() -> list[str]:
-    found = []
+    results = []
     for seed in seeds(20):
         log = loggen.generate(seed, KNOBS["wild"])
         parts = by_partition(log)
-        found += [difference(map(record_of, lines), number, len(parts)) for number, lines in parts.items()]
-    return [text for text in found if text]
+        results += [difference(map(record_of, lines), number, len(parts)) for number, lines in parts.items()]
+    return [text for text in results if text]
 
 
 def test_both_implementations_say_the_same_of_every_record() -> None:

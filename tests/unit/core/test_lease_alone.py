@@ -19,19 +19,19 @@ class Leased:
 
     def __init__(self, lease_s: float | None = 2.5, *, take_over: bool = False) -> None:
         self.context: Any = StubContext(lease_s=lease_s, take_over=take_over)
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.context.announced, self.context.registry_mode = True, Mode.NORMAL
         self.context.members = SimpleNamespace(others_fit=lambda own: self.others_fit)
         self.presence: Any = SimpleNamespace(
             silence_s=0.0,
             heartbeat_age_at_s=lambda now_s: self.heartbeat_age_s + now_s - self.context.now.mono_s,
-            announce_change=lambda: self.told.append("announced"),
+            announce_change=lambda: self.calls.append("announced"),
         )
         self.others_fit = False
         self.heartbeat_age_s = 0.0
         reactions: Any = SimpleNamespace(
-            release_all=lambda: self.told.append("released"),
-            view_replaced=self.told.append,
+            release_all=lambda: self.calls.append("released"),
+            view_replaced=self.calls.append,
             serving_count=3,
             generation=lambda name: 7,
         )
@@ -42,8 +42,8 @@ class Leased:
         self.presence.silence_s = silence_s
         self.heartbeat_age_s = silence_s if heartbeat_age_s is None else heartbeat_age_s
         self.lease.tick()
-        told, self.told[:] = list(self.told), []
-        return told
+        events, self.calls[:] = list(self.calls), []
+        return events
 
 
 def test_it_runs_out_once_and_is_taken_up_again_where_it_may_write_and_judges():

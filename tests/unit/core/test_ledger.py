@@ -8,9 +8,9 @@ from statechannel.protocol.keys import KeyState
 
 @pytest.fixture
 def key() -> KeyState:
-    found = KeyState("t/n", 0, 0xFFFFFFFF)
-    found.settled = 10
-    return found
+    state = KeyState("t/n", 0, 0xFFFFFFFF)
+    state.settled = 10
+    return state
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_the_table_view_agrees_with_a_member(seed: int) -> None:
 
 
 def carried(place: ReadingPosition, batch: list[ColdStartMark | Vouching]) -> ReadingPosition:
-    heartbeats = tuple(one for one in batch if isinstance(one, Vouching))
-    marks = tuple(one for one in batch if isinstance(one, ColdStartMark))
+    heartbeats = tuple(item for item in batch if isinstance(item, Vouching))
+    marks = tuple(item for item in batch if isinstance(item, ColdStartMark))
     newest, word = marked(place, BatchContents(len(batch), 0, 0, 0, 0, heartbeats=heartbeats, marks=marks))
     return ReadingPosition(mark=newest, word=word)

@@ -45,11 +45,11 @@ def test_older_versions_do_not_tell_and_are_taken_for_well() -> None:
 
 
 def heard(*members: tuple[str, dict[str, Any]]) -> Membership:
-    found = Membership(6.0)
+    membership = Membership(6.0)
     for offset, (broker, info) in enumerate(members):
         beat = {"broker": broker, "incarnation": f"{broker}-1", "since": offset, **WELL, **info}
-        assert found.heard(0.0, offset, 0, beat) is not None
-    return found
+        assert membership.heard(0.0, offset, 0, beat) is not None
+    return membership
 
 
 def test_ranks_count_those_before_that_could() -> None:
@@ -85,35 +85,35 @@ def test_who_is_led(mine: str, other: dict[str, Any], led: bool) -> None:
     [(-1, 0, 0, False), (-1, 0, 1, True), (0, 0, 0, False), (0, 5, 1, True), (3, 0, 3, False), (3, 0, 4, True)],
 )
 def test_the_later_one_that_was_read_back_counts(held: int, first: int, since: int, replaced: bool) -> None:
-    found = Membership(6.0)
-    for offset, incarnation, told in ((first, "old", held), (9, "new", since)):
-        found.heard(1.0, offset, 1_000, {"broker": "b", "incarnation": incarnation, "since": told})
-    assert (found.alive["b"].incarnation == "new") is replaced
+    membership = Membership(6.0)
+    for offset, incarnation, item in ((first, "old", held), (9, "new", since)):
+        membership.heard(1.0, offset, 1_000, {"broker": "b", "incarnation": incarnation, "since": item})
+    assert (membership.alive["b"].incarnation == "new") is replaced
 
 
 def test_one_that_was_read_back_at_the_first_offset_does_not_wait() -> None:
     """Offset 0 is one like every other: who was read back there has the proof."""
-    found = Membership(6.0)
-    found.heard(1.0, 0, 1_000, {"broker": "b", "incarnation": "old", "since": -1})
-    found.alive["b"].first_offset = -1
-    found.heard(1.0, 1, 1_000, {"broker": "b", "incarnation": "new", "since": 0})
-    assert found.alive["b"].incarnation == "new"
+    membership = Membership(6.0)
+    membership.heard(1.0, 0, 1_000, {"broker": "b", "incarnation": "old", "since": -1})
+    membership.alive["b"].first_offset = -1
+    membership.heard(1.0, 1, 1_000, {"broker": "b", "incarnation": "new", "since": 0})
+    assert membership.alive["b"].incarnation == "new"
 
 
 @pytest.mark.parametrize(("after_s", "lost"), [(5.999, False), (6.0, False), (6.001, True)])
 def test_silence_longer_than_the_expiry_is_a_loss(after_s: float, lost: bool) -> None:
     members = heard(("a", {}), ("b", {}))
-    found = members.expire(after_s, keep="b-1")
-    assert [one.broker for one in found] == (["a"] if lost else [])
+    result = members.expire(after_s, keep="b-1")
+    assert [item.broker for item in result] == (["a"] if lost else [])
     assert ("a" in members.lost, "a" in members.alive, "b" in members.alive) == (lost, not lost, True)
 
 
 @pytest.mark.parametrize(("after_ms", "replaced"), [(5_999, False), (6_000, True)])
 def test_one_that_was_not_read_back_gives_way_after_the_expiry(after_ms: int, replaced: bool) -> None:
-    found = Membership(6.0)
-    found.heard(1.0, 0, 1_000, {"broker": "b", "incarnation": "old", "since": 0})
-    found.heard(1.0, 1, 1_000 + after_ms, {"broker": "b", "incarnation": "new", "since": -1})
-    assert (found.alive["b"].incarnation == "new") is replaced
+    membership = Membership(6.0)
+    membership.heard(1.0, 0, 1_000, {"broker": "b", "incarnation": "old", "since": 0})
+    membership.heard(1.0, 1, 1_000 + after_ms, {"broker": "b", "incarnation": "new", "since": -1})
+    assert (membership.alive["b"].incarnation == "new") is replaced
 
 
 def test_ages_of_what_lay_there_come_from_the_logs_times() -> None:
@@ -123,4 +123,4 @@ def test_ages_of_what_lay_there_come_from_the_logs_times() -> None:
     members.settle_backlog(100.0, 7_000)
     assert (members.alive["a"].heard_at_s, members.alive["b"].heard_at_s) == (97.0, 100.0)
     members.hear_all(200.0)
-    assert {one.heard_at_s for one in members.alive.values()} == {200.0}
+    assert {broker.heard_at_s for broker in members.alive.values()} == {200.0}

@@ -24,11 +24,11 @@ def members() -> Membership:
 @pytest.mark.parametrize(("silent_s", "lost"), [(5.9, False), (6.0, False), (6.001, True)])
 def test_silence_is_a_loss_beyond_the_expiry(members, silent_s, lost):
     members.heard(100.0, 7, 5_000, heartbeat())
-    found = members.expire(100.0 + silent_s, keep="other")
-    assert [one.broker for one in found] == (["b"] if lost else [])
+    result = members.expire(100.0 + silent_s, keep="other")
+    assert [item.broker for item in result] == (["b"] if lost else [])
     assert ("b" in members.alive, "b" in members.lost) == (not lost, lost)
     if lost:
-        assert found[0] == ("b", "b-1", 5_000, 100.0 + silent_s, True)
+        assert result[0] == ("b", "b-1", 5_000, 100.0 + silent_s, True)
 
 
 def test_the_process_itself_is_never_lost(members):
@@ -78,16 +78,16 @@ def test_who_may_be_given_bundles(members, phase, accepting, mode, may):
 )
 def test_of_two_processes_the_later_one_that_was_read_back_counts(members, held_since, since, replaced):
     members.heard(1.0, 5, 1_000, heartbeat("b-1", since=held_since))
-    found = members.heard(1.1, 50, 1_100, heartbeat("b-2", since=since))
-    assert (found is not None) is replaced
+    result = members.heard(1.1, 50, 1_100, heartbeat("b-2", since=since))
+    assert (result is not None) is replaced
     assert members.alive["b"].incarnation == ("b-2" if replaced else "b-1")
 
 
 @pytest.mark.parametrize(("apart_ms", "replaced"), [(5_999, False), (6_000, True), (6_001, True)])
 def test_one_that_was_not_read_back_waits_for_the_expiry_by_the_logs_times(members, apart_ms, replaced):
     members.heard(1.0, 5, 1_000, heartbeat("b-1", since=5))
-    found = members.heard(99.0, 6, 1_000 + apart_ms, heartbeat("b-2", since=-1))
-    assert (found is not None) is replaced
+    result = members.heard(99.0, 6, 1_000 + apart_ms, heartbeat("b-2", since=-1))
+    assert (result is not None) is replaced
 
 
 def test_a_goodbye_is_for_good_and_only_its_own(members):
@@ -113,7 +113,7 @@ def test_who_was_ever_heard_is_known(members):
     members.heard(1.0, 0, 1_000, heartbeat("b-1", since=0))
     members.heard(1.0, 1, 1_000, heartbeat("b-2"))
     members.heard(1.0, 2, 1_000, heartbeat("c-1", "c", leaving=True))
-    assert [members.knows(one) for one in ("b-1", "b-2", "c-1", "d-1")] == [True, True, True, False]
+    assert [members.knows(item) for item in ("b-1", "b-2", "c-1", "d-1")] == [True, True, True, False]
 
 
 def test_tables_keep_their_newest():
@@ -140,7 +140,7 @@ def test_those_who_are_heard_are_not_displaced_by_newcomers():
 def test_one_that_is_lost_and_heard_again_is_not_lost_though_there_is_no_room():
     members = Membership(EXPIRY_S, members_max=1)
     members.heard(1.0, 0, 1_000, heartbeat("a-1", "a"))
-    assert [one.broker for one in members.expire(9.0, keep="")] == ["a"]
+    assert [member.broker for member in members.expire(9.0, keep="")] == ["a"]
     members.heard(9.0, 1, 9_000, heartbeat("b-1", "b"))
     assert members.heard(9.0, 2, 9_000, heartbeat("a-1", "a")) is None
     assert (members.lost, members.overflowed(9.0)) == ({}, True)
@@ -151,7 +151,7 @@ def test_who_was_silent_by_the_logs_times_makes_room_in_a_backlog():
     for number in range(1_000):
         members.heard(1.0, number, number * 100, heartbeat(f"x-{number}", f"x{number}"), live=False)
     assert len(members.alive) == 10
-    assert min(one.heard_at_ms for one in members.alive.values()) >= 1_000 * 100 - 2 * EXPIRY_S * 1000 - 2_000
+    assert min(broker.heard_at_ms for broker in members.alive.values()) >= 1_000 * 100 - 2 * EXPIRY_S * 1000 - 2_000
 
 
 def test_what_makes_room_is_silence_of_more_than_two_expiries():
@@ -220,9 +220,9 @@ def test_ages_of_a_backlog_come_from_the_logs_times(members):
     members.heard(100.0, 1, 4_500, heartbeat("b-1", "b"))
     members.heard(100.0, 2, 9_000, heartbeat("c-1", "c"))
     members.settle_backlog(200.0, 4_500)
-    assert {name: one.heard_at_s for name, one in members.alive.items()} == {"a": 196.5, "b": 200.0, "c": 200.0}
+    assert {name: broker.heard_at_s for name, broker in members.alive.items()} == {"a": 196.5, "b": 200.0, "c": 200.0}
     members.hear_all(300.0)
-    assert {one.heard_at_s for one in members.alive.values()} == {300.0}
+    assert {broker.heard_at_s for broker in members.alive.values()} == {300.0}
 
 
 SOUND = {"format": 1, "kind": "member", "broker": "b", "incarnation": "b-1", "seq": 1, "since": -1}
@@ -230,8 +230,8 @@ SOUND = {"format": 1, "kind": "member", "broker": "b", "incarnation": "b-1", "se
 
 def test_a_sound_heartbeat_is_read_with_its_listeners_by_name():
     listeners = {"pulsar": "pulsar://b:6650", "http": 8080, "none": None}
-    found = decode_member(orjson.dumps(SOUND | {"listeners": listeners}))
-    assert found == SOUND | {"listeners": {"pulsar": "pulsar://b:6650"}}
+    member = decode_member(orjson.dumps(SOUND | {"listeners": listeners}))
+    assert member == SOUND | {"listeners": {"pulsar": "pulsar://b:6650"}}
     for odd in (None, [], "x", 5):
         assert decode_member(orjson.dumps(SOUND | {"listeners": odd})) == SOUND | {"listeners": {}}
 
@@ -257,7 +257,7 @@ def test_what_is_no_object(value):
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "expected"),
     [
         ({}, ("b-1", 7)),
         ({"seq": 0}, ("b-1", 0)),
@@ -267,8 +267,8 @@ def test_what_is_no_object(value):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_a_probe(changed, found):
+def test_what_is_a_probe(changed, expected):
     probe = {"format": 1, "kind": "probe", "broker": "b", "incarnation": "b-1", "seq": 7}
-    assert decode_probe(orjson.dumps(probe | changed)) == found
-    for name in changed if found is None else ():
+    assert decode_probe(orjson.dumps(probe | changed)) == expected
+    for name in changed if expected is None else ():
         assert decode_probe(orjson.dumps({field: value for field, value in probe.items() if field != name})) is None

@@ -140,8 +140,8 @@ def test_nothing_of_a_namespace_is_forced(row: str, column: str, cell: str) -> N
 
 def test_the_tables_leave_nothing_out() -> None:
     for table in (NOT_FORCED, FORCED):
-        found = {(row.split()[0], column) for row, column, _ in cells(table)}
-        assert found == {(str(a), str(b)) for a in BUNDLE_STATES for b in BUNDLE_STATES}
+        results = {(row.split()[0], column) for row, column, _ in cells(table)}
+        assert results == {(str(a), str(b)) for a in BUNDLE_STATES for b in BUNDLE_STATES}
         assert {"Releasing  A -", "Releasing  A B"} <= {row for row, _, _ in cells(table)}
 
 

@@ -19,18 +19,18 @@ def test_only_an_offset_says_where_a_record_lies() -> None:
 
 @pytest.mark.parametrize("rival", [False, True])
 def test_a_caller_hears_what_was_read_and_not_what_the_report_left_open(rival: bool) -> None:
-    engine, told = LoneEngine([]), list[Outcome]()
+    engine, outcomes = LoneEngine([]), list[Outcome]()
     engine.run(3)
     engine.hold = True
-    engine.ask(CreateNamespace("t/x", (0, 0xFFFFFFFF), "op-1", 30.0), told.append)
-    (append,) = (one for one in engine.held if one.key == b"t/x")
+    engine.ask(CreateNamespace("t/x", (0, 0xFFFFFFFF), "op-1", 30.0), outcomes.append)
+    (append,) = (item for item in engine.held if item.key == b"t/x")
     engine.report(delivery_report(append.token, None, 1))
     engine.run(1)
-    assert told == []
+    assert outcomes == []
     if rival:
         value = (append.value or b"").replace(b'"id":"', b'"id":"X')
         value = value.replace(b'"incarnation":"a-1"', b'"incarnation":"x-1"')
         engine.put(append.key, value.replace(b"op-1", b"op-2"))
     engine.let_through()
     engine.run(1)
-    assert [type(one) for one in told] == [Rejected if rival else Started]
+    assert [type(outcome) for outcome in outcomes] == [Rejected if rival else Started]

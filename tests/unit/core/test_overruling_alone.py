@@ -12,7 +12,7 @@ from statechannel.protocol.bundle import range_name
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.keys import KeyState, Writer
-from statechannel.protocol.overruling import OverruledState, overrule
+from statechannel.protocol.overruling import LateAssert, OverruledState, overrule
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
@@ -24,7 +24,6 @@ LOW, HIGH = f"{ROOT}/{range_name(0, HALF)}", f"{ROOT}/{range_name(HALF, TOP)}"
 HALVES = [range_name(0, HALF), range_name(HALF, TOP)]
 QUARTERS = [range_name(0, QUARTER), range_name(QUARTER, HALF)]
 THERE = f"{OTHER}/{range_name(0, HALF)}"
-Assert = tuple[int, bytes, Record]
 
 
 def value(kind: str, **fields: Any) -> bytes:
@@ -59,7 +58,7 @@ class Story:
     def held(self, key: str) -> KeyState:
         return held_in(self.view, key)
 
-    def overruled(self, *asserts: Assert) -> tuple[View, list[OverruledState]]:
+    def overruled(self, *asserts: LateAssert) -> tuple[View, list[OverruledState]]:
         return overrule(self.view, asserts)
 
 
@@ -69,17 +68,17 @@ def held_in(view: View, key: str) -> KeyState:
     return held
 
 
-def restated(offset: int, key: str, *, version: int, state: str, **fields: Any) -> Assert:
+def restated(offset: int, key: str, *, version: int, state: str, settles: bool = True, **fields: Any) -> LateAssert:
     """An assert that was read at an offset."""
-    made = {"version": version, "state": state, "asserts": "c1", "covers": offset - 1}
+    results = {"version": version, "state": state, "asserts": "c1", "covers": offset - 1}
     if "/0x" in key:
-        made |= {"from": None, "to": None}
-    record = codec.decode(value("assert", **made | fields), namespace="/0x" not in key)
+        results |= {"from": None, "to": None}
+    record = codec.decode(value("assert", **results | fields), namespace="/0x" not in key)
     assert isinstance(record, Record)
-    return offset, key.encode(), record
+    return LateAssert(offset, key.encode(), record, settles)
 
 
-def assigned(offset: int = 100, key: str = LOW, version: int = 9, **fields: Any) -> Assert:
+def assigned(offset: int = 100, key: str = LOW, version: int = 9, **fields: Any) -> LateAssert:
     return restated(offset, key, version=version, state="Assigned", **{"to": "b2"} | fields)
 
 
@@ -93,8 +92,8 @@ def story() -> Story:
 
 
 def test_what_is_asserted_is_what_a_lenient_reader_holds(story):
-    found, differences = story.overruled(assigned(server={"broker": "b2", "incarnation": "b2-1"}))
-    key = held_in(found, LOW)
+    result, differences = story.overruled(assigned(server={"broker": "b2", "incarnation": "b2-1"}))
+    key = held_in(result, LOW)
     assert (key.version, key.to, key.accepted_id, key.offset) == (9, "b2", "c1", 100)
     assert key.server == Writer("b2", "b2-1")
     lines = line(story.held(LOW)).decode(), line(key).decode()
@@ -106,29 +105,29 @@ def test_all_other_keys_are_left_as_they_were(story):
     story.read(f"{ROOT}/{range_name(0, 1)}", b"junk")
     story.read("t/never", b"junk")
     before = rows(story.view)
-    found, _ = story.overruled(assigned())
-    after = rows(found)
+    result, _ = story.overruled(assigned())
+    after = rows(result)
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} == {LOW}
-    assert found.load == {"b1": 1, "b2": 1}
-    assert held_in(found, THERE).more == {"colour": "red"}
-    assert [key.name for key in found.ledger.open] == [HIGH, f"{ROOT}/{range_name(0, 1)}", "t/never"]
+    assert result.load == {"b1": 1, "b2": 1}
+    assert held_in(result, THERE).more == {"colour": "red"}
+    assert [key.name for key in result.ledger.open] == [HIGH, f"{ROOT}/{range_name(0, 1)}", "t/never"]
 
 
 def test_an_equal_assert_changes_nothing_but_what_settles_its_key(story):
     held = story.held(LOW)
     before = rows(story.view)
-    found, differences = story.overruled(assigned(version=3, asserts=held.accepted_id, to="b1"))
+    result, differences = story.overruled(assigned(version=3, asserts=held.accepted_id, to="b1"))
     assert differences == []
-    assert rows(found) == before | {LOW: before[LOW]._replace(settled=100)}
-    assert held_in(found, LOW).more == {"colour": "red"}
+    assert rows(result) == before | {LOW: before[LOW]._replace(settled=100)}
+    assert held_in(result, LOW).more == {"colour": "red"}
 
 
 def test_what_is_older_than_what_was_seen_is_not_taken(story):
     before = rows(story.view)
-    found, differences = story.overruled(assigned(version=2, covers=0))
+    result, differences = story.overruled(assigned(version=2, covers=0))
     assert differences == []
-    assert rows(found) == before
+    assert rows(result) == before
 
 
 @pytest.mark.parametrize(("newest", "owes"), [(99, False), (100, False), (101, True)])
@@ -136,34 +135,57 @@ def test_it_pays_what_its_writer_has_seen(story, newest, owes):
     key = story.held(LOW)
     story.view.ledger.unclean(key, 50, 4)
     story.view.ledger.unclean(key, newest, 4)
-    found, _ = story.overruled(assigned())
-    assert held_in(found, LOW).settled == 100
-    assert [(debt.since_offset, debt.newest_offset) for debt in found.ledger.open.values()] == [(50, newest)] * owes
+    result, _ = story.overruled(assigned())
+    assert held_in(result, LOW).settled == 100
+    assert [(debt.since_offset, debt.newest_offset) for debt in result.ledger.open.values()] == [(50, newest)] * owes
+
+
+def test_an_assert_that_settles_nothing_leaves_the_debt(story):
+    key = story.held(LOW)
+    story.view.ledger.unclean(key, 50, 12)
+    story.view.ledger.unclean(key, 100, 9)
+    before = rows(story.view)[LOW]
+    found, _ = story.overruled(assigned(covers=49, settles=False))
+    after = rows(found)[LOW]
+    assert (after.version, after.to) == (9, "b2")
+    assert (after.settled, after.debt_since, after.debt_newest, after.debt_highest) == (before.settled, 50, 100, 12)
+
+
+@pytest.mark.parametrize(
+    ("covers", "version", "settles"), [(50, 9, True), (49, 9, False), (49, 13, True), (3, 13, True), (2, 13, False)]
+)
+def test_a_stale_assert_says_whether_it_would_have_settled_its_key(story, covers, version, settles):
+    key = story.held(LOW)
+    key.settled = 3
+    story.view.ledger.unclean(key, 50, 12)
+    fields = {"version": version, "state": "Assigned", "asserts": "c1", "covers": covers, "from": None, "to": "b2"}
+    judgement = story.view.read(100, LOW.encode(), value("assert", **fields))
+    assert (judgement.verdict, judgement.settles) == (Verdict.ASSERT_STALE, settles)
 
 
 @pytest.mark.parametrize("derived", [False, True])
 def test_whose_children_do_not_cover_it_could_nobody_accept(story, derived):
     key, children = (HIGH, QUARTERS) if derived else (LOW, HALVES)
     before = rows(story.view)
-    found, differences = story.overruled(
+    result, differences = story.overruled(
         restated(100, key, version=9, state="Deleted", children=children, **{"from": "b1"})
     )
     assert differences == []
-    assert rows(found) == before
+    assert rows(result) == before
 
 
 def test_a_split_that_is_asserted_brings_its_children(story):
-    found, differences = story.overruled(
+    result, differences = story.overruled(
         restated(100, LOW, version=5, state="Deleted", children=QUARTERS, **{"from": "b1"})
     )
-    assert [one.key for one in differences] == [f"{ROOT}/{QUARTERS[0]}", LOW, f"{ROOT}/{QUARTERS[1]}"]
-    assert [one.held is None for one in differences] == [True, False, True]
-    assert [(key.name, key.version, key.owner) for key in found.live() if key.namespace == ROOT] == [
+    assert [difference.key for difference in differences] == [f"{ROOT}/{QUARTERS[0]}", LOW, f"{ROOT}/{QUARTERS[1]}"]
+    assert [difference.held is None for difference in differences] == [True, False, True]
+    assert [(key.name, key.version, key.owner) for key in result.live() if key.namespace == ROOT] == [
         (HIGH, 1, None),
         (f"{ROOT}/{QUARTERS[0]}", 6, "b1"),
         (f"{ROOT}/{QUARTERS[1]}", 6, "b1"),
     ], "in an order that does not hang on the hash seed"
-    assert found.load == {"b1": 3}
+    assert result.load == {"b1": 3}
 
 
 def test_what_is_asserted_away_is_remembered_for_what_settled_it(story):
@@ -174,8 +196,8 @@ def test_what_is_asserted_away_is_remembered_for_what_settled_it(story):
     settled = story.held(child).settled
     story.read(child, b"junk")
     debt = story.view.ledger.open[story.held(child)]
-    found, differences = story.overruled(assigned())
-    assert [(one.key, one.asserted is None) for one in differences] == [
+    result, differences = story.overruled(assigned())
+    assert [(difference.key, difference.asserted is None) for difference in differences] == [
         (child, True),
         (LOW, False),
         (f"{ROOT}/{QUARTERS[1]}", True),
@@ -185,40 +207,39 @@ def test_what_is_asserted_away_is_remembered_for_what_settled_it(story):
     blank = View(0, 1)
     blank.keys[child.encode()] = gone
     blank.ledger.open[gone] = debt
-    assert rows(found)[child] == rows(blank)[child]
-    assert found.load == {"b1": 1, "b2": 1}
-    assert not found.in_flight
+    assert rows(result)[child] == rows(blank)[child]
+    assert result.load == {"b1": 1, "b2": 1}
+    assert not result.in_flight
 
 
 def test_children_follow_the_namespace_that_is_asserted(story):
     """They are derived from it, whatever version the reader held them in."""
-    found, _ = story.overruled(restated(100, ROOT, version=1, state="Active", children=HALVES, asserts="other"))
-    assert held_in(found, HIGH).accepted_id == f"other/{HALVES[1]}"
-    assert held_in(found, LOW).accepted_id == story.held(LOW).accepted_id
+    result, _ = story.overruled(restated(100, ROOT, version=1, state="Active", children=HALVES, asserts="other"))
+    assert held_in(result, HIGH).accepted_id == f"other/{HALVES[1]}"
+    assert held_in(result, LOW).accepted_id == story.held(LOW).accepted_id
 
 
 def test_unknown_fields_of_what_is_asserted_are_held_as_a_lenient_reader_holds_them(story):
     asserts = assigned(colour="blue", shade=3)
-    found, _ = story.overruled(asserts)
+    result, _ = story.overruled(asserts)
     joiner = Joiner(0, 1)
     namespace = restated(0, ROOT, version=1, state="Active", children=HALVES)
-    for offset, name, record in (namespace, asserts):
+    for offset, name, record, _ in (namespace, asserts):
         joiner.take(offset, name, record)
-    assert held_in(found, LOW).more == held_in(joiner.view(), LOW).more == {"colour": "blue", "shade": 3}
+    assert held_in(result, LOW).more == held_in(joiner.view(), LOW).more == {"colour": "blue", "shade": 3}
 
 
 def test_so_are_those_of_an_equal_assert_that_tells_more_than_was_read(story):
     story.move(HIGH, "Assigning", to="b1")
     held = story.held(HIGH)
     asserts = restated(100, HIGH, version=2, state="Assigning", asserts=held.accepted_id, to="b1", colour="blue")
-    found, differences = story.overruled(asserts)
+    result, differences = story.overruled(asserts)
     assert differences == []
-    assert held_in(found, HIGH).more == {"colour": "blue"}
+    assert held_in(result, HIGH).more == {"colour": "blue"}
 
 
 def test_a_name_that_is_no_key_is_left_alone(story):
     before = rows(story.view)
-    offset, _, record = assigned()
-    found, differences = story.overruled((offset, b"junk", record))
+    result, differences = story.overruled(assigned()._replace(key=b"junk"))
     assert differences == []
-    assert rows(found) == before
+    assert rows(result) == before

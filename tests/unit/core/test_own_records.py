@@ -73,7 +73,7 @@ def test_names_and_reasons_that_are_no_unicode_are_refused_or_mended() -> None:
     world.ask("a", DeleteNamespace("t/\ud800", "op2", 5.0), "bad delete")
     world.ask("a", Unload("t/n/topic", "op3", 5.0, "because \ud800" + "x" * 1_000_000), "unload")
     world.run(1)
-    told = "\n".join(world.lines)
-    assert "bad lookup: not found" in told
-    assert "bad delete: not found" in told
-    assert "unload: started op3" in told
+    result = "\n".join(world.lines)
+    assert "bad lookup: not found" in result
+    assert "bad delete: not found" in result
+    assert "unload: started op3" in result

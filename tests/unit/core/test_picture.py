@@ -60,10 +60,10 @@ def test_it_is_what_a_new_one_would_be_after_every_record() -> None:
     seen = []
     for record in history():
         view.read(record.offset, record.key, record.value)
-        found = pictures.of(engine_of(view))
-        assert found == picture_of(engine_of(view))
-        seen.append([(one.bundle, str(one.state), one.owner) for one in found.bundles])
-    assert len({str(one) for one in seen}) >= 8  # or nothing was compared
+        result = pictures.of(engine_of(view))
+        assert result == picture_of(engine_of(view))
+        seen.append([(bundle.bundle, str(bundle.state), bundle.owner) for bundle in result.bundles])
+    assert len({str(entry) for entry in seen}) >= 8  # or nothing was compared
     assert seen[-1] == [(HALF, "Assigned", "b3"), (REST, "Unassigned", None)]
 
 
@@ -81,8 +81,8 @@ def test_what_has_not_changed_is_kept() -> None:
     for record in log.records[known:]:
         view.read(record.offset, record.key, record.value)
     second = pictures.of(engine_of(view))
-    assert [one.owner for one in first.bundles] == ["b1", None]  # it changes no more
-    assert [one.owner for one in second.bundles] == ["b1", "b2"]
+    assert [bundle.owner for bundle in first.bundles] == ["b1", None]  # it changes no more
+    assert [bundle.owner for bundle in second.bundles] == ["b1", "b2"]
     assert second.bundles[0] is first.bundles[0]
 
 
@@ -96,9 +96,9 @@ def test_a_partition_that_is_not_judged_is_not_in_it(unjudged: int | None) -> No
             view.read(record.offset, record.key, record.value)
     whole = pictures.of(engine_of(*views))
     assert len(whole.bundles) == 4
-    found = pictures.of(engine_of(*views, unjudged=unjudged))
-    assert found == picture_of(engine_of(*views, unjudged=unjudged))
-    assert len(found.bundles) == (4 if unjudged is None else 2)
+    result = pictures.of(engine_of(*views, unjudged=unjudged))
+    assert result == picture_of(engine_of(*views, unjudged=unjudged))
+    assert len(result.bundles) == (4 if unjudged is None else 2)
     assert pictures.of(engine_of(*views)) == whole
 
 

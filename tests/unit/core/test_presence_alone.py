@@ -90,7 +90,7 @@ def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
     bench.hear("c", "c-1")
     bench.presence.tick()
     assert bench.context.registry_mode is Mode.NORMAL
-    assert "mode from safe" in bench.told
+    assert "mode from safe" in bench.notices
     changes = [(facts["before"], facts["mode"]) for name, facts in bench.context.events if name == "mode.changed"]
     assert changes == [("normal", "safe"), ("safe", "settling"), ("settling", "normal")]
 
@@ -125,9 +125,9 @@ def test_a_silent_member_is_lost_and_repair_hears_of_it(after_s, lost):
     bench = PresenceBench(safe_after_s=100.0)
     bench.normal()
     bench.hear("b", "b-1")
-    bench.told.clear()
+    bench.notices.clear()
     bench.later(after_s)
-    assert (bench.told == ["lost b", "members"]) is lost
+    assert (bench.notices == ["lost b", "members"]) is lost
     assert ("member.lost" in bench.events()) is lost
 
 
@@ -315,7 +315,7 @@ def test_one_that_must_give_way_is_none_of_the_members(bench):
     bench.normal()
     bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 1)
     assert not bench.presence.members.knows("a-2")
-    assert (bench.events(), bench.told) == ([], [])
+    assert (bench.events(), bench.notices) == ([], [])
 
 
 def test_one_that_takes_over_replaces_it_at_once(bench):
@@ -361,7 +361,7 @@ def test_a_leader_counts_from_the_reading_of_its_own_claim(bench):
     assert bench.context.term == -1
     offset = bench.read(claim)
     assert (bench.context.is_elected, bench.context.term) == (True, offset)
-    assert bench.told == ["leadership"]
+    assert bench.notices == ["leadership"]
     assert bench.events() == ["leader.elected"]
     bench.presence.elected_changed(elected=True)
     assert bench.sent() == []
@@ -408,13 +408,13 @@ def test_a_leader_that_is_not_elected_any_more_says_so_once(bench):
     assert bench.events() == []
     bench.presence.elected_changed(elected=True)
     bench.read(bench.sent()[-1])
-    bench.told.clear()
+    bench.notices.clear()
     bench.events()
     bench.presence.elected_changed(elected=False)
-    assert (bench.context.term, bench.context.is_elected, bench.told) == (-1, False, ["leadership"])
+    assert (bench.context.term, bench.context.is_elected, bench.notices) == (-1, False, ["leadership"])
     assert bench.events() == ["leader.resigned"]
     bench.presence.elected_changed(elected=False)
-    assert bench.told == ["leadership"]
+    assert bench.notices == ["leadership"]
 
 
 def test_it_does_not_lead_outside_of_normal_mode(bench):
@@ -433,15 +433,15 @@ def test_it_does_not_lead_outside_of_normal_mode(bench):
 def test_who_comes_and_goes_is_told_once(bench):
     bench.normal()
     bench.hear("b", "b-1")
-    assert (bench.events(), bench.told) == (["member.joined"], ["members"])
+    assert (bench.events(), bench.notices) == (["member.joined"], ["members"])
     bench.hear("b", "b-1")
-    assert (bench.events(), bench.told) == ([], ["members"])
+    assert (bench.events(), bench.notices) == ([], ["members"])
     bench.hear("b", "b-2", since=50)
-    assert (bench.events(), bench.told) == (["member.joined"], ["members"] * 2)
+    assert (bench.events(), bench.notices) == (["member.joined"], ["members"] * 2)
     bench.hear("b", "b-2", leaving=True)
-    assert (bench.events(), bench.told) == (["member.left"], ["members"] * 3)
+    assert (bench.events(), bench.notices) == (["member.left"], ["members"] * 3)
     bench.hear("b", "b-2")
-    assert (bench.events(), bench.told) == ([], ["members"] * 3)
+    assert (bench.events(), bench.notices) == ([], ["members"] * 3)
 
 
 @pytest.mark.parametrize("more", [{}, {"since": 2}, {"leaving": True}], ids=str)
@@ -449,9 +449,9 @@ def test_another_process_that_does_not_replace_a_member_neither_comes_nor_goes(b
     bench.normal()
     bench.hear("b", "b-1", since=5)
     bench.events()
-    bench.told.clear()
+    bench.notices.clear()
     bench.hear("b", "b-0", **more)
-    assert (bench.events(), bench.told) == ([], [])
+    assert (bench.events(), bench.notices) == ([], [])
     assert bench.presence.members.alive["b"].incarnation == "b-1"
 
 
@@ -477,7 +477,7 @@ def test_what_lay_there_before_is_told_to_nobody_but_counts():
     bench.hear("b", "b-1")
     bench.hear("b", "b-1", leaving=True)
     assert bench.events() == []
-    assert bench.told == ["members", "members"]
+    assert bench.notices == ["members", "members"]
     bench.hear("c", "c-1")
     assert bench.events() == ["member.joined"]
 
@@ -494,7 +494,7 @@ def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(b
     bench.read(bench.sent()[0], at_ms=sent_ms + 250)
     assert bench.presence.clock_ahead_ms == 250
     assert heard == [250]
-    assert "partition 0 was waiting" in bench.told
+    assert "partition 0 was waiting" in bench.notices
 
 
 def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():

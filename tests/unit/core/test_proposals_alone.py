@@ -77,7 +77,7 @@ class Bench:
 
     @property
     def statuses(self) -> list[ProposalStatus]:
-        return [one.status for one in self.ends]
+        return [end.status for end in self.ends]
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def bench() -> Bench:
 
 @pytest.fixture
 def token(bench: Bench) -> int:
-    found, bench.record_id = bench.sent()  # type: ignore[attr-defined]
-    return found
+    result, bench.record_id = bench.sent()  # type: ignore[attr-defined]
+    return result
 
 
 # --- what is written ----------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_a_proposal_builds_on_the_accepted_state(bench):
 
 def test_what_is_nothing_is_left_out_and_a_version_may_be_given(bench):
     bench.sent(flow=None, operation=None, version=9)
-    found = orjson.loads(bench.value)
-    assert not {"flow", "operation"} & set(found)
-    assert found["version"] == 9
+    document = orjson.loads(bench.value)
+    assert not {"flow", "operation"} & set(document)
+    assert document["version"] == 9
 
 
 def test_a_namespace_has_no_brokers(bench):
@@ -127,17 +127,17 @@ def test_an_assert_says_all_of_the_state(bench):
     key = bench.log.key(LOW)
     record_id = bench.proposals.restate(key, bench.ends.append)
     (append,) = bench.context.appends()
-    found = orjson.loads(append.value)
-    assert (found["id"], found["kind"], found["version"], found["asserts"], found["state"]) == (
+    document = orjson.loads(append.value)
+    assert (document["id"], document["kind"], document["version"], document["asserts"], document["state"]) == (
         record_id, "assert", 5, key.record_id, "Deleted",
     )  # fmt: skip
-    assert (found["from"], found["to"], found["children"], found["colour"]) == ("b", None, QUARTERS, "red")
-    assert "server" not in found
+    assert (document["from"], document["to"], document["children"], document["colour"]) == ("b", None, QUARTERS, "red")
+    assert "server" not in document
     child = bench.log.key(f"t/n/{QUARTERS[0]}")
     bench.proposals.restate(child, bench.ends.append)
-    found = orjson.loads(bench.context.appends()[0].value)
-    assert found["server"] == {"broker": "b", "incarnation": "b-1"}
-    assert found["asserts"] == f"{key.record_id}/{QUARTERS[0]}"
+    document = orjson.loads(bench.context.appends()[0].value)
+    assert document["server"] == {"broker": "b", "incarnation": "b-1"}
+    assert document["asserts"] == f"{key.record_id}/{QUARTERS[0]}"
 
 
 def test_an_assert_of_what_does_not_exist(bench):
@@ -145,8 +145,8 @@ def test_an_assert_of_what_does_not_exist(bench):
     key.forget()
     key.version = 7  # whatever is left of it
     bench.proposals.restate(key, bench.ends.append)
-    found = orjson.loads(bench.context.appends()[0].value)
-    assert (found["version"], found["asserts"], found["state"], found["from"], found["to"]) == (
+    document = orjson.loads(bench.context.appends()[0].value)
+    assert (document["version"], document["asserts"], document["state"], document["from"], document["to"]) == (
         0,
         None,
         "Absent",
@@ -207,7 +207,7 @@ def test_rejected_before_the_report_waits_for_it(bench, token):
     bench.read_back(5, Verdict.WRONG_BASE)
     assert bench.ends == []
     bench.appended(token, 5)
-    assert [(one.status, one.verdict) for one in bench.ends] == [(ProposalStatus.REJECTED, Verdict.WRONG_BASE)]
+    assert [(end.status, end.verdict) for end in bench.ends] == [(ProposalStatus.REJECTED, Verdict.WRONG_BASE)]
 
 
 def test_another_key_or_another_id_is_not_ours(bench, token):
@@ -227,7 +227,7 @@ def test_after_an_error_the_first_copy_read_is_the_end(bench, token):
 def test_an_error_behind_a_copy_that_was_rejected_ends_it(bench, token):
     bench.read_back(5, Verdict.STALE_VERSION)
     bench.failed(token)
-    assert [(one.status, one.offset) for one in bench.ends] == [(ProposalStatus.REJECTED, 5)]
+    assert [(end.status, end.offset) for end in bench.ends] == [(ProposalStatus.REJECTED, 5)]
 
 
 def test_never_written_is_known_at_once(bench, token):
@@ -453,21 +453,21 @@ def test_another_partition_is_not_concerned(bench, token):
 
 
 def test_a_control_record_tells_only_of_its_error(bench):
-    told = []
-    bench.proposals.control(0, b"!x", {"a": 1}, failed=lambda: told.append(1))
+    results = []
+    bench.proposals.control(0, b"!x", {"a": 1}, failed=lambda: results.append(1))
     (first,) = bench.context.appends()
     assert (first.key, orjson.loads(first.value), first.partition) == (b"!x", {"a": 1}, 0)
     bench.appended(first.token, 5)
     bench.failed(first.token)
-    assert told == []
-    bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(2))
+    assert results == []
+    bench.proposals.control(0, b"!x", {}, failed=lambda: results.append(2))
     bench.failed(bench.context.appends()[0].token)
     bench.proposals.control(0, b"!x", {})
     bench.failed(bench.context.appends()[0].token)
     bench.proposals.purge(0, b"t/x")
     (null,) = bench.context.appends()
     assert (null.key, null.value) == (b"t/x", None)
-    assert told == [2]
+    assert results == [2]
     assert (len(bench.proposals), bench.ends) == (0, [])
 
 
@@ -510,14 +510,14 @@ def test_what_comes_later_does_not_go_before_what_waits(bench):
 
 
 def test_who_asked_for_a_control_record_that_waited_is_told_of_its_error(bench):
-    told: list[int] = []
+    results: list[int] = []
     bench.silent = True
-    bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(1))
+    bench.proposals.control(0, b"!x", {}, failed=lambda: results.append(1))
     bench.silent = False
     bench.proposals.release(0)
     (append,) = bench.context.appends()
     bench.failed(append.token)
-    assert told == [1]
+    assert results == [1]
 
 
 def test_what_has_found_its_end_meanwhile_does_not_go_out(bench):

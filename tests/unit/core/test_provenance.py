@@ -23,11 +23,11 @@ def test_a_process_knows_the_ids_that_it_has_made(first: int) -> None:
     ids = OwnIds(first.to_bytes(10, "big"))
     before = ids.new_id(1)
     assert ids.issued(before)
-    made = [ids.new_id(wall_ms) for wall_ms in (5, 5, 2**48 - 1)]
-    assert len({before, *made}) == 4
-    assert all(ids.issued(one) for one in [before, *made])
+    results = [ids.new_id(wall_ms) for wall_ms in (5, 5, 2**48 - 1)]
+    assert len({before, *results}) == 4
+    assert all(ids.issued(item) for item in [before, *results])
     other = OwnIds(((first + 2**40) % 2**80).to_bytes(10, "big"))
-    for strange in (other.new_id(1), FOREIGN_ID, "", "id-1", "0" + made[0], made[0][:-1], None, 7):
+    for strange in (other.new_id(1), FOREIGN_ID, "", "id-1", "0" + results[0], results[0][:-1], None, 7):
         assert not ids.issued(strange)
 
 
@@ -50,7 +50,7 @@ class Served:
         self.world.run(1)
         self.world.ask("a", Lookup("t/n/topic", 5.0), "lookup")
         self.world.run(2)
-        self.owner = next(one for one in ("a", "b") if self.engine(one).serving())
+        self.owner = next(item for item in ("a", "b") if self.engine(item).serving())
         self.other = "b" if self.owner == "a" else "a"
 
     def engine(self, broker: str) -> Any:
@@ -104,8 +104,8 @@ def test_a_forged_release_is_obeyed_as_the_log_demands_and_told(served: Served) 
     assert (served.forged(served.owner), served.forged(served.other)) == (1, 0)
     assert served.engine(served.other).serving()
     assert not served.engine(served.owner).serving()
-    told = served.engine(served.owner).status()["forged"]
-    assert (told["records"], told["topic"], told["partition"]) == (1, Topic.CHANNEL, 0)
+    result = served.engine(served.owner).status()["forged"]
+    assert (result["records"], result["topic"], result["partition"]) == (1, Topic.CHANNEL, 0)
 
 
 def test_who_reads_an_assigned_in_its_name_serves_only_by_a_record_of_its_own(served: Served) -> None:
@@ -160,16 +160,16 @@ def test_a_control_record_that_bears_the_name_of_who_did_not_write_it_is_forged(
 
 
 def heartbeats(served: Served, broker: str) -> list[dict[str, Any]]:
-    found = [decode_member(entry.value) for entry in served.entries(Topic.REGISTRY)]
-    return [one for one in found if one is not None and one["broker"] == broker]
+    results = [decode_member(entry.value) for entry in served.entries(Topic.REGISTRY)]
+    return [item for item in results if item is not None and item["broker"] == broker]
 
 
 def test_the_registry_says_it_to_everybody(served: Served) -> None:
     assert heartbeats(served, served.owner)[-1]["forged"] is None
     served.forge("Assigned", version=1)
     served.world.run(2)
-    told = heartbeats(served, served.owner)[-1]["forged"]
-    assert (told["records"], told["topic"]) == (1, "channel")
+    heartbeat = heartbeats(served, served.owner)[-1]["forged"]
+    assert (heartbeat["records"], heartbeat["topic"]) == (1, "channel")
     assert heartbeats(served, served.other)[-1]["forged"] is None
 
 

@@ -44,9 +44,9 @@ def test_junk_is_purged_when_it_was_quiet_for_longer_than_the_lag():
     quiet(bench, "t/x")
     assert purged(bench) == []
     assert purged(bench, 40_000) == []
-    assert bench.told("purge.wrote") == []
+    assert bench.facts_of("purge.wrote") == []
     assert purged(bench, 1) == [b"t/x"]
-    assert bench.told("purge.wrote") == [{"partition": 0, "keys": 1}]
+    assert bench.facts_of("purge.wrote") == [{"partition": 0, "keys": 1}]
 
 
 def test_the_log_may_be_as_old_as_kafka():
@@ -63,7 +63,7 @@ def test_all_that_were_purged_are_told_together():
         quiet(bench, f"t/x{number}")
     purged(bench)
     assert len(purged(bench, 40_001)) == 3
-    assert bench.told("purge.wrote") == [{"partition": 0, "keys": 3}]
+    assert bench.facts_of("purge.wrote") == [{"partition": 0, "keys": 3}]
 
 
 def test_so_many_are_purged_in_a_round():
@@ -84,7 +84,7 @@ def test_nothing_is_purged_by_who(state):
     else:
         bench.context.may_write = False
     assert purged(bench, 40_001) == []
-    assert bench.told("purge.wrote") == []
+    assert bench.facts_of("purge.wrote") == []
 
 
 WHOLE = "0x00000000_0xffffffff"
@@ -168,15 +168,15 @@ def test_a_round_takes_a_portion_a_tick(keys, ticks):
         assert bool(bench.duties._purging) == (tick < ticks)
 
 
-@pytest.mark.parametrize(("after_s", "found"), [(9.75, 1), (10.0, 2)])
-def test_the_next_round_begins_after_the_interval(after_s, found):
+@pytest.mark.parametrize(("after_s", "expected"), [(9.75, 1), (10.0, 2)])
+def test_the_next_round_begins_after_the_interval(after_s, expected):
     bench = DutiesBench(at_s=0.0, purge_interval_s=10.0)
     quiet(bench, "t/x")
     bench.duties.tick()
     quiet(bench, "t/y")
     bench.later(after_s)
     bench.duties.tick()
-    assert len(bench.duties._quiet_since_ms) == found
+    assert len(bench.duties._quiet_since_ms) == expected
 
 
 @pytest.mark.usefixtures("portions")

@@ -15,7 +15,7 @@ from tests.support.stub_context import HIGH, LOW, FoldLog
 from tests.support.stub_context import ReactionsBench as Bench
 
 QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
-LOWER, UPPER = (f"t/n/{one}" for one in QUARTERS)
+LOWER, UPPER = (f"t/n/{item}" for item in QUARTERS)
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def test_assigning_prepares_then_returns_then_serves(bench):
     assert bench.reactions.holdings == {LOW: ServedBundle(None, 3)}
     assert (bench.reactions.serving(), bench.reactions.serving_count) == ({}, 0)
     bench.finish()
-    (made,) = bench.written()
-    done = made.pop("done")
-    assert made == {
+    (result,) = bench.written()
+    done = result.pop("done")
+    assert result == {
         "key": LOW, "state": State.ASSIGNED, "action": Action.RETURN, "flow": "assignment", "operation": "op1",
         "from_": None, "to": "a", "carried": {"colour": "red"},
     }  # fmt: skip
@@ -59,11 +59,11 @@ def test_while_draining_it_declines_without_a_hook(bench):
     bench.context.draining = True
     bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1", flow="assignment")
     assert bench.hooks() == []
-    (made,) = bench.written()
-    assert (made["state"], made["action"], made["from_"], made["flow"], made["operation"]) == (
+    (result,) = bench.written()
+    assert (result["state"], result["action"], result["from_"], result["flow"], result["operation"]) == (
         State.UNASSIGNED, Action.DECLINE, "a", "assignment", "op1",
     )  # fmt: skip
-    assert made.get("to") is None
+    assert result.get("to") is None
 
 
 def test_a_draining_that_begins_while_it_prepares_turns_the_return_into_a_decline(bench):
@@ -94,8 +94,8 @@ def test_assigned_by_another_process_of_this_broker_is_resumed(bench):
     bench.changed()
     assert bench.hooks() == [("on_own", LOW, 4, None)]
     bench.finish()
-    (made,) = bench.written()
-    assert (made["state"], made["action"], made["to"], made["lost"]) == (
+    (result,) = bench.written()
+    assert (result["state"], result["action"], result["to"], result["lost"]) == (
         State.ASSIGNED, Action.RESUME, "a", {"broker": "a", "incarnation": "a-0", "last_heard_ms": 77},
     )  # fmt: skip
     bench.seen(LOW, "Assigned", to="a")
@@ -107,8 +107,8 @@ def test_a_predecessor_that_was_never_heard_is_not_told(bench):
     bench.changed()
     bench.hooks()
     bench.finish()
-    (made,) = bench.written()
-    assert made["lost"] is None
+    (result,) = bench.written()
+    assert result["lost"] is None
 
 
 def test_this_process_is_no_predecessor_of_its_own(bench):
@@ -118,8 +118,8 @@ def test_this_process_is_no_predecessor_of_its_own(bench):
     bench.seen(LOW, "Releasing", from_="a", to="b")
     bench.hooks()
     bench.finish()
-    (made,) = bench.written()
-    assert (made["action"], made["lost"]) == (Action.RESUME, None)
+    (result,) = bench.written()
+    assert (result["action"], result["lost"]) == (Action.RESUME, None)
 
 
 def test_what_it_serves_is_resumed_where_nobody_can_know_that_it_does(bench):
@@ -128,8 +128,8 @@ def test_what_it_serves_is_resumed_where_nobody_can_know_that_it_does(bench):
     bench.changed()
     assert bench.hooks() == [("on_own", LOW, 4, None)]
     bench.finish()
-    (made,) = bench.written()
-    assert (made["action"], made["lost"]) == (Action.RESUME, None)
+    (result,) = bench.written()
+    assert (result["action"], result["lost"]) == (Action.RESUME, None)
 
 
 def test_what_another_process_serves_under_this_id_is_let_go(bench):
@@ -160,8 +160,8 @@ def test_releasing_with_a_destination_lets_go_then_assigns(bench):
     assert bench.reactions.serving() == {LOW: 3}, "it serves until the hook has returned"
     bench.finish()
     assert bench.reactions.serving() == {}
-    (made,) = bench.written()
-    assert (made["state"], made["action"], made["from_"], made["to"], made["operation"], made["flow"]) == (
+    (result,) = bench.written()
+    assert (result["state"], result["action"], result["from_"], result["to"], result["operation"], result["flow"]) == (
         State.ASSIGNING, Action.TRANSFER, "a", "b", "op2", "transfer",
     )  # fmt: skip
 
@@ -235,8 +235,8 @@ def test_a_split_prepares_its_children_then_serves_them_in_place_of_their_parent
     bench.reactions.hook_finished(HookFinished(first))
     assert bench.written() == []
     bench.reactions.hook_finished(HookFinished(second))
-    (made,) = bench.written()
-    assert (made["state"], made["action"], made["from_"], made["children"], made["operation"]) == (
+    (result,) = bench.written()
+    assert (result["state"], result["action"], result["from_"], result["children"], result["operation"]) == (
         State.DELETED, Action.SPLIT, "a", QUARTERS, "op3",
     )  # fmt: skip
     bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
@@ -323,7 +323,7 @@ def test_what_it_prepared_for_a_split_that_somebody_else_commits_is_let_go_and_i
     bench.hooks()
     bench.seen(LOW, "Deleted", from_="a", writer="a-0", children=others)
     hooks = bench.hooks()
-    names = [f"t/n/{one}" for one in others]
+    names = [f"t/n/{other}" for other in others]
     assert {hook for hook in hooks if hook[0] == "on_release"} == {
         ("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None),
     }  # fmt: skip
@@ -349,12 +349,16 @@ def test_a_split_that_is_repaired_over_its_head_lets_its_children_go(bench, lead
 def test_own_fails_in_an_assignment(bench):
     bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1")
     bench.hooks()
+    about = {"due": DueReaction.RETURN, "version": 2, "operation": "op1", "offset": 1}
+    assert bench.reactions.about(bench.context.hook_ids[0]) == about
     bench.finish("no disk")
+    assert bench.reactions.about(bench.context.hook_ids[0]) == {}
     assert bench.hooks() == [("on_release", LOW, 3, None)]
-    assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
-    ((event, facts),) = bench.context.events
-    assert (event, facts["bundle"], facts["error"]) == ("hook.failed", LOW, "no disk")
-    assert (facts["due"], facts["version"], facts["operation"], facts["offset"]) == (DueReaction.RETURN, 2, "op1", 1)
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["from_"], made["reason"]) == (
+        State.UNASSIGNED, Action.DECLINE, "a", "no disk",
+    )  # fmt: skip
+    assert bench.context.events == []
 
 
 def test_own_fails_in_a_resumption(bench):
@@ -363,8 +367,8 @@ def test_own_fails_in_a_resumption(bench):
     bench.hooks()
     bench.finish("no disk")
     assert bench.hooks() == [("on_release", LOW, 4, None)]
-    (made,) = bench.written()
-    assert (made["state"], made["action"], made["flow"], made["from_"]) == (
+    (result,) = bench.written()
+    assert (result["state"], result["action"], result["flow"], result["from_"]) == (
         State.RELEASING, Action.DECLINE, Flow.UNLOAD, "a",
     )  # fmt: skip
 
@@ -543,15 +547,15 @@ def test_what_is_not_due_takes_no_room_of_a_tick(bench, monkeypatch):
     bench.finish()
     bench.proposals.full = False
     bench.later(0.5)  # the first one waits for its hook
-    assert [one["key"] for one in bench.written()] == [HIGH]
+    assert [proposal["key"] for proposal in bench.written()] == [HIGH]
     bench.later(0.6)
     bench.proposals.full = True
     bench.reactions.hook_finished(HookFinished(low))
     bench.proposals.full = False
     bench.later(0.4)  # and now for its next turn
-    assert [one["key"] for one in bench.written()] == [HIGH]
+    assert [proposal["key"] for proposal in bench.written()] == [HIGH]
     bench.later(0.1)
-    assert [one["key"] for one in bench.written()] == [LOW]
+    assert [proposal["key"] for proposal in bench.written()] == [LOW]
 
 
 def test_what_cannot_be_written_for_long_is_no_late_hook(bench):

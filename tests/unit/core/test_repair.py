@@ -19,19 +19,19 @@ class Told:
 
 
 def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
-    alone, told = leader(), Told()
-    alone.engine.placer.placement = told
+    alone, result = leader(), Told()
+    alone.engine.placer.placement = result
     alone.hear("z")
-    told.broker = "z"
+    result.broker = "z"
     alone.ask(Lookup(BUNDLE.decode(), 1.0), lambda _: None)
     (key,) = alone.engine.replicas[0].view.live()
     assert (key.state, key.to) == (State.ASSIGNING, "z")
 
-    told.broker = None  # policies are read anew, or nobody accepts
+    result.broker = None  # policies are read anew, or nobody accepts
     written = len(alone.written(BUNDLE))
     alone.run(40)  # z is lost long since
     assert (key.state, key.to, len(alone.written(BUNDLE))) == (State.ASSIGNING, "z", written)
 
-    told.broker = "a"
+    result.broker = "a"
     alone.run(5)
     assert (key.state, key.to) == (State.ASSIGNED, "a")

@@ -36,22 +36,22 @@ class Story:
     def fields(self, key: str, state: str, **more: Any) -> dict[str, Any]:
         held = self.view.get(key)
         assert held is not None
-        made = {
+        results = {
             "format": 1,
             "kind": "proposal",
             "id": f"r{len(self.records)}",
             "covers": len(self.records) - 1,
             "by": BY,
         }
-        made |= {"version": held.version + 1, "base": held.accepted_id, "state": state, "from": None, "to": None}
-        return made | more
+        results |= {"version": held.version + 1, "base": held.accepted_id, "state": state, "from": None, "to": None}
+        return results | more
 
     def move(self, key: str, state: str, **more: Any) -> Verdict:
         return self.put(key.encode(), orjson.dumps(self.fields(key, state, **more)))
 
     def write(self, key: str, **fields: Any) -> Verdict:
-        made = {"format": 1, "kind": "proposal", "covers": len(self.records) - 1, "by": BY}
-        return self.put(key.encode(), orjson.dumps(made | fields))
+        results = {"format": 1, "kind": "proposal", "covers": len(self.records) - 1, "by": BY}
+        return self.put(key.encode(), orjson.dumps(results | fields))
 
     def put(self, key: bytes | None, value: bytes | None) -> Verdict:
         offset = len(self.records)
@@ -86,13 +86,13 @@ def everything(view: View) -> dict[str, Any]:
 def same(records: list[RecordRead], *, newer: bool = False) -> None:
     one_by_one, plainly, counted = View(0, 1), View(0, 1), View(0, 1)
     verdicts: Counter[Verdict] = Counter(one_by_one.read(r.offset, r.key, r.value).verdict for r in records)
-    found: Counter[Verdict] = Counter()
+    counter: Counter[Verdict] = Counter()
     assert read_many(plainly, records, 0, len(records)) == len(records) - newer
-    stopped = judge_many(counted, records, found)
+    stopped = judge_many(counted, records, counter)
     assert (stopped == (len(records) - 1, 2)) if newer else (stopped is None)
     assert everything(plainly) == everything(one_by_one)
     assert everything(counted) == everything(one_by_one)
-    assert found == verdicts
+    assert counter == verdicts
 
 
 PLAIN: dict[str, Any] = {"state": "Releasing", "from": "b1", "to": "b2"}
@@ -243,7 +243,7 @@ def test_it_ends_at_a_gap_at_the_end_and_at_a_cold_start() -> None:
     assert read_many(view, records, 1, count) == 1
     assert view.applied == -1
     mark = RecordRead(Topic.CHANNEL, 0, 2, 0, COLD_START_KEY, b"{}")
-    cut = [*records[:2], mark, *(one._replace(offset=one.offset + 1) for one in records[2:])]
+    cut = [*records[:2], mark, *(record._replace(offset=record.offset + 1) for record in records[2:])]
     assert read_many(View(0, 1), cut, 0, len(cut)) == 2
     verdicts: Counter[Verdict] = Counter()
     whole = View(0, 1)
@@ -254,12 +254,12 @@ def test_it_ends_at_a_gap_at_the_end_and_at_a_cold_start() -> None:
 def test_gaps_are_no_end_where_all_are_judged() -> None:
     story = Story()
     story.move(LOW, **PLAIN)
-    far = [one._replace(offset=10 * one.offset) for one in story.records]
+    far = [record._replace(offset=10 * record.offset) for record in story.records]
     plain, counted = View(0, 1), View(0, 1)
-    verdicts: Counter[Verdict] = Counter(plain.read(one.offset, one.key, one.value).verdict for one in far)
-    found: Counter[Verdict] = Counter()
-    assert judge_many(counted, far, found) is None
-    assert (everything(counted), found) == (everything(plain), verdicts)
+    verdicts: Counter[Verdict] = Counter(plain.read(item.offset, item.key, item.value).verdict for item in far)
+    counter: Counter[Verdict] = Counter()
+    assert judge_many(counted, far, counter) is None
+    assert (everything(counted), counter) == (everything(plain), verdicts)
 
 
 def test_what_it_notes_of_a_plain_move() -> None:

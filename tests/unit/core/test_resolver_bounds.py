@@ -23,12 +23,12 @@ BY = {"broker": "b1", "incarnation": "b1-1"}
 
 
 def record(*, bundle: bool = True, **fields: Any) -> Record:
-    made: dict[str, Any] = {"format": 1, "kind": "proposal", "id": "new", "covers": -1, "by": BY, "base": None}
+    results: dict[str, Any] = {"format": 1, "kind": "proposal", "id": "new", "covers": -1, "by": BY, "base": None}
     if bundle:
-        made |= {"from": None, "to": None}
-    found = codec.decode(orjson.dumps(made | fields), namespace=not bundle)
-    assert isinstance(found, Record), found
-    return found
+        results |= {"from": None, "to": None}
+    record = codec.decode(orjson.dumps(results | fields), namespace=not bundle)
+    assert isinstance(record, Record), record
+    return record
 
 
 def ranges(*bounds: int) -> list[str]:
@@ -43,10 +43,10 @@ class Log:
         self.write("t/n", id="ns", version=version, base=None, state="Active", children=ranges(0, TOP))
 
     def write(self, key: str, **fields: Any) -> Verdict:
-        made = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": BY, **fields}
+        result = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": BY, **fields}
         if "/0x" in key:
-            made = {"from": None, "to": None} | made
-        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(made)).verdict
+            result = {"from": None, "to": None} | result
+        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(result)).verdict
 
     def move(self, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> Verdict:
         held = self.key()
@@ -54,9 +54,9 @@ class Log:
         return self.write(BUNDLE, **fields | {"state": state, "from": from_, "to": to} | more)
 
     def key(self, name: str = BUNDLE):
-        found = self.view.get(name)
-        assert found is not None
-        return found
+        result = self.view.get(name)
+        assert result is not None
+        return result
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_a_duplicate_is_told_before_its_version_and_base_are_looked_at(log):
 )
 def test_a_namespace_begins_at_any_version_from_one(version, verdict):
     view = View(0, 1)
-    made = {"format": 1, "kind": "proposal", "id": "n", "covers": -1, "by": BY, "version": version, "base": None}
-    made |= {"state": "Active", "children": ranges(0, TOP)}
-    assert view.read(0, b"t/n", orjson.dumps(made)).verdict is verdict
+    results = {"format": 1, "kind": "proposal", "id": "n", "covers": -1, "by": BY, "version": version, "base": None}
+    results |= {"state": "Active", "children": ranges(0, TOP)}
+    assert view.read(0, b"t/n", orjson.dumps(results)).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -156,17 +156,17 @@ def test_a_namespace_ends_only_when_nothing_is_owned_and_above_all_its_bundles(l
     ],
 )
 def test_children_cover_the_range_one_of_a_namespace_two_of_a_bundle(bounds, namespace, bundle):
-    made = record(bundle=False, version=1, state="Active", children=ranges(*bounds))
-    assert children_fit(made, is_namespace=True) is namespace
-    assert children_fit(made) is bundle
-    assert children_fit(made, 0, TOP) is bundle
+    entry = record(bundle=False, version=1, state="Active", children=ranges(*bounds))
+    assert children_fit(entry, is_namespace=True) is namespace
+    assert children_fit(entry) is bundle
+    assert children_fit(entry, 0, TOP) is bundle
 
 
 def test_children_of_a_part_cover_that_part():
-    made = record(bundle=False, version=1, state="Active", children=ranges(16, 32, 48))
-    assert children_fit(made, 16, 48)
-    assert not children_fit(made, 15, 48)
-    assert not children_fit(made, 16, 49)
+    entry = record(bundle=False, version=1, state="Active", children=ranges(16, 32, 48))
+    assert children_fit(entry, 16, 48)
+    assert not children_fit(entry, 15, 48)
+    assert not children_fit(entry, 16, 49)
     assert not children_fit(record(version=1, state="Assigning", to="b1"), 16, 48)
     gap = record(bundle=False, version=1, state="Active", children=[*ranges(16, 32), *ranges(33, 48)])
     assert not children_fit(gap, 16, 48)
@@ -174,16 +174,16 @@ def test_children_of_a_part_cover_that_part():
 
 def asserted(log: Log, key: str, **changed: Any) -> Verdict:
     held = log.view.get(key)
-    made: dict[str, Any] = {"format": 1, "kind": "assert", "id": "as", "covers": log.view.applied, "by": BY}
+    results: dict[str, Any] = {"format": 1, "kind": "assert", "id": "as", "covers": log.view.applied, "by": BY}
     if held is None:
-        made |= {"version": 0, "asserts": None, "state": "Absent"}
+        results |= {"version": 0, "asserts": None, "state": "Absent"}
     else:
-        made |= {"version": held.version, "asserts": held.accepted_id, "state": held.state}
+        results |= {"version": held.version, "asserts": held.accepted_id, "state": held.state}
         if held.children is not None:
-            made["children"] = held.children
+            results["children"] = held.children
     if "/0x" in key:
-        made |= {"from": None, "to": None} if held is None else {"from": held.from_, "to": held.to}
-    value = orjson.dumps({name: one for name, one in (made | changed).items() if one != "LEFT OUT"})
+        results |= {"from": None, "to": None} if held is None else {"from": held.from_, "to": held.to}
+    value = orjson.dumps({name: item for name, item in (results | changed).items() if item != "LEFT OUT"})
     return log.view.read(log.view.applied + 1, key.encode(), value).verdict
 
 
@@ -250,8 +250,8 @@ def test_absent_is_equal_only_where_nothing_is(log):
 def test_who_may_move_it(log, path, move, verdict):
     for state, from_, to in path:
         assert log.move(state, from_, to) is Verdict.ACCEPTED
-    found = log.move(*move)
-    assert found is verdict if verdict is not None else found is not Verdict.ACCEPTED
+    result = log.move(*move)
+    assert result is verdict if verdict is not None else result is not Verdict.ACCEPTED
 
 
 @pytest.mark.parametrize("forced", [False, True])
@@ -290,7 +290,7 @@ def test_only_the_end_of_a_bundle_asks_for_children():
 
 def test_judge_reads_nothing_but_the_record_and_the_state():
     view = View(0, 1)
-    made = record(bundle=False, version=1, state="Active", children=ranges(0, TOP))
+    entry = record(bundle=False, version=1, state="Active", children=ranges(0, TOP))
     state = view._unheld(b"t/n", None)
-    assert judge(made, state) is Verdict.ACCEPTED  # type: ignore[arg-type]
+    assert judge(entry, state) is Verdict.ACCEPTED  # type: ignore[arg-type]
     assert view.keys == {}

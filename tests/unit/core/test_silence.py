@@ -72,7 +72,7 @@ def test_what_was_held_back_when_the_view_is_replaced_was_never_written() -> Non
     alone, ends = holding_back()
     assert ends == []
     alone.engine.proposals.view_replaced(0)
-    assert [one.status for one in ends] == [ProposalStatus.NOT_WRITTEN]
+    assert [end.status for end in ends] == [ProposalStatus.NOT_WRITTEN]
     assert not alone.engine.proposals.holds_back(0)
 
 
@@ -132,7 +132,7 @@ def test_the_heartbeat_that_let_it_go_does_not_prove_that_it_was_never_written()
     alone.run(1)
     assert ends == []
     alone.run(90)
-    assert [one.status for one in ends] == [ProposalStatus.UNKNOWN]
+    assert [end.status for end in ends] == [ProposalStatus.UNKNOWN]
 
 
 def test_nothing_that_waits_goes_out_while_a_cold_start_is_in_doubt() -> None:

@@ -49,9 +49,9 @@ def test_writers_are_bounded_and_no_state_hangs_on_who_is_forgotten(
     monkeypatch.setattr(module, "WRITERS_MAX", limit)
     view, bulk = judged(records), View(0, 1)
     assert read_many(bulk, records, 0, len(records)) == len(records)
-    for one in (view, bulk, restore(0, 1, dump(whole), whole.applied)):
-        assert len(one.writers) <= limit
-        assert list(dump(one)) == list(dump(whole))
+    for item in (view, bulk, restore(0, 1, dump(whole), whole.applied)):
+        assert len(item.writers) <= limit
+        assert list(dump(item)) == list(dump(whole))
 
 
 def test_a_flood_of_registry_names_makes_nobody_absent() -> None:

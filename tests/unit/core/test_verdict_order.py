@@ -60,11 +60,11 @@ x x x x x x x x x x x x | control
 
 
 def rows(table: str) -> list[tuple[list[bool], str]]:
-    found = []
+    results = []
     for row in table.strip().splitlines():
         marks, verdict = row.split("|")
-        found.append(([mark == "x" for mark in marks.split()], verdict.strip()))
-    return found
+        results.append(([mark == "x" for mark in marks.split()], verdict.strip()))
+    return results
 
 
 def bent_split(marks: list[bool]) -> tuple[str, bytes]:

@@ -26,17 +26,17 @@ class Log:
 
     def write(self, key: str, *, writer: str = "b1", **fields: Any) -> Verdict:
         by = {"broker": writer, "incarnation": f"{writer}-1"}
-        made = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
+        result = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
         if "/0x" in key:
-            made = {"from": None, "to": None} | made
-        verdict = self.put(key.encode(), orjson.dumps(made))
+            result = {"from": None, "to": None} | result
+        verdict = self.put(key.encode(), orjson.dumps(result))
         counted(self.view)
         return verdict
 
     def put(self, key: bytes | None, value: bytes | None) -> Verdict:
-        found = self.view.read(self.view.applied + 1, key, value).verdict
+        verdict = self.view.read(self.view.applied + 1, key, value).verdict
         counted(self.view)
-        return found
+        return verdict
 
     def create(self, version: int = 1, base: str | None = None, name: str = "t/n", id_: str = "ns") -> None:
         children = {"children": RANGES}
@@ -79,9 +79,9 @@ def counted(view: View) -> None:
 
 @pytest.fixture
 def log() -> Log:
-    found = Log()
-    found.create()
-    return found
+    log = Log()
+    log.create()
+    return log
 
 
 def test_a_life_with_every_move(log):
@@ -196,7 +196,7 @@ def test_a_child_that_was_written_on_before_it_existed_begins_clean(log):
 def test_operation_and_flow_are_texts_or_nothing(log, operation, flow):
     log.move(LOW, "Assigning", to="b1", operation=operation, flow=flow)
     key = log.view.get(LOW)
-    wanted = tuple(one if isinstance(one, str) else None for one in (operation, flow))
+    wanted = tuple(item if isinstance(item, str) else None for item in (operation, flow))
     assert (key.operation, key.flow) == wanted
 
 
@@ -232,8 +232,8 @@ def test_nulls_and_unknown_keys(log):
 def test_a_null_on_a_key_that_exists_is_a_debt_of_no_version(log):
     log.put(LOW.encode(), None)
     log.put(HIGH.encode(), b"junk")
-    found = {key.name: debt.highest_version for key, debt in log.view.ledger.open.items()}
-    assert found == {LOW: -1, HIGH: -1}
+    results = {key.name: debt.highest_version for key, debt in log.view.ledger.open.items()}
+    assert results == {LOW: -1, HIGH: -1}
 
 
 @pytest.mark.parametrize("purged", [False, True])
@@ -257,11 +257,11 @@ def test_what_is_written_on_a_key_that_does_not_exist_is_held(log, kind, fields,
 
 
 def test_what_is_said_of_an_accepted_record(log):
-    made = {"format": 1, "kind": "proposal", "id": "x", "covers": -1, "by": {"broker": "b", "incarnation": "b-1"}}
-    made |= {"version": 2, "base": f"ns/{RANGES[0]}", "state": "Assigning", "from": None, "to": "b1"}
-    found = log.view.read(1, LOW.encode(), orjson.dumps(made))
-    assert (found.verdict, found.key, found.why, found.format) == (Verdict.ACCEPTED, log.view.get(LOW), "", 0)
-    assert found.record is not None
+    results = {"format": 1, "kind": "proposal", "id": "x", "covers": -1, "by": {"broker": "b", "incarnation": "b-1"}}
+    results |= {"version": 2, "base": f"ns/{RANGES[0]}", "state": "Assigning", "from": None, "to": "b1"}
+    result = log.view.read(1, LOW.encode(), orjson.dumps(results))
+    assert (result.verdict, result.key, result.why, result.format) == (Verdict.ACCEPTED, log.view.get(LOW), "", 0)
+    assert result.record is not None
 
 
 @pytest.mark.parametrize("children", [None, "x", [1, 2], [range_name(0, 9), 1], {}], ids=str)
@@ -274,8 +274,8 @@ def test_a_plan_that_holds_more_than_texts_is_none(log, children):
 def test_a_newer_format_stops_before_its_record(log):
     applied = log.view.applied
     for key in (LOW.encode(), b"t/n", b"t/new", b"nonsense", None):
-        found = log.view.read(applied + 1, key, b'{"format":2,"kind":"proposal"}')
-        assert (found.verdict, found.format) == (Verdict.UNSUPPORTED_FORMAT, 2), key
+        result = log.view.read(applied + 1, key, b'{"format":2,"kind":"proposal"}')
+        assert (result.verdict, result.format) == (Verdict.UNSUPPORTED_FORMAT, 2), key
         assert log.view.applied == applied
 
 
@@ -283,9 +283,15 @@ def test_a_record_in_another_partition_is_read_over_and_held_by_nobody():
     views = [View(number, 4) for number in range(4)]
     verdicts = []
     for view in views:
-        made = {"format": 1, "kind": "proposal", "id": "n", "covers": -1, "by": {"broker": "b", "incarnation": "b-1"}}
-        made |= {"version": 1, "base": None, "state": "Active", "children": [range_name(0, TOP)]}
-        verdicts.append(view.read(0, b"t/n", orjson.dumps(made)).verdict)
+        results = {
+            "format": 1,
+            "kind": "proposal",
+            "id": "n",
+            "covers": -1,
+            "by": {"broker": "b", "incarnation": "b-1"},
+        }
+        results |= {"version": 1, "base": None, "state": "Active", "children": [range_name(0, TOP)]}
+        verdicts.append(view.read(0, b"t/n", orjson.dumps(results)).verdict)
         assert view.read(1, b"t/n", b'{"format":2}').verdict is Verdict.UNSUPPORTED_FORMAT
     assert sorted(verdicts) == [Verdict.ACCEPTED, *[Verdict.WRONG_PARTITION] * 3]
     assert sum(bool(view.keys) for view in views) == 1

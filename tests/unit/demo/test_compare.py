@@ -12,7 +12,7 @@ def take(note: Notebook, broker: str, generation: int, at_ms: int, topic: str = 
     note.taken(topic, AcceptedWrite(broker, bundle, generation, at_ms, at_ms + 2))
 
 
-def told(start_ms: int, end_ms: int | None, bundle: str = LOW, cause: str = "transfer") -> AuditedGap:
+def make_gap(start_ms: int, end_ms: int | None, bundle: str = LOW, cause: str = "transfer") -> AuditedGap:
     return AuditedGap(bundle, cause, start_ms, end_ms, "b1", "b2", 0, "transfer from b1 to b2")
 
 
@@ -75,24 +75,24 @@ def test_claim_to_serve_counts_like_a_write() -> None:
 
 def test_gaps_that_agree_leave_nothing_to_say() -> None:
     seen = NoticedGap(LOW, 2_100, 2_500, "b1", "b2")
-    found = compare([told(2_000, 2_400)], [seen], topics=TOPICS, since_ms=1_000, until_ms=20_000)
-    assert found.problems == []
-    assert found.pairs[0].noticed == seen
-    assert problems([told(2_000, 2_300)], []) == [], "shorter than what a client must see"
-    assert problems([told(100, 900)], []) == [], "before it wrote"
+    comparison = compare([make_gap(2_000, 2_400)], [seen], topics=TOPICS, since_ms=1_000, until_ms=20_000)
+    assert comparison.problems == []
+    assert comparison.pairs[0].noticed == seen
+    assert problems([make_gap(2_000, 2_300)], []) == [], "shorter than what a client must see"
+    assert problems([make_gap(100, 900)], []) == [], "before it wrote"
 
 
 def test_each_disagreement_is_said() -> None:
     cases = [
         ([], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
-        ([told(2_000, 2_400, HIGH)], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
-        ([told(2_000, 8_000)], [], "did not notice"),
-        ([told(2_000, None)], [NoticedGap(LOW, 2_000, None, "b1", None)], "is not served"),
-        ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, None, "b1", None)], "still fail"),
-        ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, 6_000, "b1", "b2")], "after the audit's end"),
-        ([told(2_000, 2_400)], [NoticedGap(LOW, 1_000, 2_400, "b1", "b2")], "before the audit's"),
-        ([told(2_000, 2_400, cause="repair")], [], "has no cause for the gap"),
+        ([make_gap(2_000, 2_400, HIGH)], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
+        ([make_gap(2_000, 8_000)], [], "did not notice"),
+        ([make_gap(2_000, None)], [NoticedGap(LOW, 2_000, None, "b1", None)], "is not served"),
+        ([make_gap(2_000, 2_400)], [NoticedGap(LOW, 2_000, None, "b1", None)], "still fail"),
+        ([make_gap(2_000, 2_400)], [NoticedGap(LOW, 2_000, 6_000, "b1", "b2")], "after the audit's end"),
+        ([make_gap(2_000, 2_400)], [NoticedGap(LOW, 1_000, 2_400, "b1", "b2")], "before the audit's"),
+        ([make_gap(2_000, 2_400, cause="repair")], [], "has no cause for the gap"),
     ]
     for told_gaps, noticed, words in cases:
-        found = problems(told_gaps, noticed)
-        assert any(words in problem for problem in found), (words, found)
+        result = problems(told_gaps, noticed)
+        assert any(words in problem for problem in result), (words, result)

@@ -59,13 +59,13 @@ def test_failed_step_says_which_and_where_to_look_and_the_end_is_no_step(
     monkeypatch.setattr(Story, "run", stuck)
     monkeypatch.setattr(DemoCluster, "run", lambda *_, **__: EndedCommand(10, "", refused))
     result = CliRunner().invoke(app, [])
-    told = " ".join(result.output.split())
-    assert "[failed] step 2: `statechannel namespace create t/n` failed (exit code 10): Kafka at 127.0.0.1:1" in told
-    assert told.index("[failed]") < told.index("Clean-up")
-    assert "The end" not in told
+    outcome = " ".join(result.output.split())
+    assert "[failed] step 2: `statechannel namespace create t/n` failed (exit code 10): Kafka at 127.0.0.1:1" in outcome
+    assert outcome.index("[failed]") < outcome.index("Clean-up")
+    assert "The end" not in outcome
     assert isinstance(result.exception, DemoError)
     assert result.exception.hint.endswith("kafka/broker.log")
-    assert "kafka up" not in told + str(result.exception) + result.exception.hint
+    assert "kafka up" not in outcome + str(result.exception) + result.exception.hint
 
 
 def test_folders_of_earlier_runs_are_removed_but_for_the_newest(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def test_java_home_goes_before_path(bare_machine: pytest.MonkeyPatch, tmp_path: 
     other = fake_java(tmp_path / "other", "17.0.1")
     bare_machine.setenv("JAVA_HOME", str(home))
     bare_machine.setenv("PATH", str(other / "bin"))
-    found = find_java()
-    assert (found.executable, found.major) == (home / "bin" / "java", 21)
+    java = find_java()
+    assert (java.executable, java.major) == (home / "bin" / "java", 21)
 
 
 def test_old_java_home_falls_back_to_path(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:

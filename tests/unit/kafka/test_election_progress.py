@@ -58,16 +58,16 @@ class Loop:
 
 class Bench:
     def __init__(self, progress: LoopProgress | None) -> None:
-        self.told: list[Input] = []
+        self.inputs: list[Input] = []
         settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
-        self.election = LeaderElection(settings, "leader", "group", self.told.append, progress=progress)
+        self.election = LeaderElection(settings, "leader", "group", self.inputs.append, progress=progress)
         self.group: Any = self.election._consumer
         self.election.stand(True)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + 10.0
         while not condition():
-            assert time.monotonic() < deadline_s, self.told
+            assert time.monotonic() < deadline_s, self.inputs
             time.sleep(0.002)
 
 
@@ -89,27 +89,27 @@ def bench(loop: Loop) -> Iterator[Bench]:
 
 
 def test_a_loop_that_halts_for_too_long_gives_the_seat_up_and_comes_back(loop: Loop, bench: Bench) -> None:
-    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     loop.halted_s = LIMIT_S + 1.0
     bench.wait(lambda: not bench.group.subscribed)
-    assert bench.told == [LeadershipChanged(True), LeadershipChanged(False)]
+    assert bench.inputs == [LeadershipChanged(True), LeadershipChanged(False)]
     loop.halted_s = 0.1
-    bench.wait(lambda: len(bench.told) == 3)
-    assert bench.told[-1] == LeadershipChanged(True)
+    bench.wait(lambda: len(bench.inputs) == 3)
+    assert bench.inputs[-1] == LeadershipChanged(True)
 
 
 def test_a_short_halt_keeps_it(loop: Loop, bench: Bench) -> None:
-    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     loop.halted_s = LIMIT_S - 1.0
     polled = bench.election._polled_s
     bench.wait(lambda: bench.election._polled_s > polled + 0.1)
-    assert bench.told == [LeadershipChanged(True)]
+    assert bench.inputs == [LeadershipChanged(True)]
 
 
 def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench: Bench) -> None:
-    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     loop.halted_s = LIMIT_S + 1.0
-    bench.wait(lambda: len(bench.told) == 2)
+    bench.wait(lambda: len(bench.inputs) == 2)
     bench.election.stand(False)
     loop.halted_s = 0.0
     polled = bench.election._polled_s
@@ -119,6 +119,6 @@ def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench
 
 def test_without_a_loop_to_follow_nothing_is_asked() -> None:
     bench = Bench(None)
-    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     bench.election.close()
     assert bench.group.closed

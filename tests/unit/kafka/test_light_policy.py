@@ -24,13 +24,13 @@ def good() -> dict[str, TopicInfo]:
 def test_names_and_creation() -> None:
     assert set(TOPICS.policies) == {"c-broker-load", "c-top-bundles"}
     assert inspect(good(), SETTINGS, TOPICS).differences == ()
-    made = LoadTopics("c", light=LightLags(retention_ms=7_200_000)).policies["c-broker-load"].creation_settings()
-    assert (made["cleanup.policy"], made["retention.ms"]) == ("compact,delete", "7200000")
+    result = LoadTopics("c", light=LightLags(retention_ms=7_200_000)).policies["c-broker-load"].creation_settings()
+    assert (result["cleanup.policy"], result["retention.ms"]) == ("compact,delete", "7200000")
     assert TOPICS.policies["c-broker-load"].partitions == 1
 
 
 @pytest.mark.parametrize(
-    ("setting", "found", "hard"),
+    ("setting", "value", "hard"),
     [
         ("cleanup.policy", "compact", True),
         ("cleanup.policy", "delete", True),
@@ -41,10 +41,10 @@ def test_names_and_creation() -> None:
         ("segment.ms", "604800000", False),
     ],
 )
-def test_what_will_not_do(setting: str, found: str, hard: bool) -> None:
+def test_what_will_not_do(setting: str, value: str, hard: bool) -> None:
     infos = good()
     info = infos["c-top-bundles"]
-    infos["c-top-bundles"] = replace(info, settings={**info.settings, setting: found})
+    infos["c-top-bundles"] = replace(info, settings={**info.settings, setting: value})
     [difference] = inspect(infos, SETTINGS, TOPICS).differences
     assert (difference.setting, difference.hard) == (setting, hard)
     assert "--alter" in difference.command

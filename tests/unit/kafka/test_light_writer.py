@@ -47,8 +47,8 @@ class ScriptedProducer:
             ends = self.answering or self.error is not None
             held, self.held = (self.held, []) if ends else ([], self.held)
             error, self.error = self.error, None
-        for one in held:
-            one(error, None)
+        for item in held:
+            item(error, None)
         if not held:
             threading.Event().wait(min(timeout, 0.005))
         return len(held)
@@ -60,8 +60,8 @@ class ScriptedProducer:
     def purge(self, **_: object) -> None:
         with self.lock:
             held, self.held = self.held, []
-        for one in held:
-            one(KafkaError(KafkaError._PURGE_QUEUE), None)
+        for item in held:
+            item(KafkaError(KafkaError._PURGE_QUEUE), None)
 
 
 class Rig:
@@ -199,24 +199,24 @@ def test_a_property_that_the_client_refuses() -> None:
 
 class Message:
     def __init__(self, headers: object) -> None:
-        self._found = headers
+        self._answer = headers
 
     def headers(self) -> object:
-        if isinstance(self._found, Exception):
-            raise self._found
-        return self._found
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 @pytest.mark.parametrize(
-    ("found", "read"),
+    ("expected", "read"),
     [
         (None, ()),
         ([("a", b"1"), ("b", None), ("c", "text")], (("a", b"1"), ("b", None), ("c", b"text"))),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ()),
     ],
 )
-def test_headers_of_any_kind(found: object, read: object) -> None:
-    assert _headers(Message(found)) == read  # type: ignore[arg-type]
+def test_headers_of_any_kind(expected: object, read: object) -> None:
+    assert _headers(Message(expected)) == read  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("silent_for", "replaced"), [(5.0, False), (6.1, True)])

@@ -136,8 +136,8 @@ class FakeMessage:
 @pytest.mark.parametrize("code", NOT_YET)
 def test_reading_goes_on_over_what_passes(consumer: FakeConsumer, code: int) -> None:
     consumer.poll = Script(FakeMessage(0, code), FakeMessage(0), FakeMessage(1, code), FakeMessage(1), None)
-    found = list(open_tail().records(tail.Span(0, 0, 2)))
-    assert found == [RecordRead(Topic.CHANNEL, 0, offset, 7, b"k", b"k") for offset in (0, 1)]
+    records = list(open_tail().records(tail.Span(0, 0, 2)))
+    assert records == [RecordRead(Topic.CHANNEL, 0, offset, 7, b"k", b"k") for offset in (0, 1)]
 
 
 @pytest.mark.parametrize("read", [lambda t: t.records(tail.Span(0, 0, 2)), lambda t: t.follow(0)])
@@ -215,8 +215,8 @@ class FakeAdmin:
         return 0
 
     def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
-        self.made = {one.topic: one.config for one in new}
-        return {one.topic: self._answer("create", lambda: None) for one in new}
+        self.created = {item.topic: item.config for item in new}
+        return {item.topic: self._answer("create", lambda: None) for item in new}
 
     def describe_topics(self, wanted: Any, **_: object) -> dict[str, Future[Any]]:
         part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[1])
@@ -227,9 +227,9 @@ class FakeAdmin:
 
     def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
         def entries(name: str) -> object:
-            return {key: SimpleNamespace(value=value) for key, value in self.made[name].items()}
+            return {key: SimpleNamespace(value=value) for key, value in self.created[name].items()}
 
-        return {one: self._answer("configs", lambda one=one: entries(one.name)) for one in resources}  # type: ignore[misc]
+        return {resource: self._answer("configs", lambda item=resource: entries(item.name)) for resource in resources}  # type: ignore[misc]
 
     def list_offsets(self, places: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
         return {place: self._answer("offsets", lambda: SimpleNamespace(offset=0)) for place in places}

@@ -50,8 +50,8 @@ def looks(stall: Stall, *answers: tuple[float, int, int | None]) -> list[bool]:
 def test_a_reader_stands_still_that_polls_in_vain_while_there_is_something_to_read(
     answers: tuple[tuple[float, int, int | None], ...], stalled: bool
 ) -> None:
-    found = looks(Stall(10.0), *answers)
-    assert found == [False] * (len(answers) - 1) + [stalled]
+    result = looks(Stall(10.0), *answers)
+    assert result == [False] * (len(answers) - 1) + [stalled]
 
 
 def test_where_a_new_consumer_does_not_help_the_patience_doubles_up_to_a_bound() -> None:
@@ -150,11 +150,11 @@ class Client:
 
 @pytest.fixture
 def silent_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SilentKafka]]:
-    made: list[SilentKafka] = []
+    nodes: list[SilentKafka] = []
 
     def make(*args: dict[int, int]) -> SilentKafka:
         kafka = SilentKafka(*args)
-        made.append(kafka)
+        nodes.append(kafka)
         for module in (partition_consumer, reader):
             monkeypatch.setattr(module, "Consumer", kafka.client)
         for asking in (partition_consumer, reader):
@@ -162,7 +162,7 @@ def silent_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sile
         return kafka
 
     yield make
-    for kafka in made:
+    for kafka in nodes:
         kafka.lets_close.set()
 
 
@@ -299,13 +299,13 @@ def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(
     step(opened, lambda: len(records) >= 11)
     kafka.ends[0] = 8
     step(opened, lambda: len(records) >= 14)
-    found = {partition: [r.offset for r in records if r.partition == partition] for partition in (0, 1)}
-    assert found == {0: list(range(8)), 1: list(range(6))}
+    results = {partition: [r.offset for r in records if r.partition == partition] for partition in (0, 1)}
+    assert results == {0: list(range(8)), 1: list(range(6))}
     assert [sorted(client.given) for client in kafka.clients] == [[(0, 0), (1, 0)], [(0, 5), (1, 2)]]
     assert [type(item) for item in others].count(PartitionOpened) == 2, "nobody is told to start over"
-    (told,) = warnings_of(caplog)
-    assert "c-1" in told
-    assert "offset 2" in told
+    (warning,) = warnings_of(caplog)
+    assert "c-1" in warning
+    assert "offset 2" in warning
 
 
 def test_traffic_of_another_partition_does_not_hide_a_stall(silent_kafka: Callable[..., SilentKafka]) -> None:

@@ -21,10 +21,10 @@ def good() -> dict[str, TopicInfo]:
 
 
 def with_setting(topic: str, setting: str, value: str, **changes: int) -> dict[str, TopicInfo]:
-    found = good()
-    info = found[topic]
-    found[topic] = replace(info, settings={**info.settings, setting: value}, **changes)
-    return found
+    result = good()
+    info = result[topic]
+    result[topic] = replace(info, settings={**info.settings, setting: value}, **changes)
+    return result
 
 
 def test_created_as_wanted_is_without_difference() -> None:
@@ -32,7 +32,7 @@ def test_created_as_wanted_is_without_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "setting", "found", "hard"),
+    ("topic", "setting", "expected", "hard"),
     [
         ("c", "cleanup.policy", "delete", True),
         ("c", "cleanup.policy", "compact,delete", True),
@@ -53,11 +53,11 @@ def test_created_as_wanted_is_without_difference() -> None:
     ],
 )
 def test_each_wrong_setting_is_one_difference_with_its_command(
-    topic: str, setting: str, found: str, hard: bool
+    topic: str, setting: str, expected: str, hard: bool
 ) -> None:
-    inspection = inspect(with_setting(topic, setting, found), SETTINGS, TOPICS)
+    inspection = inspect(with_setting(topic, setting, expected), SETTINGS, TOPICS)
     (difference,) = inspection.differences
-    assert (difference.topic, difference.setting, difference.actual) == (topic, setting, found)
+    assert (difference.topic, difference.setting, difference.actual) == (topic, setting, expected)
     assert difference.hard is hard
     wanted = TOPICS.policies[topic].creation_settings()[setting]
     assert difference.command == (
@@ -92,18 +92,18 @@ def test_a_setting_that_cannot_be_read_is_not_met() -> None:
 
 @pytest.mark.parametrize("topic", ["c-registry", "c-requests", "c-leader"])
 def test_more_than_one_partition_where_one_is_needed_is_hard(topic: str) -> None:
-    found = good()
-    found[topic] = replace(found[topic], partitions=3)
-    (difference,) = inspect(found, SETTINGS, TOPICS).differences
+    result = good()
+    result[topic] = replace(result[topic], partitions=3)
+    (difference,) = inspect(result, SETTINGS, TOPICS).differences
     assert difference.hard
     assert (difference.setting, difference.actual, difference.wanted) == ("partitions", "3", "1")
     assert "--delete" in difference.command
 
 
 def test_the_channel_may_have_any_number_of_partitions() -> None:
-    found = good()
-    found["c"] = replace(found["c"], partitions=12)
-    assert inspect(found, SETTINGS, TOPICS).differences == ()
+    result = good()
+    result["c"] = replace(result["c"], partitions=12)
+    assert inspect(result, SETTINGS, TOPICS).differences == ()
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_the_channel_may_have_any_number_of_partitions() -> None:
     ],
 )
 def test_the_relation_of_replicas_and_required_ones(replicas: int, required: str, expected: list[bool]) -> None:
-    found = with_setting("c", "min.insync.replicas", required, replicas=replicas)
-    differences = inspect(found, SETTINGS, TOPICS).differences
+    result = with_setting("c", "min.insync.replicas", required, replicas=replicas)
+    differences = inspect(result, SETTINGS, TOPICS).differences
     assert [d.hard for d in differences] == expected
 
 
 def test_topics_that_do_not_exist_are_named_together() -> None:
-    found = good()
-    del found["c"], found["c-leader"]
+    result = good()
+    del result["c"], result["c-leader"]
     with pytest.raises(TopicMissingError, match="c, c-leader") as caught:
-        inspect(found, SETTINGS, TOPICS)
+        inspect(result, SETTINGS, TOPICS)
     assert "statechannel init" in caught.value.hint

@@ -30,7 +30,7 @@ class Message:
 class ScriptedProducer:
     """Keeps what it is given; the test decides what becomes of it, inside `poll` as the real one."""
 
-    made: "list[ScriptedProducer]"
+    created: "list[ScriptedProducer]"
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -93,7 +93,7 @@ class Rig:
         self.writer = LogWriter(
             ClientSettings("h:1", tuning=ClientTuning(**tuning)),
             NAMES,
-            self.inbox.one,
+            self.inbox.put,
             on_failure=self.failures.append,
             make_producer=self._make,
         )
@@ -242,7 +242,7 @@ def test_a_producer_is_replaced_before_a_record_times_out_in_it(quick: Rig) -> N
         quick.append(1_000 + len(quick.producers[0].held))
         quick.producers[0].report(quick.producers[0].held[-1:], None)
         time.sleep(QUICK_MS / 10_000)
-    quick.inbox.wait_for(lambda inputs: any(isinstance(one, AppendFailed) for one in inputs))
+    quick.inbox.wait_for(lambda inputs: any(isinstance(item, AppendFailed) for item in inputs))
     first = quick.inbox.of(AppendFailed)[0]
     assert (first.token, first.session, first.never_written) == (1, 1, False)
     assert quick.writer.session > 1

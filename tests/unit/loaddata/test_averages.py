@@ -41,10 +41,10 @@ def test_the_first_sample_replaces_the_default_whole() -> None:
 def test_a_mean_until_the_window_is_full_and_a_moving_average_from_then_on(
     window: int, samples: list[float], average: float
 ) -> None:
-    found = MessageAverage()
+    result = MessageAverage()
     for sample in samples:
-        found = pushed(found, stats(sample), window)
-    assert found == MessageAverage(average, 2 * average, 3 * average, 4 * average, min(window, len(samples)))
+        result = pushed(result, stats(sample), window)
+    assert result == MessageAverage(average, 2 * average, 3 * average, 4 * average, min(window, len(samples)))
 
 
 def test_both_windows_take_each_sample() -> None:

@@ -28,11 +28,11 @@ def test_version_2_in_a_container(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 100000000\n",
         },
     )
-    found = find_group(root)
-    assert found.cpu is not None
-    assert found.memory is not None
-    assert (found.cpu.limit_cores, cpu_used_s(found.cpu)) == (1.5, 2.5)
-    assert (found.memory.limit_bytes, memory_used_bytes(found.memory)) == (1 << 30, 400_000_000)
+    group = find_group(root)
+    assert group.cpu is not None
+    assert group.memory is not None
+    assert (group.cpu.limit_cores, cpu_used_s(group.cpu)) == (1.5, 2.5)
+    assert (group.memory.limit_bytes, memory_used_bytes(group.memory)) == (1 << 30, 400_000_000)
 
 
 def test_version_2_takes_the_tightest_limit_above(tmp_path: Path) -> None:
@@ -50,11 +50,11 @@ def test_version_2_takes_the_tightest_limit_above(tmp_path: Path) -> None:
             "sys/fs/cgroup/system.slice/broker.service/memory.current": "1000\n",
         },
     )
-    found = find_group(root)
-    assert found.cpu is not None
-    assert (found.cpu.limit_cores, cpu_used_s(found.cpu)) == (2.0, 7.0)
-    assert found.memory is not None
-    assert (found.memory.limit_bytes, memory_used_bytes(found.memory)) == (2 << 30, 1_000)
+    group = find_group(root)
+    assert group.cpu is not None
+    assert (group.cpu.limit_cores, cpu_used_s(group.cpu)) == (2.0, 7.0)
+    assert group.memory is not None
+    assert (group.memory.limit_bytes, memory_used_bytes(group.memory)) == (2 << 30, 1_000)
 
 
 @pytest.mark.parametrize("mount", ["cpu", "cpu,cpuacct"])
@@ -71,11 +71,11 @@ def test_version_1(tmp_path: Path, mount: str) -> None:
             "sys/fs/cgroup/memory/docker/x/memory.stat": "total_inactive_file 200000\n",
         },
     )
-    found = find_group(root)
-    assert found.cpu is not None
-    assert found.memory is not None
-    assert (found.cpu.limit_cores, cpu_used_s(found.cpu)) == (0.5, 3.0)
-    assert (found.memory.limit_bytes, memory_used_bytes(found.memory)) == (1_000_000, 400_000)
+    group = find_group(root)
+    assert group.cpu is not None
+    assert group.memory is not None
+    assert (group.cpu.limit_cores, cpu_used_s(group.cpu)) == (0.5, 3.0)
+    assert (group.memory.limit_bytes, memory_used_bytes(group.memory)) == (1_000_000, 400_000)
 
 
 def test_version_1_without_limits(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_counted_apart(tmp_path: Path) -> None:
             "sys/fs/cgroup/cpuacct/a/cpuacct.usage": "9000000000\n",
         },
     )
-    found = find_group(root).cpu
-    assert found is not None
-    assert cpu_used_s(found) == 9.0
+    cpu = find_group(root).cpu
+    assert cpu is not None
+    assert cpu_used_s(cpu) == 9.0
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_a_file_that_goes_away_is_no_reading(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory.max": "1000",
         },
     )
-    found = find_group(root)
-    assert found.cpu is not None
-    assert found.memory is not None
-    assert cpu_used_s(found.cpu) is None
-    assert memory_used_bytes(found.memory) is None
+    group = find_group(root)
+    assert group.cpu is not None
+    assert group.memory is not None
+    assert cpu_used_s(group.cpu) is None
+    assert memory_used_bytes(group.memory) is None

@@ -47,7 +47,7 @@ class Rig:
     def __init__(self) -> None:
         self.readers: list[Reader] = []
         self.refuse = 0
-        self.told: list[tuple[int, Fate]] = []
+        self.outcomes: list[tuple[int, Fate]] = []
         self.opened = 0
         self.now_s = 50.0
         self.view: TableView[BrokerLoadReport] = TableView()
@@ -69,8 +69,8 @@ class Rig:
         self.readers.append(Reader(sink, failed))
         return self.readers[-1]
 
-    def _record(self, one: SideRecord, found: BrokerLoadReport | InvalidRecord | None, fate: Fate) -> None:
-        self.told.append((one.offset, fate))
+    def _record(self, record: SideRecord, report: BrokerLoadReport | InvalidRecord | None, outcome: Fate) -> None:
+        self.outcomes.append((record.offset, outcome))
 
     def _opened(self) -> None:
         self.opened += 1
@@ -83,7 +83,7 @@ class Rig:
         raise AssertionError(f"{len(self.readers)} readers")
 
     def ages(self) -> Sequence[float]:
-        return [one.age_s for one in self.view.seen(self.now_s).values()]
+        return [entry.age_s for entry in self.view.seen(self.now_s).values()]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_batches_reach_the_view_and_who_listens(rig: Rig) -> None:
     assert (rig.opened, rig.following.caught_up) == (1, False)
     await reader.give(record("b1", 0), record("b2", 1), null("b2", 2, names=1), backlog=3)
     assert rig.following.caught_up
-    assert rig.told == [(0, Fate.TAKEN), (1, Fate.TAKEN), (2, Fate.HONOURED)]
+    assert rig.outcomes == [(0, Fate.TAKEN), (1, Fate.TAKEN), (2, Fate.HONOURED)]
     assert rig.ages() == [60.0], "it lay there: as old as the log says"
     await reader.give(record("b1", 3, seq=2))
     assert rig.ages() == [0.0], "it came live"
@@ -114,17 +114,17 @@ async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) ->
     await reader.give(opened=True, caught_up=False)
     large = [SideRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
     await reader.give(*large, record("b1", 3, seq=2, timestamp_ms=NOW_MS), record("b2", 4), backlog=4)
-    assert [offset for offset, _ in rig.told] == [0, 1, 2, 3, 4]
+    assert [offset for offset, _ in rig.outcomes] == [0, 1, 2, 3, 4]
     assert rig.opened == 1
     assert rig.following.caught_up
     assert rig.ages() == [60.0, 0.0], "b1's lay there, b2's came live"
-    batch = LightBatch([SideRecord(*one) for one in large], opened=True, backlog=2, caught_up=True)
-    assert [(len(one.records), one.opened, one.backlog, one.caught_up) for one in pieces_of(batch)] == [
+    batch = LightBatch([SideRecord(*item) for item in large], opened=True, backlog=2, caught_up=True)
+    assert [(len(item.records), item.opened, item.backlog, item.caught_up) for item in pieces_of(batch)] == [
         (2, True, 2, True),
         (1, False, 0, True),
     ]
     lying = batch._replace(backlog=3)
-    assert [(one.backlog, one.caught_up) for one in pieces_of(lying)] == [(2, False), (1, True)]
+    assert [(item.backlog, item.caught_up) for item in pieces_of(lying)] == [(2, False), (1, True)]
 
 
 async def test_a_batch_behind_another_is_older_by_the_logs_time(rig: Rig) -> None:
@@ -159,7 +159,7 @@ async def test_what_a_reader_of_before_hands_over_counts_no_more(rig: Rig) -> No
     assert (len(rig.view), rig.following.caught_up, rig.following.running) == (0, False, False)
     await old.give(record("b1", 1))
     await old.fail()
-    assert rig.told == [(0, Fate.TAKEN)]
+    assert rig.outcomes == [(0, Fate.TAKEN)]
     rig.following.start()
     await rig.readers_are(2)
     await rig.readers[1].give(record("b1", 0))
@@ -192,4 +192,4 @@ async def test_a_loop_that_is_busy_holds_the_reader_back(rig: Rig) -> None:
     assert sum(given.acquire(blocking=False) for _ in range(20)) == 4
     await asyncio.to_thread(thread.join)
     await asyncio.sleep(0.01)
-    assert len(rig.told) == 20
+    assert len(rig.outcomes) == 20

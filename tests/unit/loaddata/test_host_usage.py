@@ -34,7 +34,7 @@ class Machine:
         monkeypatch.setattr(psutil, "net_if_stats", self._stats)
 
     def _counters(self) -> dict[str, Any]:
-        return {name: SimpleNamespace(bytes_recv=one[0], bytes_sent=one[1]) for name, one in self.nics.items()}
+        return {name: SimpleNamespace(bytes_recv=nic[0], bytes_sent=nic[1]) for name, nic in self.nics.items()}
 
     def _stats(self) -> dict[str, Any]:
         return {name: SimpleNamespace(speed=speed, isup=True) for name, speed in self.speed.items()}

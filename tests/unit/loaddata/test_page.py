@@ -26,12 +26,12 @@ PAGE = (Path(__file__).parents[3] / "design/load-data.md").read_text(encoding="u
 
 def test_examples_are_records_as_they_are_written() -> None:
     load, top = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    found = decode_broker_load(b"b1", load.encode())
-    assert isinstance(found, BrokerLoadReport)
-    assert orjson.loads(encode_broker_load(found)) == orjson.loads(load)
-    told = decode_top_bundles(b"b1", top.encode())
-    assert isinstance(told, TopBundlesReport)
-    assert orjson.loads(encode_top_bundles(told)) == orjson.loads(top)
+    report = decode_broker_load(b"b1", load.encode())
+    assert isinstance(report, BrokerLoadReport)
+    assert orjson.loads(encode_broker_load(report)) == orjson.loads(load)
+    reported = decode_top_bundles(b"b1", top.encode())
+    assert isinstance(reported, TopBundlesReport)
+    assert orjson.loads(encode_top_bundles(reported)) == orjson.loads(top)
 
 
 def test_every_cause_reason_and_header_is_on_the_page() -> None:

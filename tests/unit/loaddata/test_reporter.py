@@ -49,19 +49,19 @@ class Rig:
         confirm: bool = True,
     ) -> list[ReportWrite]:
         self.reading += measured_s is None
-        told = LoadSample(
+        sample = LoadSample(
             load or BrokerLoad(bundles=1), lambda: top, self.reading, now_s if measured_s is None else measured_s
         )
-        found = self.reporter.tick(told, self.positions, now_s=now_s, now_ms=NOW_MS)
+        writes = self.reporter.tick(sample, self.positions, now_s=now_s, now_ms=NOW_MS)
         if confirm:
-            self.confirm(found)
-        return found
+            self.confirm(writes)
+        return writes
 
     def confirm(self, written: Sequence[ReportWrite]) -> None:
         """They reach the log and are read back."""
-        for one in written:
-            self.offset[one.kind] += 1
-            self.reporter.read_back(one.kind, told(one).header, self.offset[one.kind])
+        for proposal in written:
+            self.offset[proposal.kind] += 1
+            self.reporter.read_back(proposal.kind, decode_write(proposal).header, self.offset[proposal.kind])
 
     def null(self, kind: ReportKind, offset: int, now_s: float, headers: Headers = (), key: bytes = b"b1") -> None:
         self.reporter.null_read(kind, key, headers, offset, now_s)
@@ -72,27 +72,27 @@ def rig() -> Rig:
     return Rig()
 
 
-def told(one: ReportWrite) -> BrokerLoadReport | TopBundlesReport:
-    assert one.value is not None
-    decode = decode_broker_load if one.kind is LOAD else decode_top_bundles
-    found = decode(one.key, one.value)
-    assert isinstance(found, BrokerLoadReport | TopBundlesReport)
-    return found
+def decode_write(write: ReportWrite) -> BrokerLoadReport | TopBundlesReport:
+    assert write.value is not None
+    decode = decode_broker_load if write.kind is LOAD else decode_top_bundles
+    record = decode(write.key, write.value)
+    assert isinstance(record, BrokerLoadReport | TopBundlesReport)
+    return record
 
 
 def causes(written: Sequence[ReportWrite]) -> Mapping[ReportKind, ReportCause]:
-    return {one.kind: one.due.cause for one in written}
+    return {proposal.kind: proposal.due.cause for proposal in written}
 
 
 def test_the_first_reports_are_numbered_and_named(rig: Rig) -> None:
     load, top = rig.tick(0.0)
-    header = told(load).header
+    header = decode_write(load).header
     assert (header.broker, header.incarnation, header.seq, header.written_at_ms) == ("b1", "b1-1", 1, NOW_MS)
     assert (load.key, load.headers, load.due.cause) == (b"b1", (), ReportCause.FIRST)
-    report = told(load)
+    report = decode_write(load)
     assert isinstance(report, BrokerLoadReport)
     assert report.load.reported_at_ms == NOW_MS
-    tops = told(top)
+    tops = decode_write(top)
     assert isinstance(tops, TopBundlesReport)
     assert tops.bundles == TOP
 
@@ -105,7 +105,7 @@ def test_nothing_new_is_told_until_something_changes_or_ages(rig: Rig) -> None:
     assert causes(rig.tick(110.0, BrokerLoad(bundles=3))) == {TOPS: ReportCause.SAMPLED}
     written = rig.tick(110.1, BrokerLoad(bundles=3))
     assert causes(written) == {LOAD: ReportCause.AGE}
-    assert told(written[0]).header.seq == 3
+    assert decode_write(written[0]).header.seq == 3
 
 
 def test_forced(rig: Rig) -> None:
@@ -124,7 +124,7 @@ def test_a_change_of_its_own_bundles_is_told_once_its_figures_show_it(rig: Rig) 
     assert [causes(rig.tick(now_s)) for now_s in (1.0, 5.0, 9.9)] == [{}, {}, {}]
     written = rig.tick(10.0)
     assert causes(written) == {LOAD: ReportCause.OWNERSHIP, TOPS: ReportCause.OWNERSHIP}
-    assert told(written[0]).header.owned_as_of == {0: 7}
+    assert decode_write(written[0]).header.owned_as_of == {0: 7}
 
 
 def test_figures_that_are_stale_are_not_told(rig: Rig) -> None:
@@ -184,7 +184,7 @@ def test_tombstones_provoke_no_more_than_one_report_in_a_while(rig: Rig) -> None
     for tick in range(1, 41):
         now_s = tick * 0.5
         rig.null(LOAD, rig.offset[LOAD] + 1, now_s)
-        provoked += [now_s for one in rig.tick(now_s) if one.due.cause is ReportCause.TOMBSTONED]
+        provoked += [now_s for item in rig.tick(now_s) if item.due.cause is ReportCause.TOMBSTONED]
     assert provoked == [0.5, 10.5]
 
 
@@ -222,7 +222,7 @@ def test_what_is_on_its_way(rig: Rig) -> None:
 
 def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:
     [load, _] = rig.tick(0.0, confirm=False)
-    header = told(load).header
+    header = decode_write(load).header
     for other in (header.__class__("b2", "b1-1", 1, 1), header.__class__("b1", "b1-0", 1, 1)):
         rig.reporter.read_back(LOAD, other, 900)
     assert rig.reporter.leave(NOW_MS) == []
@@ -231,4 +231,4 @@ def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:
 def test_a_topic_that_is_opened_again_starts_over(rig: Rig) -> None:
     rig.tick(0.0)
     rig.reporter.reopened(LOAD)
-    assert [one.kind for one in rig.reporter.leave(NOW_MS)] == [TOPS]
+    assert [write.kind for write in rig.reporter.leave(NOW_MS)] == [TOPS]

@@ -80,7 +80,11 @@ class KafkaSide:
 
     def of(self, kind: ReportKind) -> list[Any]:
         decode: Callable[..., Any] = decode_broker_load if kind is ReportKind.BROKER_LOAD else decode_top_bundles
-        return [decode(one.key, one.value) for one in self.written if one.kind is kind and one.value is not None]
+        return [
+            decode(proposal.key, proposal.value)
+            for proposal in self.written
+            if proposal.kind is kind and proposal.value is not None
+        ]
 
 
 @pytest.fixture
@@ -91,10 +95,10 @@ def source() -> Source:
 @pytest.fixture
 def service(source: Source, monkeypatch: pytest.MonkeyPatch) -> LoadService:
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
-    return made(source)
+    return make_service(source)
 
 
-def made(source: Source, settings: LoadSettings = QUICK, channel: FakeChannel | None = None) -> LoadService:
+def make_service(source: Source, settings: LoadSettings = QUICK, channel: FakeChannel | None = None) -> LoadService:
     connection = LoadConnection(ClientSettings("127.0.0.1:1"), "c")
     member = (channel or FakeChannel()).of("b1")
     return LoadService(settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, member, host=Host())
@@ -120,17 +124,17 @@ async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone
         source.error = None
         await until(lambda: bool(kafka.of(ReportKind.TOP_BUNDLES)))
         assert kafka.of(ReportKind.BROKER_LOAD)[-1].load.msg_rate_in > 0
-        assert [one.name for one in kafka.of(ReportKind.TOP_BUNDLES)[-1].bundles] == [BUNDLE]
+        assert [bundle.name for bundle in kafka.of(ReportKind.TOP_BUNDLES)[-1].bundles] == [BUNDLE]
         assert service.status()["failing"] == {}
 
         source.error = OSError("again")
         await until(
             lambda: service.status()["not_reported"].get("stale", 0) > 0
         )  # figures that are too old are not told
-        told = len(kafka.written)
+        result = len(kafka.written)
         service.report_now()
         await asyncio.sleep(0.1)
-        assert len(kafka.written) == told
+        assert len(kafka.written) == result
         assert service.local_load().msg_rate_in > 0
     finally:
         await service.close()
@@ -141,7 +145,7 @@ async def test_what_a_rejoin_hid_is_seen_when_the_changes_can_be_followed_again(
 ) -> None:
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
     channel = FakeChannel()
-    service = made(source, channel=channel)
+    service = make_service(source, channel=channel)
     kafka: Any = service._topics
     changed: list[tuple[int, int]] = []
     monkeypatch.setattr(OwnChanges, "changed", lambda _, *place: changed.append(place))
@@ -169,12 +173,12 @@ def test_weights_that_are_laid_down_count_in_what_is_compared_too(
     compares: Any, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
-    found = made(source, LoadSettings(report_compares=compares, cpu_weight=3))
+    service = make_service(source, LoadSettings(report_compares=compares, cpu_weight=3))
     weighted = compares == "weighted"
-    assert found._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
-    found.weigh(ResourceWeights(cpu=0.5))
-    assert found._local.rules.weights == ResourceWeights(cpu=0.5)
-    assert found._reporter.report.weights == (ResourceWeights(cpu=0.5) if weighted else None)
-    found.weigh(None)
-    assert found._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
-    assert found.local_load() == BrokerLoad()
+    assert service._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    service.weigh(ResourceWeights(cpu=0.5))
+    assert service._local.rules.weights == ResourceWeights(cpu=0.5)
+    assert service._reporter.report.weights == (ResourceWeights(cpu=0.5) if weighted else None)
+    service.weigh(None)
+    assert service._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    assert service.local_load() == BrokerLoad()

@@ -37,19 +37,19 @@ def test_this_very_figure() -> None:
 
 def test_parts_of_a_bundle_have_its_load() -> None:
     """A split takes nothing away and adds nothing."""
-    made = source()
-    whole, parts = made.stats(WHOLE, 7.0), [made.stats(bundle, 7.0) for bundle in BUNDLES]
+    result = source()
+    whole, parts = result.stats(WHOLE, 7.0), [result.stats(bundle, 7.0) for bundle in BUNDLES]
     assert sum(part.topics for part in parts) == whole.topics
     assert sum(part.msg_rate_in for part in parts) == pytest.approx(whole.msg_rate_in)
     assert sum(part.msg_throughput_out for part in parts) == pytest.approx(whole.msg_throughput_out)
 
 
 def test_a_few_topics_are_heavy_and_all_bundles_are_sound() -> None:
-    made = source(bundles=[WHOLE])
-    rates = [topic.msg_rate_in for topic in made.topics(WHOLE)]
+    result = source(bundles=[WHOLE])
+    rates = [topic.msg_rate_in for topic in result.topics(WHOLE)]
     assert max(rates) > 10 * statistics.median(rates)
     assert min(rates) > 10
-    assert all(is_sound(one.stats) for one in source().bundles().values())
+    assert all(is_sound(bundle.stats) for bundle in source().bundles().values())
 
 
 def test_it_changes_with_time_but_not_much() -> None:
@@ -87,25 +87,25 @@ def test_settings_of_what_is_made_up() -> None:
     few, host = SimulatedSettings(topics=10, msg_rate=5.0, heavy=2.0, wave=0.0, noise=0.0, msg_rate_max=1_000).source(
         1, lambda: [WHOLE], lambda: 0.0
     )
-    rates = [one.msg_rate_in for one in few.topics(WHOLE)]
+    rates = [item.msg_rate_in for item in few.topics(WHOLE)]
     assert len(rates) == 10
-    assert all(5.0 <= one <= 10.0 for one in rates)
+    assert all(5.0 <= rate <= 10.0 for rate in rates)
     assert host.read(0.0).cpu.percent == pytest.approx(3 + 97 * 2.5 * sum(rates) / 1_000)
     with pytest.raises(ValueError, match="hot_namespace"):
         SimulatedSettings(hot_from_s=5.0)
 
 
 def test_topics_lie_in_their_bundle_and_add_up_to_it() -> None:
-    made = source()
+    result = source()
     for bundle in BUNDLES[:20]:
-        topics, stats, parts = made.topics(bundle), made.bundles()[bundle].stats, parse_key(bundle.encode())
+        topics, stats, parts = result.topics(bundle), result.bundles()[bundle].stats, parse_key(bundle.encode())
         assert parts is not None
-        assert len(topics) == stats.topics == len({one.name for one in topics})
-        assert sum(one.msg_rate_in for one in topics) == pytest.approx(stats.msg_rate_in)
-        assert all(split_topic(one.name) == ("t/n", one.name) for one in topics)
-        assert all(parts.lower <= topic_hash(one.name) <= parts.upper for one in topics)
-    assert made.topics("t/elsewhere/0x00000000_0xffffffff") == ()
-    assert made.stats("no bundle", 0.0).topics == 0
+        assert len(topics) == stats.topics == len({topic.name for topic in topics})
+        assert sum(topic.msg_rate_in for topic in topics) == pytest.approx(stats.msg_rate_in)
+        assert all(split_topic(topic.name) == ("t/n", topic.name) for topic in topics)
+        assert all(parts.lower <= topic_hash(topic.name) <= parts.upper for topic in topics)
+    assert result.topics("t/elsewhere/0x00000000_0xffffffff") == ()
+    assert result.stats("no bundle", 0.0).topics == 0
 
 
 def test_the_host_follows_the_traffic() -> None:
@@ -114,4 +114,4 @@ def test_the_host_follows_the_traffic() -> None:
     some, all_ = SimulatedHost(source(bundles=BUNDLES[:5])).read(0.0), SimulatedHost(source()).read(0.0)
     assert idle.cpu.percent < some.cpu.percent < all_.cpu.percent <= 100
     assert idle.bandwidth_in.percent == 0 < some.bandwidth_in.percent
-    assert all(is_sound_usage(one) for one in all_)
+    assert all(is_sound_usage(process) for process in all_)

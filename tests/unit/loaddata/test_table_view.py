@@ -23,7 +23,7 @@ def test_the_newest_report_of_each_broker_counts(view: View) -> None:
         Fate.TAKEN
     ] * 3
     seen = view.seen(0.0)
-    assert {name: one.offset for name, one in seen.items()} == {"b1": 2, "b2": 0}
+    assert {name: entry.offset for name, entry in seen.items()} == {"b1": 2, "b2": 0}
     assert list(seen) == ["b1", "b2"]
     assert view.get("b3", 0.0) is None
 
@@ -95,8 +95,8 @@ def test_a_null_that_says_nothing_takes_nothing_away(view: View) -> None:
 
 def test_junk_is_dropped_and_counted_by_reason(view: View) -> None:
     for junk in (b"", b"{}", b"\xff"):
-        one = SideRecord(b"b1", junk, (), 0, NOW_MS)
-        assert view.read(one, DECODE(one), Arrival(0.0)) is Fate.DROPPED
+        record = SideRecord(b"b1", junk, (), 0, NOW_MS)
+        assert view.read(record, DECODE(record), Arrival(0.0)) is Fate.DROPPED
     assert view.dropped == {InvalidReportReason.NOT_JSON: 2, InvalidReportReason.FORMAT: 1}
     assert view.last_dropped.startswith("not JSON")
 
@@ -212,7 +212,7 @@ def test_whatever_is_written_the_bounds_hold(seed: int) -> None:
         held = view.held(now_s)
         assert len(held) <= rules.brokers_max
         assert view.held_bytes <= rules.held_bytes
-        assert view.held_bytes == sum(one.size_bytes for one in view._entries.values())
+        assert view.held_bytes == sum(entry.size_bytes for entry in view._entries.values())
         if view._known is not None:
             assert len(view.strangers) <= rules.strangers_max
             assert set(view.seen(now_s)) == set(held) - set(view.strangers)
@@ -223,12 +223,12 @@ def test_whatever_is_written_the_bounds_hold(seed: int) -> None:
 def test_a_report_is_marked_until_it_names_the_last_change(view: View) -> None:
     read(view, record("b1", 0, owned_as_of={0: 5, 1: 7}))
     read(view, record("b2", 1))
-    assert not any(one.lapsed for one in view.seen(0.0).values())
+    assert not any(entry.lapsed for entry in view.seen(0.0).values())
     view.ownership_changed(OwnershipChange("b1", 0, 5))
     assert not view.seen(0.0)["b1"].lapsed
     view.ownership_changed(OwnershipChange("b1", 1, 9))
     view.ownership_changed(OwnershipChange("b1", 1, 8))
-    assert {name: one.lapsed for name, one in view.seen(0.0).items()} == {"b1": True, "b2": False}
+    assert {name: entry.lapsed for name, entry in view.seen(0.0).items()} == {"b1": True, "b2": False}
     read(view, record("b1", 2, seq=2, owned_as_of={0: 5, 1: 8}))
     assert view.seen(0.0)["b1"].lapsed
     read(view, record("b1", 3, seq=3, owned_as_of={0: 5, 1: 9}))

@@ -34,18 +34,18 @@ def test_order_by_buckets(stats: BundleStats, key: tuple[int, ...]) -> None:
 
 def test_the_heaviest_are_told_the_lightest_of_them_first() -> None:
     bundles = {name(number): local(number * 1e6) for number in range(1, 16)}
-    found = top_bundles(bundles, TopRules(count_max=3))
-    assert [one.name for one in found] == [name(13), name(14), name(15)]
-    assert [one.name for one in heaviest_first(found)] == [name(15), name(14), name(13)]
+    result = top_bundles(bundles, TopRules(count_max=3))
+    assert [item.name for item in result] == [name(13), name(14), name(15)]
+    assert [bundle.name for bundle in heaviest_first(result)] == [name(15), name(14), name(13)]
     assert len(top_bundles(bundles, TopRules(count_max=0))) == 15
 
 
 def test_equals_are_told_apart_by_name_whatever_the_order_of_the_dictionary() -> None:
     bundles = {name(number): local(1e6) for number in (3, 1, 2)}
     backwards = dict(reversed(bundles.items()))
-    found = top_bundles(bundles, TopRules(count_max=2))
-    assert found == top_bundles(backwards, TopRules(count_max=2))
-    assert [one.name for one in found] == [name(2), name(3)]
+    result = top_bundles(bundles, TopRules(count_max=2))
+    assert result == top_bundles(backwards, TopRules(count_max=2))
+    assert [item.name for item in result] == [name(2), name(3)]
 
 
 def test_what_is_left_out() -> None:
@@ -62,9 +62,9 @@ def test_what_is_left_out() -> None:
     def has_policy(namespace: str) -> bool:
         return namespace == "t/isolated"
 
-    assert {one.name for one in top_bundles(bundles, rules, has_policy)} == {name(1)}
+    assert {bundle.name for bundle in top_bundles(bundles, rules, has_policy)} == {name(1)}
     wide = TopRules(with_policies=True, idle=True)
-    assert {one.name for one in top_bundles(bundles, wide, has_policy)} == {
+    assert {bundle.name for bundle in top_bundles(bundles, wide, has_policy)} == {
         name(1),
         name(2),
         name(5, "t/excluded"),

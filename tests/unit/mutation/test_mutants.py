@@ -31,9 +31,9 @@ class Door:
 
 
 def test_each_kind_of_change_is_made_once_where_it_can_be() -> None:
-    found = {(one.function, one.kind, one.before, one.after) for one in mutants_of("m", SOURCE)}
+    results = {(mutant.function, mutant.kind, mutant.before, mutant.after) for mutant in mutants_of("m", SOURCE)}
     test = "times < LIMIT or self.is_open"
-    assert found == {
+    assert results == {
         ("Door.is_open", "dropped condition", "self.state == 'open' and (not self.locked)", "not self.locked"),
         ("Door.is_open", "dropped condition", "self.state == 'open' and (not self.locked)", "self.state == 'open'"),
         (
@@ -64,7 +64,7 @@ def test_the_changed_code_is_that_of_its_function() -> None:
     door = door_type()
     door.state, door.locked, door.notice = "shut", False, lambda _: None
     assert door.push(5) == 4
-    (mutant,) = (one for one in mutants_of("m", SOURCE) if one.after == "times + 1")
+    (mutant,) = (item for item in mutants_of("m", SOURCE) if item.after == "times + 1")
     push = door_type.push
     assert isinstance(push, types.FunctionType)
     assert mutant.first_line == push.__code__.co_firstlineno
@@ -76,18 +76,18 @@ def test_the_changed_code_is_that_of_its_function() -> None:
 def test_every_mutant_of_the_core_can_be_made_and_has_a_name_of_its_own(name: str) -> None:
     path = ROOT / CORE / f"{name}.py"
     source = path.read_text(encoding="utf-8")
-    found = mutants_of(f"{CORE}/{name}.py", source)
-    assert len({one.name for one in found}) == len(found) > 0
-    for one in found[::40]:
-        assert code_of(one, source, path).co_qualname == one.function
+    mutants = mutants_of(f"{CORE}/{name}.py", source)
+    assert len({mutant.name for mutant in mutants}) == len(mutants) > 0
+    for mutant in mutants[::40]:
+        assert code_of(mutant, source, path).co_qualname == mutant.function
 
 
 def test_every_equivalent_mutant_is_still_there() -> None:
     """Whoever changes the core takes the entries along, or they are for nothing."""
     every = {
-        one.name
+        mutant.name
         for name in MODULES
-        for one in mutants_of(f"{CORE}/{name}.py", (ROOT / CORE / f"{name}.py").read_text(encoding="utf-8"))
+        for mutant in mutants_of(f"{CORE}/{name}.py", (ROOT / CORE / f"{name}.py").read_text(encoding="utf-8"))
     }
     assert set(kept.reasons()) - every == set()
     assert all(why.strip() for why in kept.reasons().values())

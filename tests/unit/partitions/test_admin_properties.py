@@ -104,8 +104,8 @@ def test_errors_have_exit_codes_and_hints(error: Exception, code: int) -> None:
 def test_other_errors_pass_and_secrets_do_not() -> None:
     with pytest.raises(RuntimeError, match="mine"), kafka_errors():
         raise RuntimeError("mine")
-    told = translate_error(kafka_python.SaslAuthenticationFailedError("user x pass"), "connecting", secrets=("pass",))
-    assert "pass" not in str(told)
+    error = translate_error(kafka_python.SaslAuthenticationFailedError("user x pass"), "connecting", secrets=("pass",))
+    assert "pass" not in str(error)
     causes = [kafka_python.SaslAuthenticationFailedError("bad user"), kafka_python.KafkaConnectionError("refused")]
     late = translate_error(kafka_python.KafkaTimeoutError("bootstrap"), "connecting", causes=causes)
     assert late.exit_code == 11

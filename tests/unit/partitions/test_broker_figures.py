@@ -14,7 +14,7 @@ from tests.unit.partitions.plans import move
 
 LAYOUT = ClusterLayout(
     cluster_id="lab",
-    brokers=tuple(KafkaBroker(id=one, rack="r") for one in (1, 2, 3)),
+    brokers=tuple(KafkaBroker(id=item, rack="r") for item in (1, 2, 3)),
     topics={
         "t": KafkaTopic(
             name="t",
@@ -35,9 +35,9 @@ LOADS = PartitionLoads(
 
 
 def test_by_hand() -> None:
-    one, two, three = broker_changes(LAYOUT, LOADS, [move("t", 0, (1, 2), (3, 2), 100)])
+    result, two, three = broker_changes(LAYOUT, LOADS, [move("t", 0, (1, 2), (3, 2), 100)])
     # 1 leads both of its partitions; 2 follows 0 (CPU 300001 // 3 = 100000) and 1, and leads 2, of which nothing is known.
-    assert one.before == BrokerFigures(
+    assert result.before == BrokerFigures(
         replicas=2, leaders=2, disk_bytes=107, bytes_in_per_s=11, bytes_out_per_s=20, cpu=0.300001
     )
     assert two.before == BrokerFigures(
@@ -46,16 +46,20 @@ def test_by_hand() -> None:
     assert three.before == BrokerFigures(
         replicas=0, leaders=0, disk_bytes=0, bytes_in_per_s=0, bytes_out_per_s=0, cpu=0.0
     )
-    assert one.after == BrokerFigures(replicas=1, leaders=1, disk_bytes=7, bytes_in_per_s=1, bytes_out_per_s=0, cpu=0.0)
+    assert result.after == BrokerFigures(
+        replicas=1, leaders=1, disk_bytes=7, bytes_in_per_s=1, bytes_out_per_s=0, cpu=0.0
+    )
     assert two.after == two.before
     assert three.after == BrokerFigures(
         replicas=1, leaders=1, disk_bytes=100, bytes_in_per_s=10, bytes_out_per_s=20, cpu=0.300001
     )
-    assert (one.replicas_out, one.bytes_out, three.replicas_in, three.bytes_in) == (1, 100, 1, 100)
-    assert (one.replicas_in, three.replicas_out) == (0, 0)
+    assert (result.replicas_out, result.bytes_out, three.replicas_in, three.bytes_in) == (1, 100, 1, 100)
+    assert (result.replicas_in, three.replicas_out) == (0, 0)
 
 
 def test_nothing_is_known_where_no_partition_has_a_load() -> None:
-    found = broker_changes(LAYOUT, PartitionLoads(), ())
-    assert {(one.before.disk_bytes, one.before.bytes_in_per_s, one.before.cpu) for one in found} == {(None, None, None)}
-    assert [one.before == one.after for one in found] == [True, True, True]
+    changes = broker_changes(LAYOUT, PartitionLoads(), ())
+    assert {(change.before.disk_bytes, change.before.bytes_in_per_s, change.before.cpu) for change in changes} == {
+        (None, None, None)
+    }
+    assert [change.before == change.after for change in changes] == [True, True, True]

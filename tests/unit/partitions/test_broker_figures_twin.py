@@ -14,6 +14,6 @@ def test_both_say_the_same(seed: int) -> None:
     cluster = random_cluster(seed)
     for request in requests(cluster):
         plan = plan_partitions(cluster.layout, cluster.loads, request)
-        sound = {key: one for key, one in cluster.loads.of.items() if one.completeness >= request.completeness_min}
+        sound = {key: load for key, load in cluster.loads.of.items() if load.completeness >= request.completeness_min}
         loads = replace(cluster.loads, of=sound)
         assert plan.brokers == broker_changes(cluster.layout, loads, plan.moves)

@@ -42,11 +42,11 @@ def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> 
 )
 def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "c.toml").write_text(text)
-    with pytest.raises(CapacityUnusableError) as told:
+    with pytest.raises(CapacityUnusableError) as result:
         read_capacities(tmp_path / "c.toml")
-    assert words in str(told.value)
-    assert told.value.hint
-    assert told.value.exit_code == 7
+    assert words in str(result.value)
+    assert result.value.hint
+    assert result.value.exit_code == 7
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_torn_last_line_is_cut_off_and_the_rest_is_kept(tmp_path: Path) -> Non
         with Journal(tmp_path) as journal:
             assert len(journal.events) == kept
             journal.append({"n": 3})
-        assert [one["n"] for one in read_journal(tmp_path)] == [*range(1, kept + 1), 3]
+        assert [entry["n"] for entry in read_journal(tmp_path)] == [*range(1, kept + 1), 3]
 
 
 def test_a_journal_that_is_broken_in_the_middle_is_refused(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_one_executor_on_a_machine(tmp_path: Path) -> None:
     assert not locked(tmp_path, "a/b")
 
 
-def claim(executor: str, *, replaces: str = "", wish: str = "go") -> bytes:
-    return record("claim", "p", executor=executor, host="h", pid=1, replaces=replaces, wish=wish)
+def claim(executor: str, *, replaces: str = "", request: str = "go") -> bytes:
+    return record("claim", "p", executor=executor, host="h", pid=1, replaces=replaces, wish=request)
 
 
 def holder(*records: tuple[int, bytes]) -> str | None:
@@ -144,7 +144,7 @@ def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() ->
     book.take(2, record("control", "p", throttle=5, by="you"))
     asked = book.book("p").asked
     assert (asked.request, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
-    book.take(3, claim("b", replaces="a", wish="cancel"))
+    book.take(3, claim("b", replaces="a", request="cancel"))
     asked = book.book("p").asked
     assert (asked.request, asked.throttle_changed) == (ExecutionRequest.CANCEL, False)
 

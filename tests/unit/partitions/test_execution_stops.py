@@ -20,7 +20,7 @@ from shedders.kafka_rebalance.execution.values import (
 )
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
-from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, made, move, run
+from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, make_plan, move, run
 
 PACE = PaceSettings(
     throttle_bytes_per_s=1_000,
@@ -37,11 +37,11 @@ PACE = PaceSettings(
 def world(*, speed: int = 20, count: int = 6, brokers: int = 5) -> tuple[Twin, ReassignmentPlan]:
     parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
     twin = Twin(parts, set(range(1, brokers + 1)), Random(1), speed_bytes=speed, min_isr=1)
-    return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
+    return twin, make_plan([move(key, (1, 2), (3, 2)) for key in parts])
 
 
 def delete(twin: Twin) -> None:
-    for key in [one for one in twin.parts if one[0] == "t1"]:
+    for key in [part for part in twin.parts if part[0] == "t1"]:
         del twin.parts[key]
 
 
@@ -81,15 +81,17 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "doing", "kind", "told"), STOPS, ids=[one[0] for one in STOPS])
-def test_it_stops_by_itself_and_says_why(name: str, doing: Callable[[Twin], Any], kind: StopKind, told: str) -> None:
+@pytest.mark.parametrize(("name", "doing", "kind", "expected"), STOPS, ids=[item[0] for item in STOPS])
+def test_it_stops_by_itself_and_says_why(
+    name: str, doing: Callable[[Twin], Any], kind: StopKind, expected: str
+) -> None:
     twin, plan = world(speed=15)
     ledger = At({4: lambda: doing(twin)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is kind, end.stop
-    assert told in end.stop.reason
+    assert expected in end.stop.reason
     assert end.stop.hint
-    away = {("broker", str(one)) for one in twin.back}
+    away = {("broker", str(entry)) for entry in twin.back}
     assert set(end.throttles_left) <= away  # a broker that is away cannot be asked
     assert {key for key, value in twin.configs.items() if value} == set(end.throttles_left)
     assert ledger.events[-1]["kind"] == str(kind)
@@ -154,7 +156,7 @@ def test_a_topic_that_grows_is_remarked() -> None:
     ledger = At({3: lambda: twin.parts.update({("t0", 3): Part([1, 2], {1, 2}, 1)})})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
-    assert [one["text"] for one in ledger.events if one["event"] == "remark"] == [
+    assert [event["text"] for event in ledger.events if event["event"] == "remark"] == [
         "topic t0 has grown from 3 to 4 partitions; the plan does not move the new partitions"
     ]
 
@@ -194,10 +196,10 @@ def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
     ledger = At({})
     moving: list[int] = []
 
-    def ask(wish: ExecutionRequest) -> Callable[[], None]:
+    def ask(request: ExecutionRequest) -> Callable[[], None]:
         def doing() -> None:
             moving.append(sum(twin.set_out.values()))
-            ledger.asked = OperatorRequests(request=wish)
+            ledger.asked = OperatorRequests(request=request)
 
         return doing
 
@@ -251,7 +253,7 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
 
 
 def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
-    brokers = tuple(KafkaBroker(id=one, alive=one in twin.alive) for one in sorted({*twin.alive, *twin.back}))
+    brokers = tuple(KafkaBroker(id=broker, alive=broker in twin.alive) for broker in sorted({*twin.alive, *twin.back}))
     return ClusterLayout(cluster_id=more.get("cluster_id", CLUSTER), brokers=brokers, topics=twin.topics())
 
 
@@ -267,14 +269,14 @@ REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "doing", "told"), REFUSED, ids=[one[0] for one in REFUSED])
-def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], told: str) -> None:
+@pytest.mark.parametrize(("name", "doing", "expected"), REFUSED, ids=[item[0] for item in REFUSED])
+def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], expected: str) -> None:
     twin, plan = world()
     refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
     doing(twin)
     with pytest.raises(ExecutionRefusedError) as refused:
         refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
 

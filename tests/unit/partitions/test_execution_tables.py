@@ -20,7 +20,7 @@ from shedders.kafka_rebalance.execution.moves import (
 from shedders.kafka_rebalance.execution.throttle import Copy, missing, own_entries, restoration, wanted
 from shedders.kafka_rebalance.execution.values import recorded
 from shedders.kafka_rebalance.settings import PaceSettings
-from tests.support.partition_twin import made, move
+from tests.support.partition_twin import make_plan, move
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ from tests.support.partition_twin import made, move
 )
 def test_stages_bring_one_broker_at_a_time(before: Any, after: Any, expected: list[Any]) -> None:
     assert list(stages(before, after)) == expected
-    one = move(("t", 0), before, after)
+    result = move(("t", 0), before, after)
     has = before
     for target in expected:
-        has = next_target(one, has, one_replica=True)
+        has = next_target(result, has, one_replica=True)
         assert has == target
-    assert next_target(one, before, one_replica=False) == after
+    assert next_target(result, before, one_replica=False) == after
 
 
 MOVE = move(("t", 0), (1, 2, 3), (4, 5, 3))
@@ -135,14 +135,14 @@ def test_what_sets_out(
     under_way = InFlight()
     for brokers, size in flight:
         under_way.take(brokers, size)
-    assert [one.number for one in choose(steps, under_way, PaceSettings(**pace))] == expected
+    assert [item.number for item in choose(steps, under_way, PaceSettings(**pace))] == expected
 
 
 def test_under_replicated_ones_go_first() -> None:
     steps = [step(0, {1}, 30), step(1, {2}, 10), step(2, {3}, 20, urp=True)]
-    assert [one.number for one in in_order(steps, "plan")] == [2, 0, 1]
-    assert [one.number for one in in_order(steps, "small-first")] == [2, 1, 0]
-    assert [one.number for one in in_order(steps, "large-first")] == [2, 0, 1]
+    assert [item.number for item in in_order(steps, "plan")] == [2, 0, 1]
+    assert [item.number for item in in_order(steps, "small-first")] == [2, 1, 0]
+    assert [item.number for item in in_order(steps, "large-first")] == [2, 0, 1]
 
 
 LISTS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
@@ -177,13 +177,13 @@ def test_what_a_throttle_takes() -> None:
     ],
 )
 def test_what_is_put_back(resource: Any, before: Any, current: Any, expected: dict[str, str | None]) -> None:
-    own = own_entries(made([move(("t", 0), (1, 2), (3, 2))]))["t"]
+    own = own_entries(make_plan([move(("t", 0), (1, 2), (3, 2))]))["t"]
     assert own == {"0:1", "0:2", "0:3"}
     assert restoration(resource, before, current, frozenset({"5"}), own) == expected
 
 
 def test_what_the_journal_comes_to() -> None:
-    found = recorded(
+    history = recorded(
         [
             {"event": "begun", "at_ms": 10, "executor": "a"},
             {"event": "throttle", "at_ms": 11, "rate": 5, "before": {"broker/1": {RATES[0]: "7"}, "topic/t": {}}},
@@ -195,7 +195,7 @@ def test_what_the_journal_comes_to() -> None:
             {"event": "something newer", "at_ms": 24},
         ]
     )
-    assert (found.begun, found.executor, found.began_at_ms, found.batches) == (2, "b", 10, 1)
-    assert found.throttle_before == {("broker", "1"): {RATES[0]: "7"}}  # not what the dead executor had set
-    assert (found.rates, found.rate, found.moved) == ({"5", "6"}, 6, {("t", 0): 22})
-    assert found.unfinished
+    assert (history.begun, history.executor, history.began_at_ms, history.batches) == (2, "b", 10, 1)
+    assert history.throttle_before == {("broker", "1"): {RATES[0]: "7"}}  # not what the dead executor had set
+    assert (history.rates, history.rate, history.moved) == ({"5", "6"}, 6, {("t", 0): 22})
+    assert history.unfinished

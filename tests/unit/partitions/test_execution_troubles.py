@@ -40,7 +40,7 @@ from shedders.kafka_rebalance.planning.plan_files import write_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
-from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
+from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
 from tests.unit.partitions.test_execution_state import FakeTopic
 
 PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, broker_grace_s=20, urp_grace_s=20, settle_s=3)
@@ -50,7 +50,7 @@ RATE = "leader.replication.throttled.rate"
 def world(count: int = 6) -> tuple[Twin, ReassignmentPlan]:
     parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
     twin = Twin(parts, set(range(1, 6)), Random(1), speed_bytes=20)
-    return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
+    return twin, make_plan([move(key, (1, 2), (3, 2)) for key in parts])
 
 
 # --- throttles ------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wante
     """An election that Kafka refuses breaks a step off before the throttle that comes behind it; the next step sets that."""
     parts = {("t0", 0): Part([1, 2], {1, 2}, 1), ("t1", 0): Part([1, 2], {1, 2}, 1, size_bytes=200)}
     twin = Twin(parts, {1, 2, 3}, Random(1))
-    plan = made([move(("t0", 0), (1, 2), (2, 1), 0), move(("t1", 0), (1, 2), (3, 2))])
+    plan = make_plan([move(("t0", 0), (1, 2), (2, 1), 0), move(("t1", 0), (1, 2), (3, 2))])
     ledger, refusals = Ledger(), [CallOutcome.REJECTED] * 3
     elect, set_configs = twin.elect, twin.set_configs
 
@@ -112,7 +112,7 @@ def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
     _, plan = world(1)
     past = ExecutionHistory()
     throttling = Throttling(plan, 1_000, past)
-    configs: dict[tuple[str, str], dict[str, str]] = {one: {} for one in throttling.unknown}
+    configs: dict[tuple[str, str], dict[str, str]] = {item: {} for item in throttling.unknown}
     throttling.learn(configs)
     effects = throttling.needed([Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))], frozenset({1, 2, 3})) or []
     for effect in effects:
@@ -122,10 +122,10 @@ def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
     assert ("topic", "t0") in left
     throttling.learn(configs)  # nothing of it is set any more
     for _ in range(2):  # a step that is broken off before it is written, and the next
-        (told,) = throttling.restore(left)
-        assert isinstance(told, JournalWrite)
+        (result,) = throttling.restore(left)
+        assert isinstance(result, JournalWrite)
         assert throttling.left == left
-    past.take({"event": told.event, **told.facts})
+    past.take({"event": result.event, **result.facts})
     assert throttling.left == ()
 
 
@@ -136,31 +136,31 @@ class Admin:
         self._answers = answers
 
     def describe_configs(self, asked: Any, **_: Any) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {"broker": {}, "topic": {}}
-        for one in asked:
-            kind = one.resource_type.name.lower()
-            told = self._answers.get((kind, one.name))
+        results: dict[str, dict[str, Any]] = {"broker": {}, "topic": {}}
+        for request in asked:
+            kind = request.resource_type.name.lower()
+            answer = self._answers.get((kind, request.name))
             source = f"DYNAMIC_{kind.upper()}_CONFIG"
-            found[kind][one.name] = (
+            results[kind][request.name] = (
                 {}
-                if told is None
+                if answer is None
                 else {
                     "compression.type": {"value": "zstd", "config_source": source},
-                    **{name: {"value": value, "config_source": source} for name, value in told.items()},
+                    **{name: {"value": value, "config_source": source} for name, value in answer.items()},
                 }
             )
-        return found
+        return results
 
 
 def test_a_resource_that_does_not_answer_is_not_taken_for_one_without_throttle() -> None:
     _, plan = world()
     admin = Admin({("broker", "1"): {RATE: "7"}, ("topic", "t0"): {}})
     port = ClusterPort(admin, plan, {})  # type: ignore[arg-type]
-    one = KafkaPartition(partition=0, replicas=(1,), leader=1, isr=(1,))
-    topics = {name: KafkaTopic(name=name, partitions=(one,), topic_id=name) for name in ("t0", "t1")}
+    partition = KafkaPartition(partition=0, replicas=(1,), leader=1, isr=(1,))
+    topics = {name: KafkaTopic(name=name, partitions=(partition,), topic_id=name) for name in ("t0", "t1")}
     asked = (("broker", "1"), ("broker", "2"), ("broker", "3"), ("topic", "t0"), ("topic", "t1"), ("topic", "gone"))
-    found = port._configs(asked, frozenset({1, 2}), topics)
-    assert found == {("broker", "1"): {RATE: "7"}, ("topic", "t0"): {}, ("topic", "gone"): {}}
+    configs = port._configs(asked, frozenset({1, 2}), topics)
+    assert configs == {("broker", "1"): {RATE: "7"}, ("topic", "t0"): {}, ("topic", "gone"): {}}
 
 
 # --- the pace of whoever goes on ------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ def test_events_of_two_executors_under_one_number_are_both_kept_in_turn() -> Non
         event(4, "b", "unthrottled", resources=["broker/2"]),
     ]
     both = merged(first, [first[0], *second])
-    assert [(one["n"], one["executor"]) for one in both] == [(1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "b")]
+    assert [(item["n"], item["executor"]) for item in both] == [(1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "b")]
     assert set(recorded(both).throttle_before) == {("broker", "1")}
     book = StateBook(10_000)
-    for one in (*second, *first):
-        book.take(0, record("events", "p", executor=one["executor"], events=[one]))
+    for item in (*second, *first):
+        book.take(0, record("events", "p", executor=item["executor"], events=[item]))
     assert book.book("p").in_order() == both
 
 
@@ -261,8 +261,8 @@ def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         ledger.write("begun", {})
-    assert [one["event"] for one in read_journal(tmp_path)] == ["begun", "begun"]
-    assert [(one["n"], one["event"]) for one in said] == [(1, "begun"), (2, "ended"), (3, "begun")]
+    assert [entry["event"] for entry in read_journal(tmp_path)] == ["begun", "begun"]
+    assert [(item["n"], item["event"]) for item in said] == [(1, "begun"), (2, "ended"), (3, "begun")]
 
 
 def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_a_topics_rate_is_divided_evenly_by_its_leaders(rate: Any, leaders: int,
     ],
 )
 def test_cpu_share(cpu: Any, part: Any, clients: Any, replication: Any, share: Any) -> None:
-    found = cpu_share(cpu, part, clients, replication)
-    assert found == (share if isinstance(share, Hole) else pytest.approx(share))
+    hole = cpu_share(cpu, part, clients, replication)
+    assert hole == (share if isinstance(share, Hole) else pytest.approx(share))
 
 
 def test_a_follower_has_the_same_disk_takes_in_what_the_leader_does_and_a_third_of_its_cpu() -> None:
@@ -71,7 +71,7 @@ def test_a_follower_has_the_same_disk_takes_in_what_the_leader_does_and_a_third_
 
 
 def test_sound_takes_what_is_finite_and_not_negative() -> None:
-    assert [sound(one) for one in (0, 1.5, 2**53 - 1, 2.0**53, None)] == [
+    assert [sound(item) for item in (0, 1.5, 2**53 - 1, 2.0**53, None)] == [
         0,
         1.5,
         2**53 - 1,
@@ -90,10 +90,10 @@ def layout_of(**leaders: list[int | None]) -> ClusterLayout:
                 name=name,
                 partitions=tuple(
                     KafkaPartition(partition=number, replicas=(1, 2, 3), leader=leader)
-                    for number, leader in enumerate(found)
+                    for number, leader in enumerate(item)
                 ),
             )
-            for name, found in sorted(leaders.items())
+            for name, item in sorted(leaders.items())
         },
     )
 
@@ -113,14 +113,16 @@ def test_samples_of_a_minute() -> None:
         2: BrokerReading(topic_in={"a": 600}, log_bytes={("a", 1): 50.0}),
     }
     taken = samples_of(layout, readings, taken_at_ms=60_000, source="test", silent={3: "refused"})
-    assert [(one.topic, one.partition, one.broker, one.host, one.cluster) for one in taken.samples] == [
+    assert [
+        (sample.topic, sample.partition, sample.broker, sample.host, sample.cluster) for sample in taken.samples
+    ] == [
         ("a", 0, 1, "host-1", "c"),
         ("a", 1, 2, "host-2", "c"),
         ("a", 2, 2, "host-2", "c"),
         ("a", 5, 1, "host-1", "c"),
         ("b", 0, 1, "host-1", "c"),
     ]
-    figures = [(one.disk_bytes, one.bytes_in_per_s, one.bytes_out_per_s) for one in taken.samples]
+    figures = [(sample.disk_bytes, sample.bytes_in_per_s, sample.bytes_out_per_s) for sample in taken.samples]
     assert figures == [
         (100, 5_120, 2_048),
         (50, 300, None),
@@ -129,14 +131,14 @@ def test_samples_of_a_minute() -> None:
         (None, 10_240, None),
     ]
     # 0.3 * 5120 / (20480 * 3), and twice that for the topic with one leader
-    assert [one.cpu_share for one in taken.samples] == [
+    assert [sample.cpu_share for sample in taken.samples] == [
         pytest.approx(0.025),
         None,
         None,
         pytest.approx(0.025),
         pytest.approx(0.05),
     ]
-    assert {(one.taken_at_ms, one.source) for one in taken.samples} == {(60_000, "test")}
+    assert {(sample.taken_at_ms, sample.source) for sample in taken.samples} == {(60_000, "test")}
     assert taken.silent == {3: "refused"}
     assert taken.holes == {
         ("sample", Hole.BROKER_SILENT): 1,
@@ -153,5 +155,8 @@ def test_partitions_that_are_measured_one_by_one_and_what_a_source_does_not_offe
     readings = {1: BrokerReading(topic_in={"a": 1_000}, partition_in={("a", 0): 7.0, ("a", 1): Hole.FIRST_LOOK})}
     offers = frozenset({PartitionResource.DISK, PartitionResource.BYTES_IN})
     taken = samples_of(layout_of(a=[1, 1, 1]), readings, taken_at_ms=0, source="", offers=offers)
-    assert [(one.partition, one.bytes_in_per_s) for one in taken.samples] == [(0, 7.0), (2, pytest.approx(1_000 / 3))]
+    assert [(sample.partition, sample.bytes_in_per_s) for sample in taken.samples] == [
+        (0, 7.0),
+        (2, pytest.approx(1_000 / 3)),
+    ]
     assert taken.holes == {("disk", Hole.NOT_TOLD): 3, ("bytes-in", Hole.FIRST_LOOK): 1}

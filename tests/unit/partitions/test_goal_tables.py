@@ -21,7 +21,7 @@ def planned(
 
 
 def after(plan: ReassignmentPlan) -> dict[tuple[str, int], tuple[int, ...]]:
-    return {(one.topic, one.partition): one.after for one in plan.moves}
+    return {(move.topic, move.partition): move.after for move in plan.moves}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_ranges_are_whole_numbers_and_hold_a_fair_split(total, cells, share, bou
 def test_leaders_are_levelled_by_switches() -> None:
     uneven = layout(3, {"a": [[1, 2, 3]] * 8 + [[2, 1, 3]]})
     plan = planned(uneven, loads(), "leaders")
-    figures = {one.id: one.after.leaders for one in plan.brokers}
+    figures = {broker.id: broker.after.leaders for broker in plan.brokers}
     assert figures == {1: 3, 2: 3, 3: 3}
     assert (len(plan.moves), plan.copied_bytes) == (5, 0)
 
@@ -71,14 +71,14 @@ def test_bytes_in_moves_what_copies_least_where_no_follower_can_take_over() -> N
 def test_bytes_out_counts_clients_only() -> None:
     uneven = layout(2, {"a": [[1, 2], [1, 2]]})
     plan = planned(uneven, loads(bytes_in={"a": [9, 1]}, bytes_out={"a": [30, 30]}), "bytes-out")
-    assert [one.after.bytes_out_per_s for one in plan.brokers] == [30, 30]
+    assert [broker.after.bytes_out_per_s for broker in plan.brokers] == [30, 30]
 
 
 def test_cpu_of_a_follower_is_a_third() -> None:
     uneven = layout(2, {"a": [[1, 2], [1, 2]]})
     plan = planned(uneven, loads(cpu={"a": [300, 300]}), "cpu")
-    assert [one.before.cpu for one in plan.brokers] == [0.0006, 0.0002]
-    assert [one.after.cpu for one in plan.brokers] == [0.0004, 0.0004]
+    assert [broker.before.cpu for broker in plan.brokers] == [0.0006, 0.0002]
+    assert [broker.after.cpu for broker in plan.brokers] == [0.0004, 0.0004]
     assert plan.copied_bytes == 0
 
 
@@ -126,48 +126,52 @@ def test_disks_of_unequal_size_are_equally_full() -> None:
     uneven = layout(2, {"a": [[1]] * 8})
     capacities = Capacities(of={1: BrokerCapacity(disk_bytes=100), 2: BrokerCapacity(disk_bytes=300)})
     plan = planned(uneven, loads({"a": [10] * 8}), "disk", capacities=capacities)
-    assert [one.after.disk_bytes for one in plan.brokers] == [20, 60]
+    assert [broker.after.disk_bytes for broker in plan.brokers] == [20, 60]
 
 
 def test_a_swap_helps_where_counts_forbid_moves() -> None:
     even = layout(2, {"a": [[1], [1], [2], [2]]})
     plan = planned(even, loads({"a": [50, 40, 10, 20]}), "topic-replicas", "disk")
-    assert [one.after.disk_bytes for one in plan.brokers] == [60, 60]
-    assert [one.after.replicas for one in plan.brokers] == [2, 2]
+    assert [broker.after.disk_bytes for broker in plan.brokers] == [60, 60]
+    assert [broker.after.replicas for broker in plan.brokers] == [2, 2]
 
 
 def test_preferred_leaders_lead_or_whoever_leads_is_put_first() -> None:
     switched = layout(2, {"a": [[1, 2], [2, 1]]}, a={0: 2, 1: 1})
     plan = planned(switched, loads(), "preferred-leader")
-    assert [(one.after, one.leader_after) for one in plan.moves] == [((1, 2), 1), ((2, 1), 2)]
+    assert [(move.after, move.leader_after) for move in plan.moves] == [((1, 2), 1), ((2, 1), 2)]
     kept = planned(layout(2, {"a": [[1, 2], [1, 2]]}, a={0: 2}), loads(), "topic-leaders", "preferred-leader")
-    assert [(one.after, one.leader_after) for one in kept.moves] == [((2, 1), 2)]
+    assert [(move.after, move.leader_after) for move in kept.moves] == [((2, 1), 2)]
 
 
 def test_demoted_brokers_lead_nothing_and_no_data_moves() -> None:
     cluster = layout(3, {"a": [[1, 2], [1, 3], [2, 1], [1]]})
     plan = plan_partitions(cluster, loads(), PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,)))
     assert after(plan) == {("a", 0): (2, 1), ("a", 1): (3, 1)}
-    assert [one.name for one in plan.infeasible] == ["demotion"]
+    assert [item.name for item in plan.infeasible] == ["demotion"]
     assert "1 partitions stay, such as a-3 on brokers 1: no other replica may lead" in plan.infeasible[0].witness
 
 
 def test_offline_replicas_and_nothing_else_get_a_new_place() -> None:
     cluster = layout(4, {"a": [[1, 2], [3, 1], [2, 3]]})
-    brokers = tuple(replace(one, alive=one.id != 2) for one in cluster.brokers)
+    brokers = tuple(replace(broker, alive=broker.id != 2) for broker in cluster.brokers)
     topic = cluster.topics["a"]
     parts = tuple(
-        replace(one, offline=(2,) if 2 in one.replicas else (), leader=3 if one.replicas[0] == 2 else one.leader)
-        for one in topic.partitions
+        replace(
+            partition,
+            offline=(2,) if 2 in partition.replicas else (),
+            leader=3 if partition.replicas[0] == 2 else partition.leader,
+        )
+        for partition in topic.partitions
     )
     broken = replace(cluster, brokers=brokers, topics={"a": replace(topic, partitions=parts)})
     plan = plan_partitions(broken, loads(), PlanRequest(mode=PlanMode.FIX_OFFLINE))
-    assert {one.partition: one.removed for one in plan.moves} == {0: (2,), 2: (2,)}
+    assert {move.partition: move.removed for move in plan.moves} == {0: (2,), 2: (2,)}
     assert plan.goals[6].name == "offline-replicas"
     assert plan.goals[6].status is GoalStatus.MET
     rest = plan_partitions(broken, loads(), PlanRequest())
-    assert not {0, 2} & {one.partition for one in rest.moves}
-    assert any("have offline replicas" in one for one in rest.remarks)
+    assert not {0, 2} & {move.partition for move in rest.moves}
+    assert any("have offline replicas" in remark for remark in rest.remarks)
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 3])
@@ -178,7 +182,7 @@ def test_a_replication_factor_is_reached_over_racks(wanted) -> None:
     )
     held = carried_out(cluster, plan).topics["a"].partitions[0].replicas
     assert held == {1: (1,), 2: (1, 3), 3: (1, 3, 4)}[wanted]
-    assert {one.topic for one in plan.moves} <= {"a"}
+    assert {move.topic for move in plan.moves} <= {"a"}
 
 
 def test_bounds_of_bytes_are_kept_and_told() -> None:
@@ -186,7 +190,7 @@ def test_bounds_of_bytes_are_kept_and_told() -> None:
     plan = planned(uneven, loads({"a": [10] * 10}), "disk", bytes_max=25)
     assert plan.copied_bytes == 20
     assert not plan.complete
-    assert any("bytes_max 25" in one for one in plan.remarks)
+    assert any("bytes_max 25" in remark for remark in plan.remarks)
     few = planned(uneven, loads({"a": [10] * 10}), "disk", moves_max=1)
     assert len(few.moves) == 1
 
@@ -198,11 +202,11 @@ def test_a_time_budget_gives_the_best_so_far() -> None:
     plan = plan_partitions(uneven, loads({"a": [10] * 400}), request, now_s=lambda: float(next(ticks)))
     assert not plan.complete
     assert plan.goals[-1].status in {GoalStatus.NOT_REACHED, GoalStatus.MET}
-    assert any("time budget of 3 s" in one for one in plan.remarks)
+    assert any("time budget of 3 s" in remark for remark in plan.remarks)
 
 
 def test_what_is_excluded_or_in_motion_stays_and_is_told() -> None:
     uneven = layout(2, {"keep": [[1]] * 4, "move": [[1]] * 4})
     plan = planned(uneven, loads({"keep": [10] * 4, "move": [10] * 4}), "disk", excluded_topics=("ke+p",))
-    assert {one.topic for one in plan.moves} == {"move"}
+    assert {move.topic for move in plan.moves} == {"move"}
     assert plan.remarks[0].startswith("1 of 2 topics stay")

@@ -14,4 +14,4 @@ def test_each_goal_gives_its_formula_its_moves_an_example_and_its_source(name: s
 
 def test_modes_go_by_goals_that_there_are() -> None:
     assert {name for names in DEFAULTS.values() for name in names} <= set(OWN)
-    assert [one.name for one in every()][: len(OWN)] == list(OWN)
+    assert [item.name for item in every()][: len(OWN)] == list(OWN)

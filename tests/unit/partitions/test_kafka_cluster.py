@@ -96,31 +96,33 @@ class FakeAdmin:
         assert config_filter == "all"
         return {
             "topic": {
-                one.name: {"min.insync.replicas": {"value": self.min_isr[one.name]}} if one.name in self.min_isr else {}
-                for one in resources
+                resource.name: {"min.insync.replicas": {"value": self.min_isr[resource.name]}}
+                if resource.name in self.min_isr
+                else {}
+                for resource in resources
             }
         }
 
     def describe_log_dirs(self, topic_partitions: dict[str, list[int]], brokers: list[int]) -> list[dict[str, Any]]:
         (broker,) = brokers
         self.calls.append(("dirs", broker))
-        found = self.dirs[broker]
-        if isinstance(found, Exception):
-            raise found
+        result = self.dirs[broker]
+        if isinstance(result, Exception):
+            raise result
         asked = {(topic, number) for topic, numbers in topic_partitions.items() for number in numbers}
         return [
             {
                 "broker": broker,
                 "log_dirs": [
-                    one
+                    item
                     | {
                         "topics": [
                             topic
-                            for topic in one["topics"]
+                            for topic in item["topics"]
                             if (topic["name"], topic["partitions"][0]["partition_index"]) in asked
                         ]
                     }
-                    for one in found
+                    for item in result
                 ],
             }
         ]
@@ -227,7 +229,9 @@ def test_one_broker_that_is_silent_leaves_holes_and_the_others_are_sampled(monke
     admin.dirs[1] = [FakeAdmin.directory("/x", {("b", 0): 170})]
     admin.ends[-1]["b", 0] = 20
     taken = source.take(layout, taken_at_ms=0, mono_s=10.0)
-    assert [(one.partition, one.disk_bytes, one.bytes_in_per_s) for one in taken.samples] == [(0, 170, 10.0)]
+    assert [(sample.partition, sample.disk_bytes, sample.bytes_in_per_s) for sample in taken.samples] == [
+        (0, 170, 10.0)
+    ]
     assert taken.silent == {2: "it reported no sizes"}
     assert taken.holes == {("sample", Hole.NO_LEADER): 1, ("sample", Hole.BROKER_SILENT): 1}
     assert any("broker 2 did not list its log directories" in remark for remark in taken.remarks)

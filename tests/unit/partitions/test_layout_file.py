@@ -89,9 +89,9 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
         ],
     }
     layout, loads = read_layout_file(_written(tmp_path, given))
-    assert [one.id for one in layout.brokers] == [1, 2, 3]
+    assert [broker.id for broker in layout.brokers] == [1, 2, 3]
     assert list(layout.topics) == ["a", "z"]
-    assert [one.replicas for one in layout.topics["z"].partitions] == [(2, 1), (1, 2)]
+    assert [partition.replicas for partition in layout.topics["z"].partitions] == [(2, 1), (1, 2)]
     assert layout.topics["z"].partitions[0].leader == 2
     assert layout.topics["z"].partitions[0].isr == (2, 1)
     assert (layout.topics["a"].partitions[0].leader, layout.topics["a"].partitions[0].isr) == (1, (1,))
@@ -108,7 +108,7 @@ def _with(topics: object = (), brokers: object = ({"id": 1}, {"id": 2}), **more:
     return {"format": "kafka-layout/1", "brokers": brokers, "topics": topics, **more}
 
 
-def _one(**partition: object) -> dict[str, object]:
+def _one_partition(**partition: object) -> dict[str, object]:
     return _with([{"name": "t", "partitions": [{"partition": 0, "replicas": [1, 2], **partition}]}])
 
 
@@ -147,27 +147,27 @@ def _one(**partition: object) -> dict[str, object]:
             _with([{"name": "t", "partitions": [{"partition": 0, "replicas": [1]}] * 2}]),
             "topic t: partition 0 is listed twice",
         ),
-        (_one(replicas=[]), "t-0: replicas: expected at least one"),
-        (_one(replicas=[1, 1]), "t-0: replicas: broker 1 is listed twice"),
-        (_one(replicas=[1, 7]), "t-0: replicas: broker 7 is not listed"),
-        (_one(leader=3), "t-0: leader: broker 3 has no replica"),
-        (_one(isr=[3]), "t-0: isr: broker 3 has no replica"),
-        (_one(offline=[4]), "t-0: offline: broker 4 has no replica"),
-        (_one(disk_bytes=-1), "t-0: disk_bytes: expected 0 to"),
-        (_one(disk_bytes=1.5), "disk_bytes: expected a valid integer, found 1.5"),
-        (_one(bytes_in_per_s=10**30), "t-0: bytes_in_per_s: expected 0 to"),
-        (_one(completeness=1.5), "t-0: completeness: expected 0 to 1, found 1.5"),
+        (_one_partition(replicas=[]), "t-0: replicas: expected at least one"),
+        (_one_partition(replicas=[1, 1]), "t-0: replicas: broker 1 is listed twice"),
+        (_one_partition(replicas=[1, 7]), "t-0: replicas: broker 7 is not listed"),
+        (_one_partition(leader=3), "t-0: leader: broker 3 has no replica"),
+        (_one_partition(isr=[3]), "t-0: isr: broker 3 has no replica"),
+        (_one_partition(offline=[4]), "t-0: offline: broker 4 has no replica"),
+        (_one_partition(disk_bytes=-1), "t-0: disk_bytes: expected 0 to"),
+        (_one_partition(disk_bytes=1.5), "disk_bytes: expected a valid integer, found 1.5"),
+        (_one_partition(bytes_in_per_s=10**30), "t-0: bytes_in_per_s: expected 0 to"),
+        (_one_partition(completeness=1.5), "t-0: completeness: expected 0 to 1, found 1.5"),
         ('{"format": "kafka-layout/1", "cluster_id": "\\ud800", "brokers": [], "topics": []}', "it is not JSON"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, value: object, words: str) -> None:
-    with pytest.raises(LayoutUnusableError) as told:
+    with pytest.raises(LayoutUnusableError) as result:
         read_layout_file(_written(tmp_path, value))
-    assert words in str(told.value)
-    assert "layout.json" in str(told.value)
-    assert len(str(told.value)) < 2_000
-    assert told.value.hint
-    assert told.value.exit_code == 7
+    assert words in str(result.value)
+    assert "layout.json" in str(result.value)
+    assert len(str(result.value)) < 2_000
+    assert result.value.hint
+    assert result.value.exit_code == 7
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

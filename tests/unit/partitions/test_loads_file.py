@@ -24,14 +24,14 @@ def test_there_and_back_also_through_a_tables_pointer(tmp_path: Path) -> None:
     folder = tmp_path / "loads" / "v=000000000003"
     folder.mkdir(parents=True)
     file = written(folder / "loads.jsonl")
-    found = read_loads_file(file)
-    assert dict(found.of) == LOADS
-    assert (found.from_ms, found.to_ms, found.source) == (1, 2, "test; loads.jsonl")
+    loads = read_loads_file(file)
+    assert dict(loads.of) == LOADS
+    assert (loads.from_ms, loads.to_ms, loads.source) == (1, 2, "test; loads.jsonl")
     with pytest.raises(LoadsFileError, match="no loads in the folder"):
         read_loads_file(tmp_path)
     (tmp_path / "loads" / "LATEST").write_bytes(orjson.dumps({"path": folder.name}))
-    assert read_loads_file(tmp_path, cluster="c") == found
-    assert read_loads_file(tmp_path / "loads") == found
+    assert read_loads_file(tmp_path, cluster="c") == loads
+    assert read_loads_file(tmp_path / "loads") == loads
     assert set(read_loads_file(file, completeness_min=0.5).of) == {("a", 1)}
     with pytest.raises(LoadsFileError, match="of the cluster c, not of d"):
         read_loads_file(file, cluster="d")

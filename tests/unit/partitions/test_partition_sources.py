@@ -92,7 +92,8 @@ java_lang_operatingsystem_availableprocessors 4.0
 
 def figures(taken: Any) -> list[tuple]:
     return [
-        (one.partition, one.disk_bytes, one.bytes_in_per_s, one.bytes_out_per_s, one.cpu_share) for one in taken.samples
+        (sample.partition, sample.disk_bytes, sample.bytes_in_per_s, sample.bytes_out_per_s, sample.cpu_share)
+        for sample in taken.samples
     ]
 
 
@@ -133,7 +134,7 @@ def test_one_broker_that_fails_is_told_and_the_others_go_on() -> None:
     with serving(answer) as url:
         source = EndpointSource(SourceOptions(endpoints=(f"1={url}/1", f"2={url}/2"), retries=0))
         taken = source.take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    assert [one.broker for one in taken.samples] == [1, 1]
+    assert [sample.broker for sample in taken.samples] == [1, 1]
     assert "HTTP 500" in taken.silent[2]
 
 
@@ -211,21 +212,21 @@ def test_a_prometheus_server() -> None:
         assert path == "/prefix/api/v1/query"
         query = unquote(parameters["query"][0])
         asked.append(query)
-        one, two, stranger = ({"instance": name} for name in ("127.0.0.1:7071", "two", "elsewhere:1"))
+        result, two, stranger = ({"instance": name} for name in ("127.0.0.1:7071", "two", "elsewhere:1"))
         if "_bytesin_total" in query:
             return 200, vector(
-                (one | {"topic": "a"}, "10240"), (one, "20480"), (two | {"topic": "a"}, "300"), (stranger, "1")
+                (result | {"topic": "a"}, "10240"), (result, "20480"), (two | {"topic": "a"}, "300"), (stranger, "1")
             )
         if "replicationbytesin_total" in query:
-            return 200, vector((one, "0"), (two, "NaN"))
+            return 200, vector((result, "0"), (two, "NaN"))
         if "log_log_size)" in query:
             return 200, vector(
-                (one | {"topic": "a", "partition": "0"}, "700"), (two | {"topic": "a", "partition": "1"}, "+Inf")
+                (result | {"topic": "a", "partition": "0"}, "700"), (two | {"topic": "a", "partition": "1"}, "+Inf")
             )
         if "process_cpu_seconds_total" in query:
-            return 200, vector((one, "1.2"))
+            return 200, vector((result, "1.2"))
         if "availableprocessors" in query:
-            return 200, vector((one, "4"))
+            return 200, vector((result, "4"))
         return 200, vector()
 
     with serving(answer) as url:
@@ -268,7 +269,7 @@ def test_rates_stand_over_totals_and_a_clock_that_stands_still_tells_nothing() -
     reading = reading_of(points, TotalsBefore(), 0.0)
     assert reading.topic_in == {"a": 10_240.0}
     before = TotalsBefore()
-    rule = next(one for one in RULES if one.kind is SeriesKind.TOTAL)
+    rule = next(item for item in RULES if item.kind is SeriesKind.TOTAL)
     assert before.rate(rule, ("a", -1), 5.0, 1.0) is Hole.FIRST_LOOK
     assert before.rate(rule, ("a", -1), 6.0, 1.0) is Hole.FIRST_LOOK
     assert before.rate(rule, ("a", -1), float("nan"), 2.0) is Hole.NOT_A_NUMBER
@@ -306,7 +307,7 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     )
     taken = FileSource(path).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert figures(taken) == [(0, 700, 5_120.5, 10, 0.025), (2, 900, None, None, None)]
-    assert {one.taken_at_ms for one in taken.samples} == {60_000}
+    assert {sample.taken_at_ms for sample in taken.samples} == {60_000}
     assert sorted(taken.remarks) == sorted(
         f"1 lines of {path}: {why}"
         for why in (InvalidSampleReason.OTHER_CLUSTER, InvalidSampleReason.FIGURE, InvalidSampleReason.FIELDS)

@@ -31,7 +31,7 @@ def small(*replicas: tuple[int, ...], brokers: int = 3, racks: str = "aab") -> C
     )
     return ClusterLayout(
         cluster_id="small",
-        brokers=tuple(KafkaBroker(id=one, rack=racks[one - 1]) for one in range(1, brokers + 1)),
+        brokers=tuple(KafkaBroker(id=item, rack=racks[item - 1]) for item in range(1, brokers + 1)),
         topics={"t": KafkaTopic(name="t", partitions=parts)},
     )
 
@@ -81,18 +81,18 @@ def test_what_leaves_a_broker_counts_for_the_others():
 def test_who_is_demoted_has_no_part_in_leading():
     request = PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,))
     assert ranges("leaders", LAYOUT, LOADS, request, 0.0) == {("", 2): (2, 2), ("", 3): (2, 2)}
-    assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", one): (2, 3) for one in (1, 2, 3)}
+    assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", item): (2, 3) for item in (1, 2, 3)}
 
 
 def test_disks_of_known_sizes_have_parts_by_size():
-    sizes_of = {one: BrokerCapacity(disk_bytes=100 * one) for one in (1, 2, 3)}
+    sizes_of = {item: BrokerCapacity(disk_bytes=100 * item) for item in (1, 2, 3)}
     request = PlanRequest(capacities=Capacities(of=sizes_of))
     assert ranges("disk", LAYOUT, LOADS, request, 0.0) == {
         ("", 1): (66, 67),
         ("", 2): (133, 134),
         ("", 3): (200, 200),
     }
-    assert ranges("disk-capacity", LAYOUT, LOADS, request, 0.8) == {("", one): (0, 80 * one) for one in (1, 2, 3)}
+    assert ranges("disk-capacity", LAYOUT, LOADS, request, 0.8) == {("", item): (0, 80 * item) for item in (1, 2, 3)}
 
 
 def test_the_range_is_whole_and_about_the_mean():
@@ -156,8 +156,8 @@ def test_a_plan_is_carried_out():
     ],
 )
 def test_what_no_plan_may_do_is_found(request_, moves, said):
-    found = list(violations(LAYOUT, request_, plan_of(*moves)))
-    assert (not said and not found) or any(said in line for line in found)
+    result = list(violations(LAYOUT, request_, plan_of(*moves)))
+    assert (not said and not result) or any(said in line for line in result)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_the_smallest_sum_is_the_smallest(groups, need):
     """Of each broker's replicas some, with so much at least from each, and from all together."""
     choices = product(*([some for some in subsets(sizes_) if sum(some) >= gone] for sizes_, gone in groups))
     sums = [sum(map(sum, chosen)) for chosen in choices]
-    enough = [one for one in sums if one >= need]
+    enough = [item for item in sums if item >= need]
     assert smallest_sum(groups, need) == (min(enough) if enough else max(need, sum(gone for _, gone in groups)))
 
 
@@ -220,11 +220,11 @@ def test_what_a_new_broker_needs_by_goal():
     layout = small((1, 2), (1, 2), (2, 1), (2, 1), racks="abc")
     after = moved(layout, p0=(3, 2), p1=(1, 3))
     shares = {"disk": 0.1, "replicas": 0.0, "leaders": 0.0, "rack-awareness": 0.0}
-    found = bytes_for_new(layout, sizes(100, 50, 30, 20), NEW, after, shares)
+    result = bytes_for_new(layout, sizes(100, 50, 30, 20), NEW, after, shares)
     # Disk: 400 in all, 120 to 146 each. The old ones have 200, go to 100 and 150 and must lose 54 and 50: of 100, 50, 30 and
     # 20 these are 70 and 50, and that is enough for the new one. Replicas: 2.67 each, low 2: the two smallest. Leaders: 1.33,
     # low 1: the smallest.
-    assert found == {"disk": 120, "replicas": 50, "leaders": 20, "rack-awareness": 0}
+    assert result == {"disk": 120, "replicas": 50, "leaders": 20, "rack-awareness": 0}
 
 
 def test_the_bound_is_for_what_the_plan_has_reached():
@@ -241,8 +241,8 @@ def test_an_indivisible_replica_counts_whole():
 
 def test_spreading_over_racks_copies_what_it_spreads():
     layout = small((1, 2), (1, 3))
-    found = bytes_for_new(layout, sizes(100, 50), NEW, moved(layout, p0=(1, 3)), {"rack-awareness": 0.0})
-    assert found == {"rack-awareness": 100}
+    result = bytes_for_new(layout, sizes(100, 50), NEW, moved(layout, p0=(1, 3)), {"rack-awareness": 0.0})
+    assert result == {"rack-awareness": 100}
 
 
 def test_spreading_and_losing_are_apart_where_they_are_of_different_brokers():
@@ -251,8 +251,8 @@ def test_spreading_and_losing_are_apart_where_they_are_of_different_brokers():
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,))
     after = moved(layout, p0=(1, 3), p2=(3,))
     # 260 in all, 52 each, 46 to 58 in range; broker 4 has 200 and goes to 100: what it loses is at least 100, the 10 apart.
-    found = bytes_for_new(layout, loads, request, after, {"rack-awareness": 0.0, "disk": 0.1})
-    assert found == {"rack-awareness": 10, "disk": 110}
+    result = bytes_for_new(layout, loads, request, after, {"rack-awareness": 0.0, "disk": 0.1})
+    assert result == {"rack-awareness": 10, "disk": 110}
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------
@@ -262,9 +262,9 @@ def test_random_clusters_are_what_they_say():
     seen = set()
     for seed in range(120):
         cluster = random_cluster(seed)
-        used = {one for _, part in cluster.layout.partitions() for one in part.replicas}
-        alive = {one.id for one in cluster.layout.brokers if one.alive}
-        assert used <= {one.id for one in cluster.layout.brokers}
+        used = {replica for _, part in cluster.layout.partitions() for replica in part.replicas}
+        alive = {broker.id for broker in cluster.layout.brokers if broker.alive}
+        assert used <= {broker.id for broker in cluster.layout.brokers}
         assert not used & set(cluster.empty)
         assert {*cluster.empty, *cluster.leaving} <= alive
         assert not alive & set(cluster.dead)
@@ -285,5 +285,5 @@ def test_the_big_cluster_is_whole_at_any_size():
     assert sum(len(part.replicas) for part in parts) >= 3_000
     assert all(len(set(part.replicas)) == len(part.replicas) for part in parts)
     assert len(loads.of) == len(parts)
-    assert not {19, 20} & {one for part in parts for one in part.replicas}
-    assert all(len({one % 5 for one in part.replicas}) == len(part.replicas) for part in parts)
+    assert not {19, 20} & {replica for part in parts for replica in part.replicas}
+    assert all(len({replica % 5 for replica in part.replicas}) == len(part.replicas) for part in parts)

@@ -17,13 +17,13 @@ from tests.unit.partitions.plans import MOVES, PLAN
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     write_plan(path, PLAN)
-    found = read_plan(path)
-    assert found == PLAN
+    plan = read_plan(path)
+    assert plan == PLAN
     # Equality leaves the clock out.
-    assert all(getattr(found, one.name) == getattr(PLAN, one.name) for one in fields(ReassignmentPlan))
-    assert [one.took_s for one in found.goals] == [one.took_s for one in PLAN.goals]
-    assert plan_bytes(parse_plan(plan_bytes(found))) == plan_bytes(found)
-    assert not [one for one in tmp_path.iterdir() if one != path], "no scratch file stays"
+    assert all(getattr(plan, field.name) == getattr(PLAN, field.name) for field in fields(ReassignmentPlan))
+    assert [goal.took_s for goal in plan.goals] == [goal.took_s for goal in PLAN.goals]
+    assert plan_bytes(parse_plan(plan_bytes(plan))) == plan_bytes(plan)
+    assert not [item for item in tmp_path.iterdir() if item != path], "no scratch file stays"
 
 
 def test_a_line_a_move(tmp_path: Path) -> None:
@@ -74,17 +74,17 @@ def _move(**values: object) -> bytes:
         (b"\xff\xfe{}", "byte 0 is not UTF-8"),
         (b"{}", "is not a partition-plan: it has no format"),
         (to_json(MOVES), "looks like a reassignment file"),
-        (_changed(lambda one: one.update(format="partition-plan/2")), "format partition-plan/2 is not known"),
-        (_changed(lambda one: one.update(format=1)), "it has format 1"),
-        (_changed(lambda one: one.pop("moves")), "moves is missing"),
-        (_changed(lambda one: one.update(movez=[])), "movez is not a field of the format"),
-        (_changed(lambda one: one.update(id="../../etc")), "id: expected 16 hex digits"),
-        (_changed(lambda one: one.update(complete=1)), "complete: expected a valid boolean, found 1"),
-        (_changed(lambda one: one["goals"].append(one["goals"][0])), "goals: a goal is duplicated"),
-        (_changed(lambda one: one["goals"][0].update(status="fine")), "goals[0].status"),
-        (_changed(lambda one: one["brokers"].append(one["brokers"][0])), "brokers: 1 is duplicated"),
-        (_changed(lambda one: one["moves"].append(one["moves"][0])), "move of logs-0: duplicated"),
-        (_changed(lambda one: one["topic_ids"].pop("orders")), "move of orders-0: the topic is not in topic_ids"),
+        (_changed(lambda item: item.update(format="partition-plan/2")), "format partition-plan/2 is not known"),
+        (_changed(lambda item: item.update(format=1)), "it has format 1"),
+        (_changed(lambda item: item.pop("moves")), "moves is missing"),
+        (_changed(lambda item: item.update(movez=[])), "movez is not a field of the format"),
+        (_changed(lambda item: item.update(id="../../etc")), "id: expected 16 hex digits"),
+        (_changed(lambda item: item.update(complete=1)), "complete: expected a valid boolean, found 1"),
+        (_changed(lambda item: item["goals"].append(item["goals"][0])), "goals: a goal is duplicated"),
+        (_changed(lambda item: item["goals"][0].update(status="fine")), "goals[0].status"),
+        (_changed(lambda item: item["brokers"].append(item["brokers"][0])), "brokers: 1 is duplicated"),
+        (_changed(lambda item: item["moves"].append(item["moves"][0])), "move of logs-0: duplicated"),
+        (_changed(lambda item: item["topic_ids"].pop("orders")), "move of orders-0: the topic is not in topic_ids"),
         (_move(topic="a b"), "move of a b-0: the topic is not in topic_ids"),
         (_move(partition=-1), "not a valid partition number"),
         (_move(partition=1.0), "moves[0].partition: expected a valid integer, found 1.0"),
@@ -102,21 +102,21 @@ def _move(**values: object) -> bytes:
     ],
 )
 def test_what_is_refused(raw: bytes, words: str) -> None:
-    with pytest.raises(PlanUnusableError) as told:
+    with pytest.raises(PlanUnusableError) as result:
         parse_plan(raw, "plan.json")
-    assert words in str(told.value)
-    assert str(told.value).startswith("plan.json")
-    assert len(str(told.value)) < 2_000
-    assert told.value.hint
-    assert told.value.exit_code == 7
+    assert words in str(result.value)
+    assert str(result.value).startswith("plan.json")
+    assert len(str(result.value)) < 2_000
+    assert result.value.hint
+    assert result.value.exit_code == 7
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for path in (tmp_path, tmp_path / "none", tmp_path / "empty", Path("/dev/zero")):
-        with pytest.raises(PlanUnusableError) as told:
+        with pytest.raises(PlanUnusableError) as result:
             read_plan(path)
-        assert told.value.hint == "Check the path."
+        assert result.value.hint == "Check the path."
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ def test_a_cluster_that_is_even_needs_nothing() -> None:
     plan = plan_partitions(even, loads({"a": [10, 10, 10]}), PlanRequest())
     assert not plan.moves
     assert plan.complete
-    assert {one.status for one in plan.goals} <= {GoalStatus.MET, GoalStatus.NO_DATA}
+    assert {goal.status for goal in plan.goals} <= {GoalStatus.MET, GoalStatus.NO_DATA}
 
 
 def test_leaders_of_a_topic_are_switched_before_anything_is_moved() -> None:
     uneven = layout(2, {"a": [[1, 2], [1, 2], [1, 2], [1, 2]]})
     plan = plan_partitions(uneven, loads(), wanted("topic-leaders"))
-    assert [(one.after, one.leader_after) for one in plan.moves] == [((2, 1), 2)] * 2
+    assert [(move.after, move.leader_after) for move in plan.moves] == [((2, 1), 2)] * 2
     assert plan.copied_bytes == 0
     assert plan.goals[0].moves == 2
 
@@ -39,7 +39,7 @@ def test_leaders_of_a_topic_are_switched_before_anything_is_moved() -> None:
 def test_replicas_of_a_topic_go_from_the_broker_above_to_the_one_below() -> None:
     uneven = layout(3, {"a": [[1], [1], [1], [1], [2], [2]]})
     plan = plan_partitions(uneven, loads({"a": [5, 1, 2, 9, 1, 1]}), wanted("topic-replicas"))
-    assert [(one.partition, one.after) for one in plan.moves] == [(1, (3,)), (2, (3,))]
+    assert [(move.partition, move.after) for move in plan.moves] == [(1, (3,)), (2, (3,))]
     assert plan.copied_bytes == 3
 
 
@@ -47,7 +47,7 @@ def test_disk_is_freed_with_pieces_that_are_little_more_than_what_is_too_much() 
     uneven = layout(3, {"a": [[1], [1], [1], [2], [3]]})
     plan = plan_partitions(uneven, loads({"a": [60, 25, 15, 100, 40]}), wanted("disk"))
     # The range is 72 to 88. 15 would free the first broker too, but 25 brings the third nearer: 65 of 72.
-    assert [(one.partition, one.after) for one in plan.moves] == [(1, (3,))]
+    assert [(move.partition, move.after) for move in plan.moves] == [(1, (3,))]
     outcome = plan.goals[0]
     assert outcome.before is not None
     assert outcome.after is not None
@@ -59,7 +59,7 @@ def test_disk_is_freed_with_pieces_that_are_little_more_than_what_is_too_much() 
 def test_a_rack_that_has_two_replicas_gives_one_to_another_rack() -> None:
     broken = layout({1: "a", 2: "a", 3: "b", 4: "c"}, {"t": [[1, 2, 3]]})
     plan = plan_partitions(broken, loads(), wanted("rack-awareness"))
-    assert [one.after for one in plan.moves] == [(1, 4, 3)]
+    assert [move.after for move in plan.moves] == [(1, 4, 3)]
     two = layout({1: "a", 2: "a", 3: "b", 4: "b"}, {"t": [[1, 2, 3]]})
     assert not plan_partitions(two, loads(), wanted("rack-awareness")).moves
 
@@ -81,7 +81,7 @@ def test_new_brokers_are_filled_to_the_lower_bound_and_old_ones_exchange_nothing
         loads({"a": [10] * 20}),
         PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),)),
     )
-    assert {one.added for one in plan.moves} == {(3,)}
+    assert {move.added for move in plan.moves} == {(3,)}
     assert plan.copied_bytes == 60  # the mean is 66.7, the lower bound 60
 
 
@@ -95,10 +95,10 @@ def test_new_brokers_are_filled_to_the_lower_bound_and_old_ones_exchange_nothing
     ],
 )
 def test_new_brokers_are_given_what_copies_least_for_the_same_goal(sizes, homes, moved, excess) -> None:
-    few = layout(3, {"a": [[one] for one in homes]})
+    few = layout(3, {"a": [[home] for home in homes]})
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),))
     plan = plan_partitions(few, loads({"a": sizes}), request)
-    assert [(one.partition, one.after) for one in plan.moves] == [(one, (3,)) for one in moved]
+    assert [(move.partition, move.after) for move in plan.moves] == [(item, (3,)) for item in moved]
     assert plan.goals[0].after is not None
     assert plan.goals[0].after.excess == excess
 
@@ -150,8 +150,8 @@ def test_a_topic_keeps_as_many_replicas_as_must_be_in_sync() -> None:
 
     with pytest.raises(RequestRefusedError, match=r"less than min\.insync\.replicas of topic a, 2"):
         plan_partitions(needy, loads(), asked(1, ".*"))
-    assert {one.topic for one in plan_partitions(needy, loads(), asked(1, "b")).moves} == {"b"}
-    assert {one.topic for one in plan_partitions(needy, loads(), asked(2, ".*")).moves} == {"a"}
+    assert {move.topic for move in plan_partitions(needy, loads(), asked(1, "b")).moves} == {"b"}
+    assert {move.topic for move in plan_partitions(needy, loads(), asked(2, ".*")).moves} == {"a"}
     already = replace(before, topics={"b": replace(before.topics["b"], min_isr=3)})
     assert plan_partitions(already, loads(), asked(2, "b")).moves == (), "it is no worse than it was"
 
@@ -159,10 +159,11 @@ def test_a_topic_keeps_as_many_replicas_as_must_be_in_sync() -> None:
 def test_disks_of_no_size_are_not_known() -> None:
     before = layout(2, {"a": [[1], [1]]})
     empty = replace(
-        before, brokers=tuple(replace(one, log_dirs=(LogDir(path="/d", total_bytes=0),)) for one in before.brokers)
+        before,
+        brokers=tuple(replace(broker, log_dirs=(LogDir(path="/d", total_bytes=0),)) for broker in before.brokers),
     )
     plan = plan_partitions(empty, loads({"a": [10, 10]}), PlanRequest(goals=(GoalChoice(name="disk"),)))
-    assert [one.added for one in plan.moves] == [(2,)]
+    assert [move.added for move in plan.moves] == [(2,)]
 
 
 def test_capacities_of_unknown_brokers_are_said() -> None:
@@ -177,10 +178,13 @@ def test_a_replica_whose_directory_is_away_never_goes_back_to_its_broker() -> No
     """The broker lives and takes others; sent back by a later goal, and away again, the search once never ended."""
     whole = layout(3, {"a": [[1, 2], [1, 2], [2, 3], [3, 2]]})
     topic = whole.topics["a"]
-    hurt = [replace(one, offline=one.replicas[1:], isr=one.replicas[:1]) for one in topic.partitions[:2]]
+    hurt = [
+        replace(partition, offline=partition.replicas[1:], isr=partition.replicas[:1])
+        for partition in topic.partitions[:2]
+    ]
     broken = replace(whole, topics={"a": replace(topic, partitions=(*hurt, *topic.partitions[2:]))})
     ticks = count()
     request = PlanRequest(mode=PlanMode.FIX_OFFLINE, time_budget_s=10_000)  # of a clock that goes on by being asked
     plan = plan_partitions(broken, loads({"a": [10] * 4}), request, now_s=lambda: float(next(ticks)))
     assert plan.complete
-    assert [(one.partition, one.after) for one in plan.moves] == [(0, (1, 3)), (1, (1, 3))]
+    assert [(move.partition, move.after) for move in plan.moves] == [(0, (1, 3)), (1, (1, 3))]

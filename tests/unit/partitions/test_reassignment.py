@@ -26,13 +26,19 @@ def test_after_and_before() -> None:
         '{"topic":"orders","partition":0,"replicas":[2,3]}\n'
         "]}\n"
     )
-    assert [one["replicas"] for one in json.loads(to_json(MOVES, "before"))["partitions"]] == [[1, 2], [2, 1], [1, 3]]
+    assert [partition["replicas"] for partition in json.loads(to_json(MOVES, "before"))["partitions"]] == [
+        [1, 2],
+        [2, 1],
+        [1, 3],
+    ]
     assert json.loads(to_json(())) == {"version": 1, "partitions": []}
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "after.json").write_bytes(to_json(PLAN.moves))
-    assert read_reassignment(tmp_path / "after.json") == {(one.topic, one.partition): one.after for one in PLAN.moves}
+    assert read_reassignment(tmp_path / "after.json") == {
+        (move.topic, move.partition): move.after for move in PLAN.moves
+    }
     assert looks_like_reassignment(to_json(PLAN.moves))
 
 
@@ -63,26 +69,26 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
     ],
 )
 def test_what_is_refused(raw: bytes, words: str) -> None:
-    with pytest.raises(PlanUnusableError) as told:
+    with pytest.raises(PlanUnusableError) as result:
         parse_reassignment(raw)
-    assert words in str(told.value)
+    assert words in str(result.value)
 
 
 def test_what_somebody_elses_file_changes_of_a_cluster() -> None:
     moves = moves_of({("orders", 0): (1, 2), ("logs", 1): (2, 9), ("logs", 0): (2, 1)}, LAYOUT, LOADS)
-    assert [(one.topic, one.partition, one.before, one.after) for one in moves] == [
+    assert [(move.topic, move.partition, move.before, move.after) for move in moves] == [
         ("logs", 0, (1, 2), (2, 1)),
         ("orders", 0, (2,), (1, 2)),
     ]
-    assert [(one.leader_before, one.leader_after, one.size_bytes) for one in moves] == [(2, 2, 5), (2, 1, 0)]
+    assert [(move.leader_before, move.leader_after, move.size_bytes) for move in moves] == [(2, 2, 5), (2, 1, 0)]
     assert moves[1].added == (1,)
 
 
 def test_a_file_for_another_cluster() -> None:
     wanted = {("orders", 0): (1, 4), ("orders", 1): (1,), ("gone", 0): (1,)}
-    with pytest.raises(PlanUnusableError) as told:
+    with pytest.raises(PlanUnusableError) as result:
         moves_of(wanted, LAYOUT, PartitionLoads(), where="r.json")
-    assert str(told.value) == (
+    assert str(result.value) == (
         "r.json has faults:\n"
         "  gone-0: the cluster has no such partition\n"
         "  orders-0: the cluster has no broker 4\n"

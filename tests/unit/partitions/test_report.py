@@ -66,7 +66,7 @@ def test_goals_before_and_after() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "value", "told"),
+    ("unit", "value", "expected"),
     [
         ("bytes", 2_500.0, "2.5 kB"),
         ("bytes/s", 2_500.0, "2.5 kB/s"),
@@ -74,12 +74,12 @@ def test_goals_before_and_after() -> None:
         ("leaders", 3.5, "3.50"),
     ],
 )
-def test_amounts_have_the_unit_of_their_goal(unit: str, value: float, told: str) -> None:
+def test_amounts_have_the_unit_of_their_goal(unit: str, value: float, expected: str) -> None:
     spread = GoalSpread(violations=0, excess=0, low=value, high=value, mean=value, std=value)
     goal = GoalOutcome(
         name="g", hard=False, unit=unit, range_share=0.1, status=GoalStatus.MET, before=spread, after=spread
     )
-    assert goals_grid(replace(PLAN, goals=(goal,))).rows[0][5] == told
+    assert goals_grid(replace(PLAN, goals=(goal,))).rows[0][5] == expected
 
 
 def test_brokers_before_and_after() -> None:
@@ -120,7 +120,7 @@ def _from(before: tuple[int, ...], after: tuple[int, ...], leader: int | None) -
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "leader", "told", "said"),
+    ("before", "after", "leader", "expected", "said"),
     [
         ((1, 2), (1, 2, 3), 1, "+3", "1 replica to copy"),
         ((1, 2, 3), (1, 2), 1, "-3", "1 replica to remove"),
@@ -131,11 +131,11 @@ def _from(before: tuple[int, ...], after: tuple[int, ...], leader: int | None) -
     ],
 )
 def test_what_becomes_of_a_partition(
-    before: tuple[int, ...], after: tuple[int, ...], leader: int | None, told: str, said: str
+    before: tuple[int, ...], after: tuple[int, ...], leader: int | None, expected: str, said: str
 ) -> None:
-    one = _from(before, after, leader)
-    assert steps_said(one) == told
-    assert moves_said((one,)) == f"1 partition: {said}"
+    move = _from(before, after, leader)
+    assert steps_said(move) == expected
+    assert moves_said((move,)) == f"1 partition: {said}"
 
 
 def test_what_was_asked_for() -> None:
@@ -160,7 +160,7 @@ def test_how_goals_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "told"),
+    ("duration_s", "expected"),
     [
         (0, "0.0 s"),
         (9.94, "9.9 s"),
@@ -171,12 +171,12 @@ def test_how_goals_stand() -> None:
         (90_000, "25.0 h"),
     ],
 )
-def test_lengths(duration_s: float, told: str) -> None:
-    assert length(duration_s) == told
+def test_lengths(duration_s: float, expected: str) -> None:
+    assert length(duration_s) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "bound", "unit", "told"),
+    ("value", "bound", "unit", "expected"),
     [
         (924_000_000_000, 88, "bytes", ("924.0 GB", "88 B")),
         (88_010_000, 88_000_000, "bytes", ("88010000 bytes", "88000000")),
@@ -186,6 +186,6 @@ def test_lengths(duration_s: float, told: str) -> None:
     ],
 )
 def test_what_is_compared_is_told_exactly_where_it_would_read_alike(
-    value: int, bound: int, unit: str, told: tuple[str, str]
+    value: int, bound: int, unit: str, expected: tuple[str, str]
 ) -> None:
-    assert compared(value, bound, unit) == told
+    assert compared(value, bound, unit) == expected

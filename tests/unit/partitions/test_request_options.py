@@ -59,11 +59,11 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
     assert request_of(PlanOptions(), settings) == PlanRequest(
         excluded_topics=("tmp-.*",), time_budget_s=9, completeness_min=settings.sample.completeness_min
     )
-    found = request_of(
+    request = request_of(
         PlanOptions(exclude=["a", "tmp-.*"], time_budget="1m30s", bytes_max="1GB", moves_max=3), settings
     )
-    assert found.excluded_topics == ("tmp-.*", "a")
-    assert (found.time_budget_s, found.bytes_max, found.moves_max) == (90, 10**9, 3)
+    assert request.excluded_topics == ("tmp-.*", "a")
+    assert (request.time_budget_s, request.bytes_max, request.moves_max) == (90, 10**9, 3)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
     ],
 )
 def test_modes(asked: PlanOptions, mode: PlanMode, subjects: tuple[int, ...]) -> None:
-    found = request_of(asked, PartitionsSettings())
-    assert (found.mode, found.subjects) == (mode, subjects)
+    request = request_of(asked, PartitionsSettings())
+    assert (request.mode, request.subjects) == (mode, subjects)
 
 
 def test_two_modes_exclude_each_other() -> None:
@@ -93,13 +93,13 @@ def test_a_replication_factor_is_of_topics_that_are_named() -> None:
 
 
 def test_capacities(tmp_path: Path) -> None:
-    found = request_of(PlanOptions(capacity=["disk=2TB", "bytes-in=100MB/s", "cpu=80%"]), PartitionsSettings())
-    assert found.capacities == Capacities(
+    request = request_of(PlanOptions(capacity=["disk=2TB", "bytes-in=100MB/s", "cpu=80%"]), PartitionsSettings())
+    assert request.capacities == Capacities(
         default=BrokerCapacity(disk_bytes=2 * 10**12, bytes_in_per_s=100 * 10**6, cpu=0.8)
     )
     (tmp_path / "c.toml").write_text("[default]\ndisk_bytes = 5\n")
-    found = request_of(PlanOptions(capacities=tmp_path / "c.toml"), PartitionsSettings())
-    assert found.capacities.default.disk_bytes == 5
+    request = request_of(PlanOptions(capacities=tmp_path / "c.toml"), PartitionsSettings())
+    assert request.capacities.default.disk_bytes == 5
     with pytest.raises(CommandError, match="mutually exclusive"):
         request_of(PlanOptions(capacities=tmp_path / "c.toml", capacity=["disk=1"]), PartitionsSettings())
 

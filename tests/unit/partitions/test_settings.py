@@ -19,16 +19,16 @@ def test_every_setting_is_on_the_page_with_a_reason() -> None:
 
 
 def _groups(model: type) -> list[type]:
-    return [one.annotation for one in model.model_fields.values() if hasattr(one.annotation, "model_fields")]
+    return [field.annotation for field in model.model_fields.values() if hasattr(field.annotation, "model_fields")]
 
 
 def test_flags_and_files_set_them(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('[extensions.partitions.plan]\nexcluded_topics = ["tmp-.*"]\n')
     settings = load(config=tmp_path / "s.toml", flags=["extensions.partitions.pace.moves_per_broker=7"])
-    found = partitions_settings(settings)
-    assert found.plan.excluded_topics == ["tmp-.*"]
-    assert found.pace.moves_per_broker == 7
-    assert found.plan.time_budget_s == PartitionsSettings().plan.time_budget_s
+    result = partitions_settings(settings)
+    assert result.plan.excluded_topics == ["tmp-.*"]
+    assert result.pace.moves_per_broker == 7
+    assert result.plan.time_budget_s == PartitionsSettings().plan.time_budget_s
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_flags_and_files_set_them(tmp_path: Path) -> None:
 )
 def test_a_wrong_one_is_named(flag: str, words: str) -> None:
     settings = load(flags=[f"extensions.partitions.{flag}"])
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as result:
         partitions_settings(settings)
-    assert words in str(told.value)
+    assert words in str(result.value)
 
 
 def test_brokers_of_the_channel_check_them_and_use_none() -> None:

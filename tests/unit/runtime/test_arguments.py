@@ -129,14 +129,14 @@ ONLY_ON_SELF = {
 
 def test_every_argument_of_every_public_method_is_in_the_table() -> None:
     """So that a new one cannot be forgotten."""
-    found = set()
+    result = set()
     for kind, prefix in ((StateChannel, ""), (Ticket, "Ticket.")):
         for name, member in inspect.getmembers(kind, callable):
             if not name.startswith("_") and name != "open":
                 wanted = [p for p in inspect.signature(member).parameters if p != "self"]
                 assert bool(wanted) != (name in ONLY_ON_SELF)
-                found |= {(prefix + name, argument) for argument in wanted}
-    assert found == CALLS.keys()
+                result |= {(prefix + name, argument) for argument in wanted}
+    assert result == CALLS.keys()
     assert inspect.signature(StateChannel.open).parameters.keys() - {"groups"} == OPENING.keys()
 
 
@@ -149,10 +149,10 @@ def complains(error: StateChannelError, argument: str) -> None:
 
 
 async def asked(call: Call, channel: StateChannel, value: object) -> None:
-    found = call(channel, value)
-    if inspect.isawaitable(found):
+    result = call(channel, value)
+    if inspect.isawaitable(result):
         async with asyncio.timeout(WAIT_S):
-            await found
+            await result
 
 
 @pytest.mark.parametrize(("method", "argument"), CALLS)
@@ -168,7 +168,7 @@ async def test_wrong_arguments_are_refused_and_the_member_lives(method: str, arg
         assert isinstance(await channel.lookup("a/b/t", 0), commands.Undetermined)
 
 
-@pytest.mark.parametrize(("method", "argument"), [one for one in CALLS if one[0] not in ONLY_ASYNC])
+@pytest.mark.parametrize(("method", "argument"), [item for item in CALLS if item[0] not in ONLY_ASYNC])
 def test_the_blocking_face_refuses_the_same(method: str, argument: str) -> None:
     call, values = CALLS[method, argument]
     loop = LoopThread("test")
@@ -270,7 +270,7 @@ def test_whatever_is_asked_no_command_but_a_shutdown_ends_the_member(asked: list
 RING = st.sampled_from([0, 1, 5, 1 << 31, FULL_UPPER - 1, FULL_UPPER, FULL_UPPER + 1, -1]) | st.integers()
 
 
-@given(st.lists(RING, max_size=6) | st.lists(RING, max_size=6).map(lambda found: [0, *sorted(found), FULL_UPPER]))
+@given(st.lists(RING, max_size=6) | st.lists(RING, max_size=6).map(lambda item: [0, *sorted(item), FULL_UPPER]))
 def test_bounds_that_pass_are_a_ring_and_no_others_do(bounds: list[int]) -> None:
     command = commands.CreateNamespace("a/b", tuple(bounds), "op1", 1.0)
     ring = (

@@ -13,8 +13,8 @@ from statechannel.settings.tree import groups
 PER_TURN = {"observe_s", "driver", "desk"}
 
 
-def different(one: Any, other: Any) -> set[str]:
-    return {f.name for f in dataclasses.fields(one) if getattr(one, f.name) != getattr(other, f.name)}
+def different(setting: Any, other: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(setting) if getattr(setting, f.name) != getattr(other, f.name)}
 
 
 def test_defaults_are_the_same_wherever_they_stand() -> None:
@@ -41,5 +41,5 @@ def test_every_bound_follows_its_setting() -> None:
 
 
 def test_access_is_that_of_the_settings() -> None:
-    found = access(load(flags=["kafka.bootstrap_servers=127.0.0.1:1", "channel.name=mine"]), client_id="me")
-    assert (found.client.bootstrap_servers, found.topics.channel) == ("127.0.0.1:1", "mine")
+    result = access(load(flags=["kafka.bootstrap_servers=127.0.0.1:1", "channel.name=mine"]), client_id="me")
+    assert (result.client.bootstrap_servers, result.topics.channel) == ("127.0.0.1:1", "mine")

@@ -96,7 +96,7 @@ async def test_evidence_keeps_the_beginning_of_large_values_only() -> None:
     bench.driver.inbox.offer([sized(0, 5_000), small(1), sized(2, 5_000)])
     await until(lambda: bool(bench.failures))
     recent = bench.failures[0][1]
-    assert [len(one.value or b"") for one in recent if isinstance(one, RecordRead)] == [100, 1, 5_000]
+    assert [len(item.value or b"") for item in recent if isinstance(item, RecordRead)] == [100, 1, 5_000]
 
 
 async def test_the_longest_turn_and_the_longest_wait_for_one_are_told() -> None:
@@ -201,8 +201,8 @@ async def test_what_is_derived_is_made_when_somebody_looks() -> None:
 
 
 def replies(world: World) -> dict[str, str]:
-    found = [decode(record.value, 0) for record in world.log]
-    return {one.id: str(one.outcome.get("reason", "")) for one in found if isinstance(one, Reply)}
+    results = [decode(record.value, 0) for record in world.log]
+    return {item.id: str(item.outcome.get("reason", "")) for item in results if isinstance(item, Reply)}
 
 
 @pytest.mark.parametrize("bound", [{"open_max": 3}, {"open_max_bytes": 700}])
@@ -278,9 +278,9 @@ def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("stopped", "told"), [(Stopped("busy", "many wait"), "busy"), (Stopped("log-away", "it ends"), "draining")]
+    ("stopped", "expected"), [(Stopped("busy", "many wait"), "busy"), (Stopped("log-away", "it ends"), "draining")]
 )
-def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped: Stopped, told: str) -> None:
+def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped: Stopped, expected: str) -> None:
     world = World("b1")
     world.around["b1"].leading = True
 
@@ -290,5 +290,5 @@ def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped
     world.desks["b1"]._submit = refuse
     world.ask("asked", "unload", name=BUNDLE)
     world.turns()
-    assert replies(world) == {"asked": told}
-    assert told in REJECTED
+    assert replies(world) == {"asked": expected}
+    assert expected in REJECTED

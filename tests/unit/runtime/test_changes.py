@@ -60,14 +60,19 @@ def changes(records: list[RecordRead], since: int = 0, oldest_kept_ms: int = 0) 
 def test_only_accepted_records_with_all_that_they_say() -> None:
     log = Log()
     log.flow()
-    found = changes(log.records)
-    assert [(c.offset, str(c.state)) for c in found] == [(0, "Active"), (1, "Assigning"), (3, "Assigned")]
-    assert found[0].derived[0][:3] == (BUNDLE, "Unassigned", 1)
-    assert (found[1].operation, found[1].flow, found[1].reason, found[1].to) == ("op1", "assignment", "lookup", "b1")
-    assert found[1].timestamp_ms == 1_001
-    assert found[1].to_json()["from"] is None
-    assert orjson.loads(orjson.dumps(found[0].to_json()))["derived"][0]["state"] == "Unassigned"
-    assert changes(log.records, since=2) == found[2:]
+    result = changes(log.records)
+    assert [(c.offset, str(c.state)) for c in result] == [(0, "Active"), (1, "Assigning"), (3, "Assigned")]
+    assert result[0].derived[0][:3] == (BUNDLE, "Unassigned", 1)
+    assert (result[1].operation, result[1].flow, result[1].reason, result[1].to) == (
+        "op1",
+        "assignment",
+        "lookup",
+        "b1",
+    )
+    assert result[1].timestamp_ms == 1_001
+    assert result[1].to_json()["from"] is None
+    assert orjson.loads(orjson.dumps(result[0].to_json()))["derived"][0]["state"] == "Unassigned"
+    assert changes(log.records, since=2) == result[2:]
 
 
 def test_a_cleaned_log_is_joined_and_tells_what_follows_a_clean_point() -> None:
@@ -98,8 +103,8 @@ def test_a_log_without_gaps_is_told_across_a_cold_start() -> None:
     records, alone = cold_start_log(differs=True)
     view = alone.engine.replicas[0].view
     later = after(records, view, view.keys[STARTED_COLD])
-    found = changes([*records, later])
-    assert found[-1].offset == later.offset
+    result = changes([*records, later])
+    assert result[-1].offset == later.offset
 
 
 def test_no_point_before_a_cold_start_is_a_clean_point() -> None:
@@ -135,12 +140,12 @@ async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
     log.flow()
     live = LiveChanges()
     slow, fast = live.watch(1), live.watch(10)
-    found = []
+    results = []
     for read in log.records[:2]:
         record = codec.decode(read.value or b"", namespace=read.offset == 0)
         live.deliver(record, read)  # type: ignore[arg-type]
-    found = [(await fast.next()).offset, (await fast.next()).offset]
-    assert found == [0, 1]
+    results = [(await fast.next()).offset, (await fast.next()).offset]
+    assert results == [0, 1]
     assert (await slow.next()).offset == 0
     with pytest.raises(ChangesError, match="too slow"):
         await slow.next()
@@ -161,9 +166,9 @@ def test_the_portions_in_which_the_past_is_read_leave_nothing_out() -> None:
         state = "Unassigned" if version % 2 else "Assigning"
         base = log.put(BUNDLE, version=version, base=base, state=state, forced=True, **to)
         version += 1
-    found = accepted_of(lambda: log.records, 0, 1, 0, 0)
+    result = accepted_of(lambda: log.records, 0, 1, 0, 0)
     offsets: list[int] = []
-    while portion := _portion(found):
+    while portion := _portion(result):
         offsets += [change.offset for change in portion]
     assert offsets == list(range(log_length))
 
@@ -180,11 +185,11 @@ def test_a_long_cleaned_log_is_read_and_not_kept() -> None:
 
     tracemalloc.start()
     try:
-        found = list(accepted_of(records, 0, 1, 4, 0))
+        state = list(accepted_of(records, 0, 1, 4, 0))
         size = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert not found
+    assert not state
     assert size < 2_000_000
 
 

@@ -93,9 +93,9 @@ def test_a_broker_that_stands_still_ends_itself_and_says_why(fault: str) -> None
         assert child.wait(WAIT_S) == 70  # standard error is a pipe that nobody has read until now
         assert child.stdout is not None
         assert child.stderr is not None
-        told = child.stdout.read().splitlines()
-        assert told[0] == "ready"
-        assert json.loads(told[1])["reason"] == "stuck"
+        result = child.stdout.read().splitlines()
+        assert result[0] == "ready"
+        assert json.loads(result[1])["reason"] == "stuck"
         if fault == "sleeps":
             assert "error: the event loop is stuck" in child.stderr.read()
     finally:

@@ -23,7 +23,7 @@ class Scripted:
 
     def step(self, now: Now, given: Input) -> list[Effect]:
         if isinstance(given, RecordsRead):
-            return [effect for one in given.records for effect in self.step(now, one)]
+            return [effect for record in given.records for effect in self.step(now, record)]
         self.given.append(given)
         if isinstance(given, Tick):
             self.wake_at_s = float("inf")

@@ -123,8 +123,8 @@ def test_who_never_reads_loses_its_connection_and_holds_up_nobody() -> None:
         got = 0
         client.settimeout(WAIT_S)
         with contextlib.suppress(ConnectionError):
-            while found := client.recv(1_000_000):
-                got += len(found)
+            while result := client.recv(1_000_000):
+                got += len(result)
         assert got < len(BIG)
 
 

@@ -113,7 +113,7 @@ async def test_a_loop_that_wakes_from_a_suspend_has_not_hung(monkeypatch: pytest
     async with lone_host() as host:
         await until(lambda: host._driver.beats > 0)
         boot.suspended_s = 3600.0
-        assert [one.name for one in health.alive(host) if not one.ok] == []
+        assert [broker.name for broker in health.alive(host) if not broker.ok] == []
 
 
 def _fields(config: object) -> dict[str, object]:

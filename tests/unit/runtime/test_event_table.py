@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.broker.observe.events import EVENTS, FIELDS, TABLE, Level
@@ -16,6 +15,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
+from tests.support.log_lines import capture_logs
 
 ROOT = Path(__file__).parents[3]
 LEVELS = {"exception": "error"} | {level: level for level in ("critical", "error", "warning", "info", "debug")}
@@ -33,7 +33,7 @@ class Told(ast.NodeVisitor):
     """Every call that tells an event: `engine.emit(...)`, `log.emit(...)`, and log lines of the runtime."""
 
     def __init__(self, file: Path) -> None:
-        self.found: list[tuple[str, set[str], str | None, str]] = []
+        self.events: list[tuple[str, set[str], str | None, str]] = []
         self.where = str(file.relative_to(ROOT))
         self._file = file
         self.visit(ast.parse(file.read_text(encoding="utf-8")))
@@ -60,25 +60,25 @@ class Told(ast.NodeVisitor):
                 fields |= {"due", "version", "operation", "offset"}  # Reactions._about
             elif keyword.arg != "exc_info":
                 fields.add(keyword.arg)
-        self.found.append((first.value, fields, LEVELS[level] if logged and level else None, self.where))
+        self.events.append((first.value, fields, LEVELS[level] if logged and level else None, self.where))
 
 
-def told() -> list[tuple[str, set[str], str | None, str]]:
+def list_events() -> list[tuple[str, set[str], str | None, str]]:
     files = [*(ROOT / "statechannel/engine").glob("*.py"), *(ROOT / "statechannel/broker").rglob("*.py")]
     files += [ROOT / "statechannel/api/extensions.py", ROOT / "statechannel/api/channel.py"]
-    return [one for file in files for one in Told(file).found]
+    return [item for file in files for item in Told(file).events]
 
 
-@pytest.mark.parametrize("one", told(), ids=lambda one: f"{one[0]}@{one[3]}")
-def test_what_is_told_is_in_the_table_with_its_fields(one):
-    name, fields, level, _ = one
+@pytest.mark.parametrize("event", list_events(), ids=lambda item: f"{item[0]}@{item[3]}")
+def test_what_is_told_is_in_the_table_with_its_fields(event):
+    name, fields, level, _ = event
     assert name in EVENTS
     assert fields == MADE_LATER.get(name, set(EVENTS[name].fields))
     assert level in (None, EVENTS[name].level.name.lower()) or name in TWO_WAYS
 
 
 def test_whatever_is_in_the_table_is_told_somewhere():
-    assert {name for name, *_ in told()} == set(EVENTS)
+    assert {name for name, *_ in list_events()} == set(EVENTS)
     assert len(EVENTS) == len(TABLE)
 
 
@@ -95,9 +95,9 @@ BUNDLE = b"t/n/0x00000000_0x80000000"
 
 
 def record(value: bytes = RAW) -> Record:
-    found = codec.decode(value, namespace=False)
-    assert isinstance(found, Record), found
-    return found
+    record = codec.decode(value, namespace=False)
+    assert isinstance(record, Record), record
+    return record
 
 
 READ = RecordRead(Topic.CHANNEL, 0, 42, 1_000, BUNDLE, RAW)

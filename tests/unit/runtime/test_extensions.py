@@ -65,9 +65,9 @@ async def test_they_start_in_order_and_are_closed_in_reverse_order() -> None:
 async def test_one_that_cannot_start_is_closed_with_those_before_it() -> None:
     log: list[str] = []
     running = Running([Mine("a", log), Mine("b", log, fails=OSError("no port")), Mine("c", log)], close_timeout_s=5)
-    with pytest.raises(ExtensionError, match="extension b cannot be started: OSError") as found:
+    with pytest.raises(ExtensionError, match="extension b cannot be started: OSError") as result:
         await running.start(CHANNEL)
-    assert "extensions.b.enabled=false" in found.value.hint
+    assert "extensions.b.enabled=false" in result.value.hint
     assert log == ["start a", "start b"], "the member hands over before they are closed"
     await running.close()
     assert log == ["start a", "start b", "close b", "close a"]
@@ -76,9 +76,9 @@ async def test_one_that_cannot_start_is_closed_with_those_before_it() -> None:
 async def test_what_it_says_itself_of_its_failure_stands() -> None:
     error = StateChannelError("topic missing", hint="create it")
     running = Running([Mine("a", [], fails=error)], close_timeout_s=5)
-    with pytest.raises(StateChannelError) as found:
+    with pytest.raises(StateChannelError) as result:
         await running.start(CHANNEL)
-    assert found.value is error
+    assert result.value is error
 
 
 async def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
@@ -118,10 +118,10 @@ async def test_one_that_cannot_say_how_it_stands_does_not_keep_the_status_from_o
 
 
 def test_the_first_placement_that_is_offered_counts() -> None:
-    one, other = Mine("a", []), Mine("b", [])
-    assert placement_of([one, other]) is None
+    mine, other = Mine("a", []), Mine("b", [])
+    assert placement_of([mine, other]) is None
     other.placement = FewestBundles()
-    assert placement_of([one, other]) is other.placement
+    assert placement_of([mine, other]) is other.placement
 
 
 # --- by entry point -------------------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ def point(monkeypatch: pytest.MonkeyPatch) -> Any:
     MADE.clear()
 
     def install(what: str = "maker") -> None:
-        found = EntryPoint("a", f"{__name__}:{what}", extensions.GROUP)
-        monkeypatch.setattr(extensions, "entry_points", lambda group: [found])
+        point = EntryPoint("a", f"{__name__}:{what}", extensions.GROUP)
+        monkeypatch.setattr(extensions, "entry_points", lambda group: [point])
 
     install()
     return install
@@ -159,8 +159,8 @@ def settings(**own: Any) -> Settings:
 
 
 def test_an_installed_extension_is_made_with_its_own_settings(point: Any) -> None:
-    found = make_installed(settings(a={"x": "1", "enabled": "true"}))
-    assert [one.name for one in found] == ["a"]
+    extensions = make_installed(settings(a={"x": "1", "enabled": "true"}))
+    assert [extension.name for extension in extensions] == ["a"]
     assert MADE == [{"x": "1"}]
     assert len(make_installed(settings())) == 1
 
@@ -181,9 +181,9 @@ def test_a_maker_may_say_that_it_is_off(point: Any) -> None:
 
 
 def test_settings_of_an_extension_that_is_not_there_are_refused_and_what_is_there_is_listed(point: Any) -> None:
-    with pytest.raises(SettingsError, match=r"extensions\.balanser") as found:
+    with pytest.raises(SettingsError, match=r"extensions\.balanser") as result:
         make_installed(settings(balanser={"x": 1}))
-    assert found.value.hint == "Installed: a."
+    assert result.value.hint == "Installed: a."
 
 
 def test_what_is_no_extension_is_refused(point: Any) -> None:

@@ -40,7 +40,7 @@ def test_both_faces_agree(asynchronous: type, blocking: type) -> None:
     first, second = public(asynchronous), public(blocking)
     if asynchronous is StateChannel:
         assert first.keys() >= FOR_EXTENSIONS
-        first = {name: found for name, found in first.items() if name not in FOR_EXTENSIONS}
+        first = {name: item for name, item in first.items() if name not in FOR_EXTENSIONS}
     assert first.keys() == second.keys()
     renamed = {"BlockingBrokerHooks | None": "BrokerHooks | None"}
     for name, signature in first.items():

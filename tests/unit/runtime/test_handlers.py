@@ -18,60 +18,60 @@ class Answers:
     """Who asked, and what they were told."""
 
     def __init__(self) -> None:
-        self.told: list[Outcome] = []
+        self.answers: list[Outcome] = []
         self._came = asyncio.Event()
 
     def __call__(self, outcome: Outcome) -> None:
-        self.told.append(outcome)
+        self.answers.append(outcome)
         self._came.set()
 
-    async def one(self) -> Outcome:
+    async def only(self) -> Outcome:
         async with asyncio.timeout(WAIT_S):
             await self._came.wait()
         await asyncio.sleep(0)
-        assert len(self.told) == 1, self.told
-        return self.told[0]
+        assert len(self.answers) == 1, self.answers
+        return self.answers[0]
 
 
 async def test_a_request_is_handed_to_the_extension_it_names_and_its_answer_told() -> None:
     handlers, answers = Handlers(2), Answers()
 
-    async def handler(found: ExtensionAsk) -> Outcome:
-        return Done(found.operation, f"{found.ask} {found.args['x']}")
+    async def handler(ask: ExtensionAsk) -> Outcome:
+        return Done(ask.operation, f"{ask.ask} {ask.args['x']}")
 
     handlers.register("mine", handler)
     handlers.give(ask(x=3), answers)
-    assert answers.told == []  # never within the step of the engine that asks
-    assert await answers.one() == Done("op1", "do 3")
+    assert answers.answers == []  # never within the step of the engine that asks
+    assert await answers.only() == Done("op1", "do 3")
     assert len(handlers) == 0
 
 
 async def test_nobody_runs_that_extension() -> None:
     answers = Answers()
     Handlers(2).give(ask(extension="other"), answers)
-    found = await answers.one()
-    assert isinstance(found, Rejected)
-    assert (found.reason, "other" in found.message) == ("no-extension", True)
+    outcome = await answers.only()
+    assert isinstance(outcome, Rejected)
+    assert (outcome.reason, "other" in outcome.message) == ("no-extension", True)
 
 
 async def test_more_than_may_be_answered_are_refused_and_let_in_again_later() -> None:
     handlers, go = Handlers(1), asyncio.Event()
 
-    async def handler(found: ExtensionAsk) -> Outcome:
+    async def handler(ask: ExtensionAsk) -> Outcome:
         await go.wait()
-        return Done(found.operation, "ok")
+        return Done(ask.operation, "ok")
 
     handlers.register("mine", handler)
     first, second, third = Answers(), Answers(), Answers()
     handlers.give(ask("op1"), first)
     handlers.give(ask("op2"), second)
-    refused = await second.one()
+    refused = await second.only()
     assert isinstance(refused, Rejected)
     assert refused.reason == "busy"
     go.set()
-    assert await first.one() == Done("op1", "ok")
+    assert await first.only() == Done("op1", "ok")
     handlers.give(ask("op3"), third)
-    assert await third.one() == Done("op3", "ok")
+    assert await third.only() == Done("op3", "ok")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_what_a_handler_raises_is_an_internal_error(said: Exception, expec
 
     handlers.register("mine", handler)
     handlers.give(ask(), answers)
-    assert await answers.one() == Rejected("internal-error", expected)
+    assert await answers.only() == Rejected("internal-error", expected)
 
 
 async def test_an_answer_that_is_none_is_an_internal_error() -> None:
@@ -97,25 +97,25 @@ async def test_an_answer_that_is_none_is_an_internal_error() -> None:
 
     handlers.register("mine", handler)
     handlers.give(ask(), answers)
-    assert await answers.one() == Rejected("internal-error", "mine answered do with dict")
+    assert await answers.only() == Rejected("internal-error", "mine answered do with dict")
 
 
 async def test_the_same_request_given_twice_is_begun_once_and_both_are_told() -> None:
     """The requests topic was read anew while it was being answered."""
     handlers, go, begun = Handlers(1), asyncio.Event(), 0
 
-    async def handler(found: ExtensionAsk) -> Outcome:
+    async def handler(ask: ExtensionAsk) -> Outcome:
         nonlocal begun
         begun += 1
         await go.wait()
-        return Done(found.operation, "ok")
+        return Done(ask.operation, "ok")
 
     handlers.register("mine", handler)
     first, second = Answers(), Answers()
     handlers.give(ask(), first)
     handlers.give(ask(), second)
     go.set()
-    assert await first.one() == await second.one() == Done("op1", "ok")
+    assert await first.only() == await second.only() == Done("op1", "ok")
     assert begun == 1
 
 
@@ -133,34 +133,34 @@ async def test_closing_tells_those_who_wait_also_where_the_handler_had_not_begun
     handlers.give(ask("op2"), new)
     handlers.close()
     for operation, answers in (("op1", begun), ("op2", new)):
-        found = await answers.one()
-        assert isinstance(found, Unknown)
-        assert found.operation == operation
+        outcome = await answers.only()
+        assert isinstance(outcome, Unknown)
+        assert outcome.operation == operation
     assert len(handlers) == 0
 
 
 async def test_a_handler_that_hangs_gives_its_place_back() -> None:
     handlers, answers, next_one = Handlers(1, answer_max_s=0.05), Answers(), Answers()
 
-    async def handler(found: ExtensionAsk) -> Outcome:
-        if found.operation == "op1":
+    async def handler(ask: ExtensionAsk) -> Outcome:
+        if ask.operation == "op1":
             await asyncio.Event().wait()
-        return Done(found.operation, "ok")
+        return Done(ask.operation, "ok")
 
     handlers.register("mine", handler)
     handlers.give(ask("op1"), answers)
-    late = await answers.one()
+    late = await answers.only()
     assert isinstance(late, Undetermined)
     assert late.reason == "timed-out"
     handlers.give(ask("op2"), next_one)
-    assert await next_one.one() == Done("op2", "ok")
+    assert await next_one.only() == Done("op2", "ok")
 
 
 async def test_somebody_who_cannot_be_told_does_not_keep_it_from_others() -> None:
     handlers, answers = Handlers(2), Answers()
 
-    async def handler(found: ExtensionAsk) -> Outcome:
-        return Done(found.operation, "ok")
+    async def handler(ask: ExtensionAsk) -> Outcome:
+        return Done(ask.operation, "ok")
 
     def broken(_: Outcome) -> None:
         raise OSError("the log is closed")
@@ -168,4 +168,4 @@ async def test_somebody_who_cannot_be_told_does_not_keep_it_from_others() -> Non
     handlers.register("mine", handler)
     handlers.give(ask(), broken)
     handlers.give(ask(), answers)
-    assert await answers.one() == Done("op1", "ok")
+    assert await answers.only() == Done("op1", "ok")

@@ -5,7 +5,6 @@ import json
 import time
 
 import pytest
-from structlog.testing import capture_logs
 
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hook_runner import HookCounts
@@ -18,11 +17,12 @@ from statechannel.broker.observe.replica_digest import CopyTimeoutError
 from statechannel.broker.parts import ReadersAvailability
 from statechannel.engine.context import Mode
 from statechannel.engine.engine import Engine
+from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_host
 
 
 def failed(checks) -> list[str]:
-    return [one.name for one in checks if not one.ok]
+    return [check.name for check in checks if not check.ok]
 
 
 async def test_a_member_that_joins_is_alive_and_not_ready() -> None:
@@ -36,7 +36,7 @@ async def test_a_member_that_joins_is_alive_and_not_ready() -> None:
 async def test_a_loop_that_stands_still_is_not_alive() -> None:
     async with lone_host() as host:
         host._driver.last_progress_s = time.monotonic() - host.options.watchdog_s - 1
-        (check,) = [one for one in health.alive(host) if not one.ok]
+        (check,) = [broker for broker in health.alive(host) if not broker.ok]
         assert check.name == "loop"
         assert "11." in check.why
 
@@ -48,9 +48,9 @@ async def test_why_it_is_not_ready_is_told(monkeypatch) -> None:
         assert failed(health.ready(host)) == []
         host.engine.context.draining = True
         answer = health._answer(host, health.ready(host))
-        found = json.loads(answer.body)
+        document = json.loads(answer.body)
         assert answer.status == 503
-        assert (found["status"], found["reasons"]) == ("unavailable", ["staying: hands over its bundles"])
+        assert (document["status"], document["reasons"]) == ("unavailable", ["staying: hands over its bundles"])
         host.engine.context.draining = False
         host.engine.context.registry_mode = Mode.SAFE
         assert failed(health.ready(host)) == ["mode"]
@@ -64,7 +64,7 @@ async def test_a_broker_whose_hook_threads_are_all_kept_is_not_ready(monkeypatch
         host.engine.context.registry_mode = Mode.NORMAL
         assert failed(health.alive(host)) == []
         assert failed(health.ready(host)) == ([] if ready else ["hooks"])
-        (check,) = [one for one in health.ready(host) if one.name == "hooks"]
+        (check,) = [item for item in health.ready(host) if item.name == "hooks"]
         assert check.why == f"{late} of 4 threads run hooks that are past their deadlines"
 
 
@@ -83,8 +83,8 @@ async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:
         with capture_logs() as lines:
             for _ in range(4):
                 watch.look(inbox=0, commands=0, requests=0, hooks=HookCounts(0, 0, 0, None), unanswered=0)
-    told = [(line["event"], line["log_level"]) for line in lines if line["event"].startswith("debt")]
-    assert told == [("debt.alarm", "error"), ("debt.alarm-over", "info")]
+    results = [(line["event"], line["log_level"]) for line in lines if line["event"].startswith("debt")]
+    assert results == [("debt.alarm", "error"), ("debt.alarm-over", "info")]
 
 
 def test_kafka_goes_and_comes() -> None:

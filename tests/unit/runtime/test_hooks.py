@@ -123,6 +123,27 @@ async def test_a_hook_that_raises_is_reported_with_its_words() -> None:
     assert bench.finished == [HookFinished(4, "on_own raised OSError: disk full")]
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+async def test_an_error_whose_text_raises_or_never_ends_is_reported_and_the_bundle_goes_on() -> None:
+    class Broken(BrokerHooks):
+        async def on_own(self, bundle: str, generation: int) -> None:
+            await asyncio.sleep(0)
+            raise UnspeakableError if generation == 1 else OSError("x" * 100_000)
+
+    bench = Bench(Broken())
+    for number in (1, 2):
+        bench.runner.call(CallHook(number, Hook.ON_OWN, "a/b/0x00000000_0xffffffff", number, None, WAIT_S))
+    async with asyncio.timeout(WAIT_S):
+        while len(bench.finished) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert bench.finished[0] == HookFinished(1, "on_own raised UnspeakableError: its text cannot be shown")
+    assert len(bench.finished[1].error or "") < 1_100
+
+
 async def from_the_loop(bench: Bench, *effects: CallHook) -> int:
     """Call as the driver does, from a callback of the loop and not from a task; how many had ended then."""
     ended = asyncio.get_running_loop().create_future()
@@ -227,16 +248,16 @@ async def test_a_hook_whose_task_is_cancelled_before_it_ever_ran_is_closed() -> 
 
 
 async def test_on_moved_is_told_the_urls_and_nobody_waits_for_it() -> None:
-    told: list[tuple] = []
+    results: list[tuple] = []
 
     class Moved(BrokerHooks):
         async def on_moved(self, bundle, owner, urls) -> None:
-            told.append((owner, dict(urls)))
+            results.append((owner, dict(urls)))
 
     bench = Bench(Moved())
     bench.runner.call(CallHook(0, Hook.ON_MOVED, "a/b/0x00000000_0xffffffff", 3, "b2", 1.0))
     await asyncio.sleep(0.01)
-    assert told == [("b2", {"pulsar": "pulsar://b2"})]
+    assert results == [("b2", {"pulsar": "pulsar://b2"})]
     assert bench.finished == []
 
 

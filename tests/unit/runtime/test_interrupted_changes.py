@@ -43,19 +43,19 @@ class MemoryLog(SilentLog):
     def open(self, topic: Topic, records: int | None = None) -> None:
         """Read a topic from its beginning, or only so many records of it."""
         self.away = records is not None
-        found = self.lists[topic]
-        self.inbox.push(PartitionOpened(topic, 0, 0, len(found)))
-        for record in found[:records]:
+        result = self.lists[topic]
+        self.inbox.push(PartitionOpened(topic, 0, 0, len(result)))
+        for record in result[:records]:
             self.inbox.push(record)
         if records is None:
-            self.inbox.push(PositionReached(topic, 0, len(found)))
+            self.inbox.push(PositionReached(topic, 0, len(result)))
 
     def put(self, topic: Topic, key: bytes, value: bytes | None) -> int:
-        found = self.lists[topic]
-        found.append(RecordRead(topic, 0, len(found), time.time_ns() // 1_000_000, key, value))
+        result = self.lists[topic]
+        result.append(RecordRead(topic, 0, len(result), time.time_ns() // 1_000_000, key, value))
         if topic is not Topic.CHANNEL or not self.away:
-            self.inbox.push(found[-1])
-        return len(found) - 1
+            self.inbox.push(result[-1])
+        return len(result) - 1
 
     def append(self, effect: Append) -> None:  # type: ignore[override]
         self.inbox.push(Appended(effect.token, self.put(effect.topic, effect.key, effect.value), 1))

@@ -46,7 +46,7 @@ class Bench:
 
     @property
     def failed(self) -> list[int]:
-        return [one.hook_id for one in self.finished if one.error is not None]
+        return [finished.hook_id for finished in self.finished if finished.error is not None]
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,11 +1,11 @@
 """What the engine tells, at the level at which an operator wants to hear it."""
 
 import pytest
-from structlog.testing import capture_logs
 
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.engine.context import Mode
 from statechannel.engine.effects import Emit
+from tests.support.log_lines import capture_logs
 
 
 @pytest.mark.parametrize(

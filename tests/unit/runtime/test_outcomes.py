@@ -13,6 +13,7 @@ CASES = [
     (commands.BoundTo("b1"), Answer.ACCEPTED),
     (commands.NotFound("unknown-namespace", "no"), Answer.REJECTED),
     (commands.Undetermined("timed-out", "d", "Try again."), Answer.UNKNOWN),
+    (commands.Undetermined("declined", "d", "", (commands.Declined("b1", "no disk", 3.0, 27.0),)), Answer.UNKNOWN),
     (commands.Started("op", "b", 0, 3), Answer.ACCEPTED),
     (commands.Done("op", "split", {"children": ("x", "y")}), Answer.ACCEPTED),
     (commands.Rejected(Verdict.STALE_VERSION, "late", "Look.", winner="id", bundle="b"), Answer.REJECTED),
@@ -45,7 +46,7 @@ def test_a_reply_of_an_earlier_version_is_read(former: dict, outcome: commands.O
     assert from_json(former) == outcome
 
 
-@pytest.mark.parametrize("found", [{}, {"outcome": "maybe"}, {"outcome": "done"}])
-def test_what_is_no_outcome_is_refused(found: dict) -> None:
+@pytest.mark.parametrize("answer", [{}, {"outcome": "maybe"}, {"outcome": "done"}])
+def test_what_is_no_outcome_is_refused(answer: dict) -> None:
     with pytest.raises(ValueError, match="outcome"):
-        from_json(found)
+        from_json(answer)

@@ -90,8 +90,8 @@ class World:
             self.turn()
 
     def replies(self, identifier: str) -> list[Reply]:
-        found = [decode(record.value, 0) for record in self.log]
-        return [item for item in found if isinstance(item, Reply) and item.id == identifier]
+        results = [decode(record.value, 0) for record in self.log]
+        return [item for item in results if isinstance(item, Reply) and item.id == identifier]
 
     def executions(self) -> dict[str, list[Command]]:
         return {broker: [command for command, _ in given] for broker, given in self.given.items() if given}
@@ -313,16 +313,16 @@ def test_records_are_plain_json_as_the_page_says() -> None:
 
 def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_kills_nobody() -> None:
     value = b'{"format":1,"id":"deep","kind":"request","command":' + b"[" * 1_020 + b"]" * 1_020 + b"}"
-    found = decode(value, 1_000)
-    assert isinstance(found, Request)
-    assert "unknown command" in found.problem
+    record = decode(value, 1_000)
+    assert isinstance(record, Request)
+    assert "unknown command" in record.problem
 
 
 def nested(levels: int) -> object:
-    found: object = "x"
+    results: object = "x"
     for _ in range(levels):
-        found = [found]
-    return found
+        results = [results]
+    return results
 
 
 @pytest.mark.parametrize("facts", [{"deep": nested(900)}, {"long": "x" * 600_000}], ids=["deep", "long"])
@@ -368,7 +368,7 @@ def test_who_wants_to_hear_a_reply_is_told_it_once() -> None:
     world.append("op1", encode(Reply("op1", "b2", "i1", {"outcome": "done", "operation": "op1", "result": "again"})))
     world.append("op2", encode(Reply("op2", "b2", "i1", {"outcome": "no such thing"})))  # anybody may write there
     world.turns()
-    assert [type(one) for one in heard] == [Done, Unknown]
+    assert [type(outcome) for outcome in heard] == [Done, Unknown]
 
 
 def test_of_too_many_who_want_to_hear_a_reply_the_oldest_is_forgotten() -> None:

@@ -103,7 +103,7 @@ def test_a_closed_loop_is_noticed_by_the_watchdog_although_nothing_arrives() -> 
     assert host.stopped is not None
     assert host.stopped.reason == "loop-closed"
     assert not host.stopped.clean
-    wait(lambda: not any(one.name == "statechannel-watchdog" for one in threading.enumerate()))
+    wait(lambda: not any(item.name == "statechannel-watchdog" for item in threading.enumerate()))
 
 
 def test_a_closed_loop_is_noticed_at_once_by_what_arrives() -> None:

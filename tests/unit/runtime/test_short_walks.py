@@ -19,10 +19,10 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.GcExclusion]:
     monkeypatch.setattr(collector, "LONG_WALK_S", 0.0)
     gc.collect()
     gc.unfreeze()
-    found = collector.GcExclusion()
-    found.begin()
-    yield found
-    found.end()
+    exclusion = collector.GcExclusion()
+    exclusion.begin()
+    yield exclusion
+    exclusion.end()
     gc.unfreeze()
 
 

@@ -3,10 +3,9 @@
 import threading
 import time
 
-from structlog.testing import capture_logs
-
 from statechannel.broker.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
 from statechannel.protocol.log import RecordRead, Topic
+from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
 
@@ -19,11 +18,11 @@ def test_back_off_doubles_is_bounded_and_gives_up() -> None:
 
 def test_watchdog_sees_a_loop_that_stands_still_and_its_recovery() -> None:
     beats = [0]
-    told: list[str] = []
+    results: list[str] = []
     stuck = threading.Event()
 
     def on_stuck(stack: str) -> None:
-        told.append(stack)
+        results.append(stack)
         stuck.set()
 
     watchdog = Watchdog(lambda: beats[0], limit_s=0.1, on_stuck=on_stuck, loop_thread=threading.get_ident())
@@ -31,9 +30,9 @@ def test_watchdog_sees_a_loop_that_stands_still_and_its_recovery() -> None:
     for _ in range(20):
         beats[0] += 1
         time.sleep(0.02)
-    assert not told
+    assert not results
     assert stuck.wait(WAIT_S)
-    assert "test_watchdog_sees" in told[0]
+    assert "test_watchdog_sees" in results[0]
     beats[0] += 1
     deadline_s = time.monotonic() + WAIT_S
     while watchdog.stuck and time.monotonic() < deadline_s:

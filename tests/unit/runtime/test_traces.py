@@ -1,6 +1,5 @@
 """Spans of operations, without any Kafka."""
 
-import shlex
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ from statechannel.broker.observe.handovers import HandoverPhase
 from statechannel.broker.observe.traces import Traces, TracesError, exporting, root_span_id_of, trace_id_of
 from statechannel.engine.commands import Rejected, Started, Transfer
 from statechannel.engine.effects import CallHook, Hook
+from statechannel.extras import install_command
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
@@ -108,7 +108,6 @@ def test_without_the_extra_it_says_what_to_install_and_nothing_else_needs_it() -
         "except Exception as error:\n    print(type(error).__mro__[1].__name__, error.hint)\n"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
-    command = f"{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'"
     assert out.stdout.strip() == (
-        f"StateChannelError Install it: `{command}` (in a clone: `'.[otel]'`), or switch observe.traces off."
+        f"StateChannelError Install it: `{install_command('otel')}`, or switch observe.traces off."
     )

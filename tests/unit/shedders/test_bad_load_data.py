@@ -49,15 +49,18 @@ each_shedder = pytest.mark.parametrize("name", sorted(SHEDDERS))
 each_side = pytest.mark.parametrize("upstream", [False, True])
 
 
-def loaded(made: Cluster, name: str, **changes) -> Cluster:
+def loaded(cluster: Cluster, name: str, **changes) -> Cluster:
     return replace(
-        made,
-        brokers={**made.brokers, name: replace(made.brokers[name], load=replace(made.brokers[name].load, **changes))},
+        cluster,
+        brokers={
+            **cluster.brokers,
+            name: replace(cluster.brokers[name], load=replace(cluster.brokers[name].load, **changes)),
+        },
     )
 
 
-def all_brokers(made: Cluster, **changes) -> Cluster:
-    return replace(made, brokers={name: replace(one, **changes) for name, one in made.brokers.items()})
+def all_brokers(cluster: Cluster, **changes) -> Cluster:
+    return replace(cluster, brokers={name: replace(broker, **changes) for name, broker in cluster.brokers.items()})
 
 
 def no_move(plan) -> None:
@@ -81,7 +84,7 @@ def test_it_moves_something_where_nothing_is_wrong(name: str, upstream: bool):
 @each_side
 @pytest.mark.parametrize("count", [0, 1])
 def test_one_broker_or_none(name: str, upstream: bool, count: int):
-    brokers = {broker: one for broker, one in UNEVEN.brokers.items() if broker in ["a"][:count]}
+    brokers = {broker: item for broker, item in UNEVEN.brokers.items() if broker in ["a"][:count]}
     plan = SHEDDERS[name](upstream).plan(replace(UNEVEN, brokers=brokers), {})
     no_move(plan)
     assert plan.reason == Reason.NO_BROKERS
@@ -127,8 +130,8 @@ def test_a_broker_that_reports_nonsense_is_left_out(name: str, upstream: bool, f
     changes = {"cpu": ResourceUsage(figure, 100.0)} if where == "cpu" else {where: figure}
     if where == "limit":
         changes = {"cpu": ResourceUsage(10.0, figure)}
-    made = loaded(UNEVEN, "a", **changes)
-    plan = SHEDDERS[name](upstream).plan(made, {})
+    cluster = loaded(UNEVEN, "a", **changes)
+    plan = SHEDDERS[name](upstream).plan(cluster, {})
     assert left(plan)["a"] == "bad-load"
     assert "a" not in {broker for move in plan.moves for broker in (move.source, move.destination)}
     json.dumps([dict(plan.memory), plan.scores, plan.stats], allow_nan=False)
@@ -145,11 +148,11 @@ def test_a_limit_next_to_nothing(name: str, upstream: bool, limit: float):
 @pytest.mark.parametrize("name", ["threshold", "range-threshold", "overload", "avg"])
 def test_no_limits(name: str):
     """A usage of 0 because nothing is known of any limit is not idleness."""
-    made = loaded(UNEVEN, "c", cpu=ResourceUsage(90.0, 0.0))
-    plan = SHEDDERS[name](False).plan(made, {})
+    cluster = loaded(UNEVEN, "c", cpu=ResourceUsage(90.0, 0.0))
+    plan = SHEDDERS[name](False).plan(cluster, {})
     assert left(plan)["c"] == "no-limits"
     assert "c" not in {move.destination for move in plan.moves}
-    assert "no-limits" not in left(SHEDDERS[name](True).plan(made, {})).values()
+    assert "no-limits" not in left(SHEDDERS[name](True).plan(cluster, {})).values()
 
 
 @each_shedder
@@ -166,7 +169,7 @@ def test_a_bundle_with_nonsense_stays(name: str, upstream: bool, figure: float):
 @each_shedder
 @each_side
 def test_all_bundles_in_flight(name: str, upstream: bool):
-    bundles = {key: replace(one, in_flight=True) for key, one in UNEVEN.bundles.items()}
+    bundles = {key: replace(bundle, in_flight=True) for key, bundle in UNEVEN.bundles.items()}
     plan = SHEDDERS[name](upstream).plan(replace(UNEVEN, bundles=bundles), {})
     no_move(plan)
 
@@ -194,8 +197,12 @@ def test_recently_moved_bundles_stay(name: str):
     "namespace", ["pulsar/b1:8080", "pulsar/c1/b1:8080", "sla-monitor/c1/b1:8080", "pulsar/system"]
 )
 def test_internal_bundles_stay(name: str, upstream: bool, namespace: str):
-    bundles = {key: replace(one, name=f"{namespace}/{key.rpartition('/')[2]}") for key, one in UNEVEN.bundles.items()}
-    plan = SHEDDERS[name](upstream).plan(replace(UNEVEN, bundles={one.name: one for one in bundles.values()}), {})
+    bundles = {
+        key: replace(bundle, name=f"{namespace}/{key.rpartition('/')[2]}") for key, bundle in UNEVEN.bundles.items()
+    }
+    plan = SHEDDERS[name](upstream).plan(
+        replace(UNEVEN, bundles={bundle.name: bundle for bundle in bundles.values()}), {}
+    )
     no_move(plan)
     assert "internal" in left(plan).values()
 
@@ -218,7 +225,7 @@ def test_safe_mode(name: str, upstream: bool):
 
 @each_shedder
 def test_nobody_accepts(name: str):
-    others = {broker: replace(one, accepting=broker == "a") for broker, one in UNEVEN.brokers.items()}
+    others = {broker: replace(item, accepting=broker == "a") for broker, item in UNEVEN.brokers.items()}
     no_move(SHEDDERS[name](False).plan(replace(UNEVEN, brokers=others), {}))
     cordoned = Policies(cordons={"b": "disk", "c": "disk"})
     no_move(SHEDDERS[name](False).plan(replace(UNEVEN, policies=cordoned), {}))
@@ -231,10 +238,10 @@ def test_placement_on_nonsense(name: str, upstream: bool, figure: float):
     cls = PLACEMENTS[name]
     strategy = cls(cls.Settings(upstream=upstream))
     assert isinstance(strategy, Placing)
-    made = loaded(UNEVEN, "b", weighted_max_ema=figure)
+    cluster = loaded(UNEVEN, "b", weighted_max_ema=figure)
     bad = replace(UNEVEN.bundles[FIRST], averages=BundleAverages(*[MessageAverage(figure, 0.0, 0.0, 0.0, 10)] * 2))
-    made = replace(made, bundles={**made.bundles, FIRST: bad})
-    answer = strategy.place(made, bundle(99, None), ["a", "b", "c"], {"a": [FIRST], "c": [FIRST, "t/n/nobody"]}, {})
+    cluster = replace(cluster, bundles={**cluster.bundles, FIRST: bad})
+    answer = strategy.place(cluster, bundle(99, None), ["a", "b", "c"], {"a": [FIRST], "c": [FIRST, "t/n/nobody"]}, {})
     assert answer.broker in {"a", "b", "c"}
     assert answer.broker in answer.best
     json.dumps([dict(answer.memory), answer.scores], allow_nan=False)
@@ -252,5 +259,5 @@ def test_memory_and_settings_are_not_changed():
 
 def test_a_report_before_the_first_measurement():
     """`BrokerLoad()` has no limits: nothing is known of it."""
-    made = replace(UNEVEN, brokers={**UNEVEN.brokers, "c": replace(UNEVEN.brokers["c"], load=BrokerLoad())})
-    assert left(SHEDDERS["threshold"](False).plan(made, {}))["c"] == "no-limits"
+    changed = replace(UNEVEN, brokers={**UNEVEN.brokers, "c": replace(UNEVEN.brokers["c"], load=BrokerLoad())})
+    assert left(SHEDDERS["threshold"](False).plan(changed, {}))["c"] == "no-limits"

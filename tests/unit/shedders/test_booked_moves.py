@@ -63,20 +63,20 @@ def booked(now_s: float = 100.0) -> BookedMoves:
 
 
 def cpu(cluster: Cluster, broker: str) -> float:
-    found = cluster.brokers[broker].load
-    assert found is not None
-    return found.cpu.usage
+    load = cluster.brokers[broker].load
+    assert load is not None
+    return load.cpu.usage
 
 
 def test_a_move_counts_from_the_moment_it_is_booked() -> None:
     """B has 300 of the 400 bytes of x, so 60 of its 80 % CPU go along."""
-    found = adjusted(small(), booked().moves)
-    assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 60.0)
-    loads = {name: one.load for name, one in found.brokers.items() if one.load is not None}
+    cluster = adjusted(small(), booked().moves)
+    assert (cpu(cluster, "x"), cpu(cluster, "y"), cpu(cluster, "z")) == (20.0, 20.0, 60.0)
+    loads = {name: broker.load for name, broker in cluster.brokers.items() if broker.load is not None}
     assert [loads[name].weighted_max_ema for name in "xyz"] == pytest.approx([0.2, 0.2, 0.6])
     assert [loads[name].bundles for name in "xyz"] == [1, 1, 1]
-    assert found.bundles[B].in_flight
-    assert found.recent == RecentMoves({B: 0.0}, {"x": 0.0, "z": 0.0})
+    assert cluster.bundles[B].in_flight
+    assert cluster.recent == RecentMoves({B: 0.0}, {"x": 0.0, "z": 0.0})
     assert on_the_way(booked().moves) == {"z": [B]}
 
 
@@ -108,7 +108,7 @@ def test_a_move_is_counted_once_both_reports_show_it() -> None:
     assert (cpu(seen, "x"), cpu(seen, "z")) == (20.0, 60.0)
 
     both = reported(source, "z", load=load(60.0, 300.0), load_age_s=0.5)
-    assert [(one.bundle, one.how) for one in moves.acknowledge(both, 120.0)] == [(B, "counted")]
+    assert [(booking.bundle, booking.how) for booking in moves.acknowledge(both, 120.0)] == [(B, "counted")]
     assert len(moves) == 0
     assert on_the_way(moves.moves) == {}
     assert adjusted(both, moves.moves) is both
@@ -123,7 +123,7 @@ def test_a_move_has_arrived_when_the_channel_says_so_not_when_it_is_looked_at() 
     there = replace(owned(cluster, B, "z"), recent=RecentMoves({B: 50.0}, {"x": 50.0, "z": 50.0}))
     for broker in ("x", "z"):
         there = reported(there, broker, load_age_s=40.0)
-    assert [one.how for one in moves.acknowledge(there, 155.0)] == ["counted"]
+    assert [booking.how for booking in moves.acknowledge(there, 155.0)] == ["counted"]
     assert moves.recent(155.0) == RecentMoves({B: 50.0}, {"x": 50.0, "z": 50.0})
     moves.book(cluster, [move(B, "x", "z")], 200.0)
     moves.acknowledge(there, 210.0)
@@ -145,7 +145,9 @@ def test_a_bundle_in_flight_has_not_arrived() -> None:
 def test_a_move_that_does_not_come_off_expires_and_leaves_no_trace() -> None:
     moves = booked()
     assert moves.acknowledge(small(), 159.9) == []
-    assert [(one.how, one.why) for one in moves.acknowledge(small(), 160.0)] == [("expired", "not moved within 60 s")]
+    assert [(booking.how, booking.why) for booking in moves.acknowledge(small(), 160.0)] == [
+        ("expired", "not moved within 60 s")
+    ]
     assert adjusted(small(), moves.moves) == small()
 
 
@@ -154,7 +156,7 @@ def test_reports_are_not_awaited_for_ever() -> None:
     there = reported(owned(small(), B, "z"), "z", load_lapsed=True)
     assert moves.acknowledge(there, 150.0) == []
     assert moves.acknowledge(there, 209.0) == []
-    assert [one.how for one in moves.acknowledge(there, 210.0)] == ["counted"]
+    assert [booking.how for booking in moves.acknowledge(there, 210.0)] == ["counted"]
 
 
 @pytest.mark.parametrize(
@@ -162,12 +164,12 @@ def test_reports_are_not_awaited_for_ever() -> None:
     [
         (owned(small(), B, "y"), "elsewhere"),
         (replace(small(), bundles={A: small().bundles[A]}), "gone"),
-        (replace(small(), brokers={name: one for name, one in small().brokers.items() if name != "z"}), "gone"),
+        (replace(small(), brokers={name: broker for name, broker in small().brokers.items() if name != "z"}), "gone"),
     ],
 )
 def test_what_went_another_way_counts_no_more(cluster: Cluster, how: str) -> None:
     moves = booked()
-    assert [one.how for one in moves.acknowledge(cluster, 110.0)] == [how]
+    assert [booking.how for booking in moves.acknowledge(cluster, 110.0)] == [how]
     assert len(moves) == 0
 
 
@@ -183,8 +185,8 @@ def test_a_move_that_failed_is_taken_back() -> None:
 def test_a_plain_unload_goes_where_the_channel_says() -> None:
     moves = BookedMoves(expire_s=60.0, keep_s=600.0)
     moves.book(small(), [move(B, "x", None)], 0.0)
-    found = adjusted(small(), moves.moves)
-    assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 0.0)
+    cluster = adjusted(small(), moves.moves)
+    assert (cpu(cluster, "x"), cpu(cluster, "y"), cpu(cluster, "z")) == (20.0, 20.0, 0.0)
     there = owned(small(), B, "y")
     moves.acknowledge(there, 2.0)
     assert on_the_way(moves.moves) == {"y": [B]}
@@ -199,8 +201,8 @@ def test_booking_foresees_what_the_moves_lead_to() -> None:
     seen, after = adjusted(small(), moves.moves), after_moves(small(), plan)
     # The second share is of the load that y had at the booking, not of what A will add to it.
     assert {name: cpu(seen, name) for name in "xz"} == {"x": 60.0, "z": 20.0}
-    assert {name: one.load.bundles for name, one in seen.brokers.items() if one.load} == {
-        name: one.load.bundles for name, one in after.brokers.items() if one.load
+    assert {name: broker.load.bundles for name, broker in seen.brokers.items() if broker.load} == {
+        name: broker.load.bundles for name, broker in after.brokers.items() if broker.load
     }
 
 
@@ -209,40 +211,40 @@ def test_booking_foresees_what_the_moves_lead_to() -> None:
 
 def test_the_budget_by_number() -> None:
     moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
-    found = admit(small(), moves, [], BudgetSettings(moves=2, load_percent=100))
-    assert [one.bundle for one in found.moves] == [A, B]
-    assert [(one.name, one.reason) for one in found.left] == [(C, "budget")]
-    assert found.budget.moves == 0
-    assert found.budget.load_percent == pytest.approx(100 - 100 / 3 - 60)
+    admission = admit(small(), moves, [], BudgetSettings(moves=2, load_percent=100))
+    assert [move.bundle for move in admission.moves] == [A, B]
+    assert [(bundle.name, bundle.reason) for bundle in admission.left] == [(C, "budget")]
+    assert admission.budget.moves == 0
+    assert admission.budget.load_percent == pytest.approx(100 - 100 / 3 - 60)
 
 
 def test_the_budget_by_load_passes_over_what_is_too_much() -> None:
     """By bytes A and C are 20 % each and B is 60 %; by messages each is a third."""
     moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
-    found = admit(small(), moves, [], BudgetSettings(load_percent=67))
-    assert [one.bundle for one in found.moves] == [A, C]
-    assert found.left[0].why == "it has 60.0 % of the load; 499 moves and 33.7 % of the load may still start"
-    assert found.budget == Budget(498, pytest.approx(67 - 200 / 3))
+    admission = admit(small(), moves, [], BudgetSettings(load_percent=67))
+    assert [move.bundle for move in admission.moves] == [A, C]
+    assert admission.left[0].why == "it has 60.0 % of the load; 499 moves and 33.7 % of the load may still start"
+    assert admission.budget == Budget(498, pytest.approx(67 - 200 / 3))
 
 
 def test_the_budget_is_of_what_brokers_do_where_few_bundles_are_known() -> None:
     """x says 1,000 bytes/s and 12 messages/s, y 100 and 2: A has 100 of 1,100 bytes and 2 of 14 messages, more by those."""
     x = load(80.0, 1_000.0)
     busy = reported(small(), "x", load=replace(x, msg_rate_in=6.0, msg_rate_out=6.0))
-    found = admit(busy, [move(A, "x", "z")], [], BudgetSettings(load_percent=67))
-    assert found.budget.load_percent == pytest.approx(67 - 100 * 2 / 14)
+    admission = admit(busy, [move(A, "x", "z")], [], BudgetSettings(load_percent=67))
+    assert admission.budget.load_percent == pytest.approx(67 - 100 * 2 / 14)
 
 
 def test_a_bundle_that_is_larger_than_the_budget_goes_alone() -> None:
     settings = BudgetSettings(load_percent=10)
-    found = admit(small(), [move(B, "x", "z"), move(A, "x", "z")], [], settings)
-    assert [one.bundle for one in found.moves] == [B]
-    assert found.budget.load_percent == 0
+    admission = admit(small(), [move(B, "x", "z"), move(A, "x", "z")], [], settings)
+    assert [move.bundle for move in admission.moves] == [B]
+    assert admission.budget.load_percent == 0
     assert admit(small(), [move(A, "x", "y")], booked().moves, settings).moves == []
 
 
 def test_an_exchange_goes_as_a_whole_or_not_at_all() -> None:
     moves = [move(C, "y", "x", swap=True), move(A, "x", "z"), move(B, "x", "y")]
-    found = admit(small(), moves, [], BudgetSettings(moves=2))
-    assert [one.bundle for one in found.moves] == [C, B]
-    assert [one.bundle for one in admit(small(), moves, [], BudgetSettings(moves=1)).moves] == [A]
+    admission = admit(small(), moves, [], BudgetSettings(moves=2))
+    assert [move.bundle for move in admission.moves] == [C, B]
+    assert [move.bundle for move in admit(small(), moves, [], BudgetSettings(moves=1)).moves] == [A]

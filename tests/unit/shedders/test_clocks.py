@@ -119,7 +119,7 @@ def test_it_is_never_ahead_of_the_log_nor_further_behind_than_the_best_that_was_
 
 
 def test_the_extension_goes_by_it() -> None:
-    found = BalancerExtension()
-    found._log_clock.heard(LOG_MS)
-    assert abs(found._clocks.log_ms() - LOG_MS) < 60_000
-    assert found.status()["clock_ahead_ms"] > 0
+    extension = BalancerExtension()
+    extension._log_clock.heard(LOG_MS)
+    assert abs(extension._clocks.log_ms() - LOG_MS) < 60_000
+    assert extension.status()["clock_ahead_ms"] > 0

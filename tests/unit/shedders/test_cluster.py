@@ -22,37 +22,37 @@ MADE = Cluster(
 
 
 def names(bundles: object) -> list[str]:
-    return [one.name for one in bundles]  # type: ignore[attr-defined]
+    return [bundle.name for bundle in bundles]  # type: ignore[attr-defined]
 
 
 def test_bundles_of_a_broker_are_sorted_and_owners_that_are_gone_are_among_them() -> None:
-    found = MADE.bundles_of
-    assert names(found["b1"]) == ["t/n/0x00000000_0x40000000", "t/n/0x80000000_0xffffffff"]
-    assert names(found["lost"]) == ["t/n/0x40000000_0x80000000"]
-    assert (list(found["b2"]), list(found), len(found)) == ([], ["b1", "b2", "b3", "lost"], 4)
-    assert found["b1"] is found["b1"]
+    groups = MADE.bundles_of
+    assert names(groups["b1"]) == ["t/n/0x00000000_0x40000000", "t/n/0x80000000_0xffffffff"]
+    assert names(groups["lost"]) == ["t/n/0x40000000_0x80000000"]
+    assert (list(groups["b2"]), list(groups), len(groups)) == ([], ["b1", "b2", "b3", "lost"], 4)
+    assert groups["b1"] is groups["b1"]
 
 
 def test_a_group_can_be_counted_and_walked_without_being_sorted() -> None:
-    found = MADE.bundles_of
-    assert [found.count(name) for name in ("b1", "b2", "lost", "nobody")] == [2, 0, 1, 0]
-    assert sorted(names(found.unsorted("b1"))) == names(found["b1"])
-    assert list(found.unsorted("nobody")) == []
+    groups = MADE.bundles_of
+    assert [groups.count(name) for name in ("b1", "b2", "lost", "nobody")] == [2, 0, 1, 0]
+    assert sorted(names(groups.unsorted("b1"))) == names(groups["b1"])
+    assert list(groups.unsorted("nobody")) == []
 
 
 def test_there_is_no_group_of_nobody() -> None:
-    found = MADE.bundles_of
-    assert "nobody" not in found
-    assert found.get("nobody", ()) == ()
+    groups = MADE.bundles_of
+    assert "nobody" not in groups
+    assert groups.get("nobody", ()) == ()
     with pytest.raises(KeyError):
-        found["nobody"]
+        groups["nobody"]
 
 
 def test_bundles_in_a_namespace_are_sorted() -> None:
-    found = MADE.bundles_in
-    assert list(found) == ["t/m", "t/n"]
-    assert names(found["t/n"]) == sorted(name for name in MADE.bundles if name.startswith("t/n/"))
-    assert found.count("t/m") == 1
+    bundles_in = MADE.bundles_in
+    assert list(bundles_in) == ["t/m", "t/n"]
+    assert names(bundles_in["t/n"]) == sorted(name for name in MADE.bundles if name.startswith("t/n/"))
+    assert bundles_in.count("t/m") == 1
 
 
 def failing_in_the_midst() -> None:
@@ -80,14 +80,14 @@ def test_the_collector_runs_again_afterwards_and_not_if_it_did_not_before() -> N
 def test_what_was_made_meanwhile_is_old_afterwards_and_what_others_froze_stays_frozen() -> None:
     gc.collect()
     with uncollected():
-        made = [[number] for number in range(100_000)]
+        results = [[number] for number in range(100_000)]
     # As many would be young else, and the next search would begin with them.
-    assert len(gc.get_objects(generation=0)) < 10_000 < len(made)
+    assert len(gc.get_objects(generation=0)) < 10_000 < len(results)
     gc.freeze()
     frozen = gc.get_freeze_count()
     try:
         with uncollected():
             pass
-        assert gc.get_freeze_count() == frozen > len(made)
+        assert gc.get_freeze_count() == frozen > len(results)
     finally:
         gc.unfreeze()

@@ -37,7 +37,7 @@ def findings_of(kind: str, name: str, where: str) -> Sequence[RuleFinding]:
 @pytest.mark.parametrize(("kind", "name", "where"), OURS, ids=[f"{kind}-{name}" for kind, name, _ in OURS])
 def test_ours_keep_every_rule(kind: str, name: str, where: str) -> None:
     findings = findings_of(kind, name, where)
-    assert [(one.rule, one.how) for one in findings if not one.passed] == []
+    assert [(finding.rule, finding.how) for finding in findings if not finding.passed] == []
     assert len(findings) >= 6
 
 
@@ -46,8 +46,12 @@ def test_the_suite_sees_moves() -> None:
     movers = set()
     for kind, name, where in OURS:
         if kind == "shedding":
-            found = findings_of(kind, name, where)
-            how = next(one.how for one in found if one.rule.startswith("its plans are consistent and have reasons"))
+            findings = findings_of(kind, name, where)
+            how = next(
+                finding.how
+                for finding in findings
+                if finding.rule.startswith("its plans are consistent and have reasons")
+            )
             movers |= {name} if int(how.split()[0]) else set()
     assert movers == {name for kind, name, _ in OURS if kind == "shedding"}
 
@@ -97,8 +101,10 @@ class Good:
         )
 
 
-def broken_rules(found: type[Any], kind: str = "shedding") -> list[str]:
-    return [one.rule.split(",")[0] for one in conform(kind, "mine", found, hashes=False) if not one.passed]
+def broken_rules(strategy: type[Any], kind: str = "shedding") -> list[str]:
+    return [
+        finding.rule.split(",")[0] for finding in conform(kind, "mine", strategy, hashes=False) if not finding.passed
+    ]
 
 
 def test_a_good_stranger_passes() -> None:
@@ -187,7 +193,7 @@ class Mute(Good):
 
 
 @pytest.mark.parametrize(
-    ("found", "rule"),
+    ("expected", "rule"),
     [
         (Misnamed, "its name is that of its entry point"),
         (Silent, "its settings have descriptions and reject unknown names"),
@@ -202,8 +208,8 @@ class Mute(Good):
         (Trusting, "it tolerates a foreign memory"),
     ],
 )
-def test_each_rule_catches_who_breaks_it(found: type[Any], rule: str) -> None:
-    assert rule in broken_rules(found)
+def test_each_rule_catches_who_breaks_it(expected: type[Any], rule: str) -> None:
+    assert rule in broken_rules(expected)
 
 
 class First:
@@ -286,8 +292,8 @@ def test_impure_modules_are_found_by_what_they_import(tmp_path: Any, monkeypatch
         'class Impure(SplitRange):\n    """Cuts anywhere."""\n\n    name = "impure"\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = conform("split", "impure", loaded("impure_strategy:Impure"), hashes=False)
-    assert [one.how for one in found if not one.passed] == ["its module imports random"]
+    findings = conform("split", "impure", loaded("impure_strategy:Impure"), hashes=False)
+    assert [finding.how for finding in findings if not finding.passed] == ["its module imports random"]
 
 
 def test_the_same_answers_whatever_the_hash_seed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,8 +304,8 @@ def test_the_same_answers_whatever_the_hash_seed(tmp_path: Any, monkeypatch: pyt
         "        return [one - hash(bundle.name) % 99_991 for one in found if one > 99_999]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = conform("split", "hashing", loaded("hashing_strategy:Hashing"))
-    assert "its answers do not depend on the hash seed" in [one.rule for one in found if not one.passed]
+    findings = conform("split", "hashing", loaded("hashing_strategy:Hashing"))
+    assert "its answers do not depend on the hash seed" in [finding.rule for finding in findings if not finding.passed]
 
 
 def test_the_clusters_are_what_they_say() -> None:

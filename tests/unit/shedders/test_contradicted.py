@@ -31,53 +31,53 @@ async def world() -> World:
 
 
 def watching(world: World, cluster: Any = None) -> ContradictionWatch:
-    made = cluster or (lambda: world.ports.cluster(world.channel.picture()))
-    return ContradictionWatch(made, lambda: world.effective, lambda: 60.0)
+    result = cluster or (lambda: world.ports.cluster(world.channel.picture()))
+    return ContradictionWatch(result, lambda: world.effective, lambda: 60.0)
 
 
 async def test_what_cannot_be_kept_is_found_and_forgotten(world: World) -> None:
-    found = watching(world)
-    await found.look()
-    assert WHY in found.sentences()
+    watch = watching(world)
+    await watch.look()
+    assert WHY in watch.sentences()
     world.effective = EffectivePolicies()
-    await found.look()
-    assert found.sentences() == []
+    await watch.look()
+    assert watch.sentences() == []
 
 
 @pytest.mark.parametrize("cluster", [None, Cluster({}, {})])
 async def test_who_does_not_lead_or_hears_nobody_says_nothing(world: World, cluster: Cluster | None) -> None:
-    found = watching(world, lambda: cluster)
-    await found.look()
-    assert found.sentences() == []
+    watch = watching(world, lambda: cluster)
+    await watch.look()
+    assert watch.sentences() == []
 
 
 async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
     world.effective = EffectivePolicies()
-    found = watching(world)
-    task = asyncio.create_task(found.run())
+    watch = watching(world)
+    task = asyncio.create_task(watch.run())
     try:
         await asyncio.sleep(0.05)
         world.effective = PINNED
-        found.wake()
+        watch.wake()
         async with asyncio.timeout(WAIT_S):
-            while not found.found:  # noqa: ASYNC110 - the look is made in another thread
+            while not watch.found:  # noqa: ASYNC110 - the look is made in another thread
                 await asyncio.sleep(0.005)
     finally:
         task.cancel()
 
 
 async def test_decisions_have_them_also_those_that_were_skipped(world: World) -> None:
-    found = watching(world)
-    await found.look()
-    ports = replace(world.ports, contradictions=found.left)
+    watch = watching(world)
+    await watch.look()
+    ports = replace(world.ports, contradictions=watch.left)
     world.balancer = Balancer(ports)
     await world.cycle()
     world.unusable = "no"
     await world.cycle()
-    assert [one.skipped for one in world.decisions] == [None, "unusable-policies"]
-    for one in world.decisions:
-        assert ("contradiction", WHY) in [(left.reason, left.why) for left in one.left]
-        assert one.left_counts["contradiction"] == len(found.found)
+    assert [decision.skipped for decision in world.decisions] == [None, "unusable-policies"]
+    for decision in world.decisions:
+        assert ("contradiction", WHY) in [(left.reason, left.why) for left in decision.left]
+        assert decision.left_counts["contradiction"] == len(watch.found)
 
 
 async def test_what_is_told_is_bounded(world: World) -> None:
@@ -85,20 +85,20 @@ async def test_what_is_told_is_bounded(world: World) -> None:
         policies=Policies(pins={key(number): "b9" for number in range(16)} | {"t/x": "b8", "t/y": "b8"})
     )
     world.channel.bundles = {key(number): "b1" for number in range(16)}
-    found = watching(world)
-    await found.look()
-    assert len(found.found) > SHOWN_MAX
-    assert len(found.sentences()) == SHOWN_MAX + 1
-    assert len(found.left()) == SHOWN_MAX
+    watch = watching(world)
+    await watch.look()
+    assert len(watch.found) > SHOWN_MAX
+    assert len(watch.sentences()) == SHOWN_MAX + 1
+    assert len(watch.left()) == SHOWN_MAX
 
 
 async def test_what_cannot_be_kept_is_told_by_the_leader(world: World) -> None:
-    found = BalancerExtension(BalancerSettings())
+    extension = BalancerExtension(BalancerSettings())
     channel = SimpleNamespace(picture=world.channel.picture, leading=False)
-    found._channel = channel  # type: ignore[assignment]
-    found._follower = SimpleNamespace(effective=PINNED, status=dict, doubt="")  # type: ignore[assignment]
-    await found._contradicted.look()
-    assert found.status()["contradictions"] == []
+    extension._channel = channel  # type: ignore[assignment]
+    extension._follower = SimpleNamespace(effective=PINNED, status=dict, doubt="")  # type: ignore[assignment]
+    await extension._contradicted.look()
+    assert extension.status()["contradictions"] == []
     channel.leading = True
-    await found._contradicted.look()
-    assert WHY in found.status()["contradictions"]
+    await extension._contradicted.look()
+    assert WHY in extension.status()["contradictions"]

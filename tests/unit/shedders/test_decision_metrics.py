@@ -6,7 +6,6 @@ from math import inf
 from typing import Any
 
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
 from shedders.balancer.metrics import OTHER, WORDS_MAX, BalancerMetrics, Words
@@ -14,11 +13,12 @@ from shedders.decisions.builder import skipped_record
 from shedders.decisions.topic import WriteCounts
 from shedders.model.plan import Left
 from tests.support.decision_records import WHOLE, move, occasion, record
+from tests.support.log_lines import capture_logs
 
 OWN = {"channel": "c", "broker": "b1"}
 
 
-def made(**more: Any) -> BalancerMetrics:
+def make_metrics(**more: Any) -> BalancerMetrics:
     return BalancerMetrics("c", "b1", **more)
 
 
@@ -27,7 +27,7 @@ def value(metrics: BalancerMetrics, name: str, **labels: str) -> float | None:
 
 
 def test_moves_placements_and_splits_are_counted_and_timed() -> None:
-    metrics = made()
+    metrics = make_metrics()
     metrics.shed("transferred", "Overloaded", 0.2)
     metrics.shed("transferred", "Overloaded", inf)
     metrics.shed("rejected", "Underloaded")
@@ -44,7 +44,7 @@ def test_moves_placements_and_splits_are_counted_and_timed() -> None:
 
 
 def test_decisions_scores_and_spread() -> None:
-    metrics = made()
+    metrics = make_metrics()
     left = [Left("b3", "outdated", "x"), Left(WHOLE, "outdated", "x"), Left("b2", "two words", "x")]
     metrics.decided(record(moves=[move()], scores={"b1": 0.9, "b2": 0.3, "b3": inf}, left=left))
     assert value(metrics, "balancer_cycles_total", subject="shed", outcome="Success", reason="Overloaded") == 1
@@ -67,13 +67,13 @@ def test_decisions_scores_and_spread() -> None:
 
 
 def test_all_scores_count_where_the_record_had_no_room() -> None:
-    metrics = made()
+    metrics = make_metrics()
     metrics.decided(record(scores={"b1": 1.0}), {"b1": 1.0, "b2": 3.0})
     assert value(metrics, "balancer_score_mean") == 2.0
 
 
 def test_records_are_counted_by_what_became_of_them() -> None:
-    metrics = made()
+    metrics = make_metrics()
     metrics.written(WriteCounts(written=3, dropped=1, failed=2, unwritable=0))
     metrics.written(WriteCounts(written=5, dropped=1, failed=2, unwritable=0))
     assert value(metrics, "balancer_decision_records_total", result="written") == 5
@@ -83,8 +83,8 @@ def test_records_are_counted_by_what_became_of_them() -> None:
 
 def test_a_label_has_few_values() -> None:
     words = Words(2)
-    assert [words(one) for one in ("a", "b", "c", "a", "no word", None)] == ["a", "b", OTHER, "a", OTHER, "none"]
-    metrics = made()
+    assert [words(item) for item in ("a", "b", "c", "a", "no word", None)] == ["a", "b", OTHER, "a", OTHER, "none"]
+    metrics = make_metrics()
     for number in range(3 * WORDS_MAX):
         metrics.shed(f"result-{number}", f"reason-{number}")
     lines = [line for line in generate_latest(metrics.registry).decode().splitlines() if "shed_total{" in line]
@@ -92,7 +92,7 @@ def test_a_label_has_few_values() -> None:
 
 
 def test_no_bundle_stands_in_a_label() -> None:
-    metrics = made()
+    metrics = make_metrics()
     metrics.shed(WHOLE, WHOLE)
     metrics.decided(record(moves=[move()], left=[Left(WHOLE, WHOLE, "x")], scores={"b1": 1.0}))
     assert WHOLE not in generate_latest(metrics.registry).decode()
@@ -100,8 +100,8 @@ def test_no_bundle_stands_in_a_label() -> None:
 
 def test_members_of_one_process_share_a_registry() -> None:
     registry = CollectorRegistry()
-    one, two = BalancerMetrics("c", "b1", registry), BalancerMetrics("c", "b2", registry)
-    one.shed("transferred", "Overloaded", 1.0)
+    metrics, two = BalancerMetrics("c", "b1", registry), BalancerMetrics("c", "b2", registry)
+    metrics.shed("transferred", "Overloaded", 1.0)
     two.shed("transferred", "Overloaded", 1.0)
     for broker in ("b1", "b2"):
         labels = {"channel": "c", "broker": broker, "result": "transferred", "reason": "Overloaded"}
@@ -110,8 +110,8 @@ def test_members_of_one_process_share_a_registry() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_debug_setting_logs_every_score(wanted: bool) -> None:
-    with structlog.testing.capture_logs() as logs:
-        made(log_scores=wanted).decided(record(scores={"b1": 0.5, "b2": 0.1}, stats={"average": 0.3}))
+    with capture_logs() as logs:
+        make_metrics(log_scores=wanted).decided(record(scores={"b1": 0.5, "b2": 0.1}, stats={"average": 0.3}))
     scores = [(line["scored"], line["score"]) for line in logs if line["event"] == "balancer.score"]
     assert scores == ([("b1", 0.5), ("b2", 0.1)] if wanted else [])
     assert [line["stat_average"] for line in logs if line["event"] == "balancer.stats"] == ([0.3] if wanted else [])

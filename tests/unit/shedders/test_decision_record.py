@@ -58,12 +58,12 @@ def test_the_schema_in_design_is_that_of_the_code() -> None:
 def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_code() -> None:
     text = PAGE.read_text(encoding="utf-8")
     examples = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
-    found = [
-        decode(one["id" if one["kind"] == "decision" else "decision"].encode(), json.dumps(one).encode())
-        for one in examples
+    results = [
+        decode(example["id" if example["kind"] == "decision" else "decision"].encode(), json.dumps(example).encode())
+        for example in examples
     ]
-    assert [type(one) for one in found] == [DecisionRecord, OutcomeRecord]
-    assert [json.loads(encode(one)) for one in found if not isinstance(one, InvalidRecord)] == examples
+    assert [type(item) for item in results] == [DecisionRecord, OutcomeRecord]
+    assert [json.loads(encode(item)) for item in results if not isinstance(item, InvalidRecord)] == examples
     words = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", text))
     assert set(builder.SKIPPED) | set(What) | set(Because) | set(InvalidDecisionReason) | {NOT_MADE} <= words
     for word, (label, reason) in builder.SKIPPED.items():
@@ -74,7 +74,7 @@ def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_cod
 
 
 def test_a_record_says_what_was_decided() -> None:
-    found = shed_record(
+    record = shed_record(
         occasion(),
         decision(
             moves=[
@@ -89,39 +89,39 @@ def test_a_record_says_what_was_decided() -> None:
         executed={ONE: Executed("op-1")},
         budget=BudgetUse(BudgetSettings(), Budget(99, 15.5), on_the_way=2),
     )
-    assert (found.id, found.subject, found.term, found.leader, found.cycle) == (IDS[1], "shed", 7, "b1", 1)
-    assert (found.label, found.reason, found.skipped) == ("Success", "Overloaded", None)
-    assert [(one.bundle, one.destination, one.planned, one.operation) for one in found.moves] == [
+    assert (record.id, record.subject, record.term, record.leader, record.cycle) == (IDS[1], "shed", 7, "b1", 1)
+    assert (record.label, record.reason, record.skipped) == ("Success", "Overloaded", None)
+    assert [(move.bundle, move.destination, move.planned, move.operation) for move in record.moves] == [
         (ONE, "b2", "b2", "op-1"),
         (TWO, None, "b3", None),
     ]
-    assert found.moves[0].outcome == "started"
-    assert found.moves[0].refused is None
-    assert found.moves[1].refused == "anti-affinity: b3 has one of them"
-    assert [(one.name, one.reason) for one in found.left] == [("b2", "outdated"), (WHOLE, "cooling")]
-    assert found.left_counts == {"cooling": 1, "outdated": 1}
-    assert found.scores == {"b1": 0.8, "b2": None, "b3": 0.2}
-    assert found.stats == {"average": 0.5, "std": 0.3}
-    assert found.budget is not None
-    assert (found.budget.moves_left, found.budget.load_percent_left, found.budget.on_the_way) == (99, 15.5, 2)
-    assert found.inputs.channel == {"0": 41}
-    assert found.cut == {}
-    assert decode(key_of(found), encode(found)) == found
+    assert record.moves[0].outcome == "started"
+    assert record.moves[0].refused is None
+    assert record.moves[1].refused == "anti-affinity: b3 has one of them"
+    assert [(bundle.name, bundle.reason) for bundle in record.left] == [("b2", "outdated"), (WHOLE, "cooling")]
+    assert record.left_counts == {"cooling": 1, "outdated": 1}
+    assert record.scores == {"b1": 0.8, "b2": None, "b3": 0.2}
+    assert record.stats == {"average": 0.5, "std": 0.3}
+    assert record.budget is not None
+    assert (record.budget.moves_left, record.budget.load_percent_left, record.budget.on_the_way) == (99, 15.5, 2)
+    assert record.inputs.channel == {"0": 41}
+    assert record.cut == {}
+    assert decode(key_of(record), encode(record)) == record
 
 
 def test_moves_that_the_budget_holds_back_are_refused() -> None:
     held = BudgetUse(BudgetSettings(), Budget(0, 0.0), [Left(TWO, "budget", "it has 30.0 % of the load")])
-    found = shed_record(occasion(), decision(moves=[move(ONE), move(TWO)]), budget=held)
-    assert [one.refused for one in found.moves] == [None, "budget: it has 30.0 % of the load"]
+    record = shed_record(occasion(), decision(moves=[move(ONE), move(TWO)]), budget=held)
+    assert [move.refused for move in record.moves] == [None, "budget: it has 30.0 % of the load"]
 
 
 @pytest.mark.parametrize("word", [*builder.SKIPPED, "something-new"])
 def test_a_skipped_cycle_has_its_word_and_upstreams(word: str) -> None:
-    found = skipped_record(occasion(), word, "because", left=[Left("b1", "no-load-data", "it has reported no load")])
+    record = skipped_record(occasion(), word, "because", left=[Left("b1", "no-load-data", "it has reported no load")])
     label, reason = builder.SKIPPED.get(word, (Label.SKIP, Reason.UNKNOWN))
-    assert (found.skipped, found.label, found.reason, found.why) == (word, label.value, reason.value, "because")
-    assert [one.name for one in found.left] == ["b1"]
-    assert decode(key_of(found), encode(found)) == found
+    assert (record.skipped, record.label, record.reason, record.why) == (word, label.value, reason.value, "because")
+    assert [bundle.name for bundle in record.left] == ["b1"]
+    assert decode(key_of(record), encode(record)) == record
 
 
 def test_a_look_at_splits_has_those_left_whole_among_the_left() -> None:
@@ -131,12 +131,12 @@ def test_a_look_at_splits_has_those_left_whole_among_the_left() -> None:
         None,
         {},
     )
-    found = split_record(occasion(), looked, executed={ONE: Executed("op-s", "unknown", "no answer")})
-    assert (found.subject, found.label, found.reason) == ("split", "Success", "MsgRate")
-    assert [(one.bundle, one.positions, one.operation, one.outcome) for one in found.splits] == [
+    record = split_record(occasion(), looked, executed={ONE: Executed("op-s", "unknown", "no answer")})
+    assert (record.subject, record.label, record.reason) == ("split", "Success", "MsgRate")
+    assert [(split.bundle, split.positions, split.operation, split.outcome) for split in record.splits] == [
         (ONE, [1 << 30], "op-s", "unknown")
     ]
-    assert [(one.name, one.reason) for one in found.left] == [(TWO, "hits")]
+    assert [(bundle.name, bundle.reason) for bundle in record.left] == [(TWO, "hits")]
     none = split_record(occasion(), replace(looked, splits=[], why="the cluster is left alone: safe mode"))
     assert (none.label, none.why) == ("Skip", "the cluster is left alone: safe mode")
 
@@ -146,9 +146,12 @@ def test_a_placement_says_among_whom_it_was_free() -> None:
         Placed(ONE, "b2", "least used", best=["b2", "b3"], removed={"b1": ("cordon", "disk")}, scores={"b2": 0.1}),
         Placed(TWO, None, "no broker may take it", removed={"b1": ("cordon", "disk"), "b2": ("cordon", "disk")}),
     ]
-    found = place_record(occasion(), Cluster({}, {}), placed)
-    assert (found.subject, found.label, found.reason) == ("place", "Failure", "NoBrokers")
-    assert [(one.broker, one.best, one.best_count, one.removed, one.score) for one in found.placed] == [
+    record = place_record(occasion(), Cluster({}, {}), placed)
+    assert (record.subject, record.label, record.reason) == ("place", "Failure", "NoBrokers")
+    assert [
+        (placement.broker, placement.best, placement.best_count, placement.removed, placement.score)
+        for placement in record.placed
+    ] == [
         ("b2", ["b2", "b3"], 2, {"cordon": 1}, 0.1),
         (None, [], 0, {"cordon": 2}, None),
     ]
@@ -157,54 +160,54 @@ def test_a_placement_says_among_whom_it_was_free() -> None:
 
 def test_settings_are_told_when_asked_for_and_have_one_fingerprint_in_any_order() -> None:
     settings = {"b": 1, "a": {"y": [1], "x": None}}
-    told = shed_record(occasion(settings=settings, write_settings=True), decision())
+    record = shed_record(occasion(settings=settings, write_settings=True), decision())
     silent = shed_record(occasion(settings={"a": {"x": None, "y": [1]}, "b": 1}), decision())
-    assert told.settings == settings
+    assert record.settings == settings
     assert silent.settings is None
-    assert told.fingerprint == silent.fingerprint == fingerprint(settings)
+    assert record.fingerprint == silent.fingerprint == fingerprint(settings)
     assert fingerprint({"b": 2}) != fingerprint({"b": 1})
 
 
 def test_what_is_cut_is_counted_and_the_most_important_stays() -> None:
     bounds = RecordBounds(record_bytes=16_384, text_chars=100)
     left = [Left(f"{NAMESPACE}/x-{number}", "cooling" if number % 9 else "rare", "y" * 500) for number in range(5_000)]
-    found = record(
+    entry = record(
         bounds=bounds,
         moves=[move(f"{NAMESPACE}/m-{number}") for number in range(20)],
         left=[Left("b3", "nothing-fits", "no bundle levels it out"), *left],
         scores={f"b{number}": float(number) for number in range(1, 1_001)},
         brokers=1_000,
     )
-    assert len(encode(found, 16_384)) <= 16_384
-    assert len(found.moves) == 20
-    assert found.left[0].name == "b3"
-    assert {one.reason for one in found.left} == {"nothing-fits", "cooling", "rare"}
-    assert found.left_counts == {"cooling": 4_444, "rare": 556, "nothing-fits": 1}
-    assert found.cut["left"] == 5_001 - len(found.left)
-    assert found.cut["scores"] == 1_000 - len(found.scores)
-    assert found.cut["texts"] > 0
+    assert len(encode(entry, 16_384)) <= 16_384
+    assert len(entry.moves) == 20
+    assert entry.left[0].name == "b3"
+    assert {bundle.reason for bundle in entry.left} == {"nothing-fits", "cooling", "rare"}
+    assert entry.left_counts == {"cooling": 4_444, "rare": 556, "nothing-fits": 1}
+    assert entry.cut["left"] == 5_001 - len(entry.left)
+    assert entry.cut["scores"] == 1_000 - len(entry.scores)
+    assert entry.cut["texts"] > 0
     # The plan's brokers, then both ends.
-    assert {"b1", "b2", "b1000", "b3"} <= found.scores.keys()
-    assert all(len(one.why) <= 100 for one in found.left)
-    assert found.left[-1].why.endswith("\u2026")
+    assert {"b1", "b2", "b1000", "b3"} <= entry.scores.keys()
+    assert all(len(bundle.why) <= 100 for bundle in entry.left)
+    assert entry.left[-1].why.endswith("\u2026")
 
 
 def test_settings_that_are_too_large_are_left_out_and_counted() -> None:
     bounds = RecordBounds(record_bytes=16_384)
-    found = shed_record(occasion(settings={"x": "y" * 20_000}, write_settings=True), decision(), bounds=bounds)
-    assert (found.settings, found.cut) == (None, {"settings": 1})
+    record = shed_record(occasion(settings={"x": "y" * 20_000}, write_settings=True), decision(), bounds=bounds)
+    assert (record.settings, record.cut) == (None, {"settings": 1})
 
 
 def test_memory_has_room_of_its_own() -> None:
     """A thousand brokers and a plan of many moves: the next leader goes on from it although the record is full."""
     memory = {"watched": {f"broker-{number:04d}": [0.123456] * 30 for number in range(1_000)}}
     many = [move(f"{NAMESPACE}/m-{number}") for number in range(2_000)]
-    told = replace(decision(moves=many), memory=memory)
-    found = shed_record(occasion(), told)
-    assert found.memory == memory
-    assert "moves" in found.cut
-    assert 128 * 1024 < len(encode(found)) <= (128 + 512) * 1024
-    small = shed_record(occasion(), told, bounds=RecordBounds(memory_bytes=0))
+    changed = replace(decision(moves=many), memory=memory)
+    record = shed_record(occasion(), changed)
+    assert record.memory == memory
+    assert "moves" in record.cut
+    assert 128 * 1024 < len(encode(record)) <= (128 + 512) * 1024
+    small = shed_record(occasion(), changed, bounds=RecordBounds(memory_bytes=0))
     assert (small.memory, small.cut["memory"]) == (None, 1)
     assert len(encode(small)) <= 128 * 1024
     # What is on top never makes it longer than a value may be.
@@ -220,19 +223,19 @@ def test_bounds_are_bounded(size: int, text: int) -> None:
 
 
 def test_text_of_third_parties_cannot_break_a_record() -> None:
-    found = record(
+    entry = record(
         moves=[move("t/n/\ud800\n", why="bell\x07 \ud83d", load=nan)],
         left=[Left("b1", "w\x00rd", "")],
         why='quote " and \\',
     )
-    assert decode(key_of(found), encode(found)) == found
-    assert found.moves[0].bundle == "t/n/\ufffd\ufffd"
-    assert found.moves[0].load is None
-    assert list(found.left_counts) == ["w\ufffdrd"]
+    assert decode(key_of(entry), encode(entry)) == entry
+    assert entry.moves[0].bundle == "t/n/\ufffd\ufffd"
+    assert entry.moves[0].load is None
+    assert list(entry.left_counts) == ["w\ufffdrd"]
 
 
 def test_an_outcome_is_found_by_its_decisions_key() -> None:
-    found = outcome_record(
+    record = outcome_record(
         IDS[1],
         ONE,
         "taken back!",
@@ -243,9 +246,9 @@ def test_an_outcome_is_found_by_its_decisions_key() -> None:
         leader="b1",
         took_ms=inf,
     )
-    assert (found.result, found.took_ms) == ("taken-back", None)
-    assert key_of(found) == IDS[1].encode()
-    assert decode(key_of(found), encode(found)) == found
+    assert (record.result, record.took_ms) == ("taken-back", None)
+    assert key_of(record) == IDS[1].encode()
+    assert decode(key_of(record), encode(record)) == record
     odd = outcome_record(IDS[1], ONE, "1st", "x", operation=None, at_ms=1, term=1, leader="b1")
     assert odd.result == "w-1st"
 
@@ -262,9 +265,9 @@ def _changed(**fields: Any) -> bytes:
 
 
 def test_unknown_fields_are_ignored() -> None:
-    found = decode(IDS[1].encode(), _changed(later="something"))
-    assert isinstance(found, DecisionRecord)
-    assert found == record(moves=[move()])
+    entry = decode(IDS[1].encode(), _changed(later="something"))
+    assert isinstance(entry, DecisionRecord)
+    assert entry == record(moves=[move()])
 
 
 @pytest.mark.parametrize(
@@ -298,16 +301,16 @@ def test_unknown_fields_are_ignored() -> None:
     ],
 )
 def test_what_a_reader_refuses(value: bytes | None, reason: InvalidDecisionReason) -> None:
-    found = decode(IDS[1].encode(), value)
-    assert isinstance(found, InvalidRecord)
-    assert found.reason is reason
-    assert found.why
+    record = decode(IDS[1].encode(), value)
+    assert isinstance(record, InvalidRecord)
+    assert record.reason is reason
+    assert record.why
 
 
 def test_a_record_without_a_key_is_refused() -> None:
-    found = decode(None, encode(record()))
-    assert isinstance(found, InvalidRecord)
-    assert found.reason is InvalidDecisionReason.KEY
+    entry = decode(None, encode(record()))
+    assert isinstance(entry, InvalidRecord)
+    assert entry.reason is InvalidDecisionReason.KEY
 
 
 def test_every_field_of_the_record_is_in_the_schema_with_its_type() -> None:

@@ -45,15 +45,15 @@ class Scripted:
 
 class Rig:
     def __init__(self, error: StateChannelError | None = None, **more: Any) -> None:
-        self.made: list[Scripted] = []
+        self.writers: list[Scripted] = []
         self.error = error
         self.writer = DecisionWriter(SETTINGS, TOPICS, make_writer=self._make, **more)  # type: ignore[arg-type]
 
     def _make(self, settings: ClientSettings, *, tuning: Any) -> Scripted:
         if self.error is not None:
             raise self.error
-        self.made.append(Scripted(settings, tuning=tuning))
-        return self.made[-1]
+        self.writers.append(Scripted(settings, tuning=tuning))
+        return self.writers[-1]
 
 
 def test_the_topic_is_named_and_kept_for_a_week() -> None:
@@ -69,13 +69,13 @@ def test_the_topic_is_named_and_kept_for_a_week() -> None:
 
 def test_records_are_written_with_their_key() -> None:
     rig = Rig(bounds=WriterBounds(queue_records=5, delivery_timeout_ms=2_000))
-    assert rig.made == []
+    assert rig.writers == []
     assert rig.writer.flush(0.1)
     assert rig.writer.write(record(1, moves=[move()]))
-    ((topic, key, value),) = rig.made[0].taken
+    ((topic, key, value),) = rig.writers[0].taken
     assert (topic, key) == ("chan-decisions", IDS[1].encode())
     assert decode(key, value) == record(1, moves=[move()])
-    assert (rig.made[0].tuning.queue_records, rig.made[0].tuning.delivery_timeout_ms) == (5, 2_000)
+    assert (rig.writers[0].tuning.queue_records, rig.writers[0].tuning.delivery_timeout_ms) == (5, 2_000)
     assert rig.writer.counts.written == 1
     assert rig.writer.close()
     assert not rig.writer.write(record(2))
@@ -86,7 +86,7 @@ def test_a_record_that_cannot_be_written_is_counted() -> None:
     rig = Rig(max_bytes=100)
     assert not rig.writer.write(record(1))
     counts = rig.writer.counts
-    assert (counts.unwritable, counts.written, rig.made) == (1, 0, [])
+    assert (counts.unwritable, counts.written, rig.writers) == (1, 0, [])
     assert "more than 100" in str(counts.to_json()["last_error"])
 
 
@@ -104,10 +104,10 @@ def test_a_writer_that_has_ended_is_replaced_so_often(replacements: int) -> None
     rig = Rig(bounds=WriterBounds(replacements_max=replacements))
     for number in range(1, 5):
         rig.writer.write(record(number))
-        rig.made[-1].alive = False
-        rig.made[-1].counts.failed += 1
+        rig.writers[-1].alive = False
+        rig.writers[-1].counts.failed += 1
     counts = rig.writer.counts
-    assert len(rig.made) == 1 + replacements
+    assert len(rig.writers) == 1 + replacements
     assert counts.replacements == replacements
     assert counts.written == 1 + replacements
     assert counts.dropped == 3 - replacements

@@ -123,15 +123,15 @@ async def test_everything_goes_and_every_move_is_written_down() -> None:
     assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained", 6, 0)
     assert set(channel.owners.values()) == {"b2", "b3"}
-    decisions = [one for one in leader.written if isinstance(one, DecisionRecord)]
-    outcomes = [one for one in leader.written if isinstance(one, OutcomeRecord)]
-    assert {(one.subject, one.reason, one.trigger, one.strategy) for one in decisions} == {
+    decisions = [proposal for proposal in leader.written if isinstance(proposal, DecisionRecord)]
+    outcomes = [proposal for proposal in leader.written if isinstance(proposal, OutcomeRecord)]
+    assert {(decision.subject, decision.reason, decision.trigger, decision.strategy) for decision in decisions} == {
         ("shed", "Admin", "request", "drain")
     }
-    moves = {move.bundle: move for one in decisions for move in one.moves}
+    moves = {move.bundle: move for decision in decisions for move in decision.moves}
     assert sorted(moves) == NAMES[:6]
-    assert {one.operation for one in outcomes} == {move.operation for move in moves.values()}
-    assert {one.result for one in outcomes} == {"done"}
+    assert {answer.operation for answer in outcomes} == {move.operation for move in moves.values()}
+    assert {answer.result for answer in outcomes} == {"done"}
     assert {move.reason for move in moves.values()} == {"Admin"}
     for command in channel.commands:
         assert moves[command.name].operation == command.operation
@@ -256,7 +256,7 @@ async def test_nobody_may_take_anything() -> None:
     assert detail.startswith(f"no broker may take {NAMES[0]} and 2 more of b1: ")
     assert "`pin` removed b2 (it is pinned to b1)" in detail
     record = leader.written[-1]
-    assert [(one.name, one.reason) for one in record.left] == [(name, "pin") for name in NAMES[:3]]
+    assert [(bundle.name, bundle.reason) for bundle in record.left] == [(name, "pin") for name in NAMES[:3]]
     assert (record.label, record.moves) == ("Skip", [])
 
 
@@ -281,7 +281,7 @@ async def test_the_last_of_several_leaders_counts_each_bundle_once() -> None:
     assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 5, 5)
     (own,) = leader.own
-    assert own == {one.id for one in leader.written if isinstance(one, DecisionRecord)}, (
+    assert own == {proposal.id for proposal in leader.written if isinstance(proposal, DecisionRecord)}, (
         "what it wrote does not count twice"
     )
 
@@ -301,7 +301,7 @@ async def test_some_may_not() -> None:
     outcome = await Leader(FakeChannel(owned(3), ("b1", "b2")), policies).ask()
     assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 2, 1)
-    assert [(one["bundle"], one["reason"]) for one in outcome.facts["left"]] == [(NAMES[1], "pin")]
+    assert [(bundle["bundle"], bundle["reason"]) for bundle in outcome.facts["left"]] == [(NAMES[1], "pin")]
 
 
 async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
@@ -310,7 +310,7 @@ async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
     leader = Leader(channel, settings=QUICK.model_copy(update={"attempts_max": 3}))
     outcome = await leader.ask()
     assert isinstance(outcome, Done)
-    assert [(one["bundle"], one["reason"]) for one in outcome.facts["left"]] == [(NAMES[0], "failed")]
+    assert [(bundle["bundle"], bundle["reason"]) for bundle in outcome.facts["left"]] == [(NAMES[0], "failed")]
     assert outcome.facts["left"][0]["why"] == "3 attempts failed; the last: busy: try later"
     assert sum(command.name == NAMES[0] for command in channel.commands) == 3
 
@@ -379,8 +379,8 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
 )
 async def test_may_take(name: str, destination: str | None, policies: Policies, answer: str) -> None:
     leader = Leader(FakeChannel(owned(2), ("b1", "b2", "b3")), policies)
-    found = await leader.ask("may-take", name=name, destination=destination)
-    match found:
+    outcome = await leader.ask("may-take", name=name, destination=destination)
+    match outcome:
         case Done(result=result):
             assert result == answer
         case Rejected(reason=reason, message=message, hint=hint):
@@ -388,8 +388,8 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
             assert answer.partition("`")[0] in message
             assert hint == "Use --force to do it nevertheless."
         case _:
-            assert isinstance(found, NotFound)
-            assert answer == found.reason
+            assert isinstance(outcome, NotFound)
+            assert answer == outcome.reason
 
 
 @pytest.mark.parametrize("owner", ["b1", "b9"])

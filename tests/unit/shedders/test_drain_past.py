@@ -23,7 +23,7 @@ ONE, OTHER = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 
 
 def drained(number: int, *bundles: str, drain: str = DRAIN_ID, broker: str = "b1") -> AnyRecord:
-    moves = [move(one) for one in bundles]
+    moves = [move(bundle) for bundle in bundles]
     said = decision(moves=moves, why="3 bundles are left")
     belongs = DrainPart(id=drain, broker=broker)
     return shed_record(occasion(number, strategy=DRAIN, trigger="request", settings={"drain": {}}, drain=belongs), said)
@@ -66,7 +66,7 @@ class Reader:
 
     def read(self, **asked: Any) -> Any:
         Reader.asked = asked
-        return iter([DecisionRead(number, AT_MS, one) for number, one in enumerate(Reader.records)])
+        return iter([DecisionRead(number, AT_MS, record) for number, record in enumerate(Reader.records)])
 
 
 def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> Any:

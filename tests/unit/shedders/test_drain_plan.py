@@ -12,7 +12,7 @@ from shedders.model.cluster import Bundle, Cluster, IsolationPolicy, Policies
 from shedders.model.plan import Placed, Reason
 from statechannel.engine.cluster_view import BundleSeen, ClusterView
 from tests.support import loads
-from tests.support.drains import OPERATION, Twin, holding, made, pipeline, plan
+from tests.support.drains import OPERATION, Twin, holding, make_cluster, pipeline, plan
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(32)]
 
@@ -57,7 +57,9 @@ def test_no_rate(rate_per_s: float) -> None:
 
 @pytest.mark.parametrize(("rate_per_s", "least_s"), [(5.0, 5.5), (10.0, 2.6), (50.0, 0.3)])
 def test_a_drain_keeps_to_its_rate(rate_per_s: float, least_s: float) -> None:
-    twin = Twin(made({"b1": 30, "b2": 0, "b3": 0}), plan(rate_per_s=rate_per_s, moves_at_once=1_000), report_s=0.0)
+    twin = Twin(
+        make_cluster({"b1": 30, "b2": 0, "b3": 0}), plan(rate_per_s=rate_per_s, moves_at_once=1_000), report_s=0.0
+    )
     assert twin.run().left == ()
     times = [at_s for at_s, _ in twin.begun]
     assert times[-1] - times[0] >= least_s
@@ -70,25 +72,25 @@ def test_a_drain_keeps_to_its_rate(rate_per_s: float, least_s: float) -> None:
 
 
 def test_a_receiver_gets_so_many_and_then_none_until_it_reports() -> None:
-    found = plan(ahead_max=2, moves_at_once=100)
-    cluster = made({"b1": 6, "b2": 0, "b3": 0})
-    first = found.step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
+    planned = plan(ahead_max=2, moves_at_once=100)
+    cluster = make_cluster({"b1": 6, "b2": 0, "b3": 0})
+    first = planned.step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert sorted(move.destination or "" for move in first.moves) == ["b2", "b2", "b3", "b3"]
     for move in first.moves:
-        found.ended(move.bundle, 1.0, done=True, why="")
+        planned.ended(move.bundle, 1.0, done=True, why="")
     bundles = {
-        name: replace(one, owner=next((m.destination for m in first.moves if m.bundle == name), one.owner))
-        for name, one in cluster.bundles.items()
+        name: replace(bundle, owner=next((m.destination for m in first.moves if m.bundle == name), bundle.owner))
+        for name, bundle in cluster.bundles.items()
     }
-    lapsed = {name: replace(one, load_lapsed=name != "b1") for name, one in cluster.brokers.items()}
+    lapsed = {name: replace(broker, load_lapsed=name != "b1") for name, broker in cluster.brokers.items()}
     waiting = replace(cluster, bundles=bundles, brokers=lapsed)
-    second = found.step(waiting, holding(waiting, "b1"), pipeline(), 2.0)
+    second = planned.step(waiting, holding(waiting, "b1"), pipeline(), 2.0)
     assert second.moves == []
     assert second.paused == "waiting for reports of b2, b3"
     assert not second.ended
 
     reported = replace(waiting, brokers={**lapsed, "b3": replace(lapsed["b3"], load_lapsed=False)})
-    third = found.step(reported, holding(reported, "b1"), pipeline(), 3.0)
+    third = planned.step(reported, holding(reported, "b1"), pipeline(), 3.0)
     assert [move.destination for move in third.moves] == ["b3", "b3"]
 
 
@@ -122,7 +124,7 @@ def test_a_move_that_failed_and_a_receiver_that_is_gone_hold_nothing_back() -> N
 
 def test_the_heaviest_first_and_equals_by_name() -> None:
     weights = [1e6, 5e6, 5e6, 3e6]
-    cluster = made({"b1": 4, "b2": 0}, weights=lambda n: weights[n])
+    cluster = make_cluster({"b1": 4, "b2": 0}, weights=lambda n: weights[n])
     step = plan().step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert [move.bundle for move in step.moves] == [NAMES[1], NAMES[2], NAMES[3], NAMES[0]]
     by_name = plan(order="name").step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
@@ -133,13 +135,13 @@ def test_the_heaviest_first_and_equals_by_name() -> None:
 
 
 def test_the_drained_broker_is_no_destination_even_where_no_policy_says_so() -> None:
-    cluster = made({"b1": 8, "b2": 0})
+    cluster = make_cluster({"b1": 8, "b2": 0})
     step = plan().step(cluster, holding(cluster, "b1"), pipeline(), 0.0)
     assert {move.destination for move in step.moves} == {"b2"}
 
 
 def test_two_drains_at_once_do_not_fill_each_other() -> None:
-    cluster = made({"b1": 4, "b2": 4, "b3": 0}, policies=Policies(cordons={"b1": "drain", "b2": "drain"}))
+    cluster = make_cluster({"b1": 4, "b2": 4, "b3": 0}, policies=Policies(cordons={"b1": "drain", "b2": "drain"}))
     receivers = DrainReceivers(5, 30.0)
     first, second = plan("b1"), plan("b2")
     first.receivers = second.receivers = receivers
@@ -151,8 +153,8 @@ def test_two_drains_at_once_do_not_fill_each_other() -> None:
 
 
 def test_where_nobody_reports_the_fewest_bundles_decide() -> None:
-    cluster = made({"b1": 4, "b2": 3, "b3": 1})
-    silent = replace(cluster, brokers={name: replace(one, load=None) for name, one in cluster.brokers.items()})
+    cluster = make_cluster({"b1": 4, "b2": 3, "b3": 1})
+    silent = replace(cluster, brokers={name: replace(broker, load=None) for name, broker in cluster.brokers.items()})
     step = plan().step(silent, holding(silent, "b1"), pipeline(), 0.0)
     assert [move.destination for move in step.moves].count("b3") == 3
     assert "fewest bundles: 1" in step.moves[0].why
@@ -168,7 +170,7 @@ class Undecided:
 
 
 def test_where_the_strategy_has_nothing_to_go_by_the_fewest_bundles_decide() -> None:
-    cluster = made({"b1": 4, "b2": 3, "b3": 1})
+    cluster = make_cluster({"b1": 4, "b2": 3, "b3": 1})
     step = plan().step(cluster, holding(cluster, "b1"), Pipeline(Undecided()), 0.0)  # type: ignore[arg-type]
     assert [move.destination for move in step.moves].count("b3") == 3
     assert "b3 has the fewest bundles (no load data)" in step.moves[0].why
@@ -186,11 +188,11 @@ def test_where_the_strategy_has_nothing_to_go_by_the_fewest_bundles_decide() -> 
     ],
 )
 def test_what_nobody_may_take_stays_and_says_why(policies: Policies, word: str, said: str) -> None:
-    twin = Twin(made({"b1": 3, "b2": 0, "b3": 0}, policies=policies), plan())
+    twin = Twin(make_cluster({"b1": 3, "b2": 0, "b3": 0}, policies=policies), plan())
     begun_s = twin.now_s
     step = twin.run()
-    assert [one.name for one in step.left] == NAMES[2::-1]
-    assert {one.reason for one in step.left} == {word}
+    assert [bundle.name for bundle in step.left] == NAMES[2::-1]
+    assert {bundle.reason for bundle in step.left} == {word}
     assert said in step.left[0].why
     assert step.left[0].why.startswith("no other broker may take it: ")
     assert twin.begun == []
@@ -198,14 +200,16 @@ def test_what_nobody_may_take_stays_and_says_why(policies: Policies, word: str, 
 
 
 def test_the_only_broker() -> None:
-    step = Twin(made({"b1": 2}), plan()).run()
-    assert [(one.reason, one.why) for one in step.left] == [("no-other-broker", "there is no other broker")] * 2
+    step = Twin(make_cluster({"b1": 2}), plan()).run()
+    assert [(bundle.reason, bundle.why) for bundle in step.left] == [
+        ("no-other-broker", "there is no other broker")
+    ] * 2
 
 
 def test_what_can_go_goes_though_some_cannot() -> None:
-    twin = Twin(made({"b1": 6, "b2": 0}, policies=Policies(pins={NAMES[2]: "b1", NAMES[4]: "b1"})), plan())
+    twin = Twin(make_cluster({"b1": 6, "b2": 0}, policies=Policies(pins={NAMES[2]: "b1", NAMES[4]: "b1"})), plan())
     step = twin.run()
-    assert [one.name for one in step.left] == [NAMES[4], NAMES[2]]
+    assert [bundle.name for bundle in step.left] == [NAMES[4], NAMES[2]]
     assert twin.drain.moved == 4
 
 
@@ -213,21 +217,21 @@ def test_force_goes_past_policies_but_not_past_cordons() -> None:
     policies = Policies(
         pins={NAMES[0]: "b1"}, isolation=[IsolationPolicy("gold", ["t/n"], ["b1"])], cordons={"b2": "disk"}
     )
-    twin = Twin(made({"b1": 3, "b2": 0, "b3": 0}, policies=policies), plan(force=True))
+    twin = Twin(make_cluster({"b1": 3, "b2": 0, "b3": 0}, policies=policies), plan(force=True))
     assert twin.run().left == ()
     assert {move.destination for _, move in twin.begun} == {"b3"}
     assert all("forced, although no broker may take it: " in move.why for _, move in twin.begun)
 
     nowhere = Policies(cordons={"b2": "disk", "b3": "disk"})
-    assert len(Twin(made({"b1": 3, "b2": 0, "b3": 0}, policies=nowhere), plan(force=True)).run().left) == 3
+    assert len(Twin(make_cluster({"b1": 3, "b2": 0, "b3": 0}, policies=nowhere), plan(force=True)).run().left) == 3
 
 
 def test_a_receiver_that_comes_back_in_time_is_used() -> None:
-    twin = Twin(made({"b1": 2, "b2": 0}), plan())
+    twin = Twin(make_cluster({"b1": 2, "b2": 0}), plan())
     away = replace(twin.cluster.brokers["b2"], accepting=False)
     twin.cluster = replace(twin.cluster, brokers={**twin.cluster.brokers, "b2": away})
     step = twin.drain.step(twin.cluster, holding(twin.cluster, "b1"), pipeline(), twin.now_s)
-    assert [one.reason for one in step.left] == ["accepting", "accepting"]
+    assert [bundle.reason for bundle in step.left] == ["accepting", "accepting"]
     assert not step.ended
     twin.now_s += 4.0
     twin.cluster = replace(twin.cluster, brokers={**twin.cluster.brokers, "b2": replace(away, accepting=True)})
@@ -238,9 +242,11 @@ def test_a_receiver_that_comes_back_in_time_is_used() -> None:
 
 
 def test_a_bundle_whose_moves_fail_is_tried_again_later_each_time_and_then_left() -> None:
-    twin = Twin(made({"b1": 1, "b2": 0}), plan(attempts_max=3), fails=lambda _: True)
+    twin = Twin(make_cluster({"b1": 1, "b2": 0}), plan(attempts_max=3), fails=lambda _: True)
     step = twin.run()
-    assert [(one.reason, one.why) for one in step.left] == [(FAILED, "3 attempts failed; the last: declined: not now")]
+    assert [(bundle.reason, bundle.why) for bundle in step.left] == [
+        (FAILED, "3 attempts failed; the last: declined: not now")
+    ]
     times = [at_s for at_s, _ in twin.begun]
     assert len(times) == 3
     assert times[1] - times[0] >= 1.0 + twin.move_s
@@ -248,44 +254,44 @@ def test_a_bundle_whose_moves_fail_is_tried_again_later_each_time_and_then_left(
 
 
 def test_one_failure_does_not_hold_the_others_back() -> None:
-    twin = Twin(made({"b1": 10, "b2": 0, "b3": 0}), plan(), fails=lambda number: number == 0)
+    twin = Twin(make_cluster({"b1": 10, "b2": 0, "b3": 0}), plan(), fails=lambda number: number == 0)
     assert twin.run().left == ()
     assert twin.drain.moved == 10
     assert len(twin.begun) == 11
 
 
 def test_nothing_is_begun_in_safe_mode_and_nothing_is_taken_for_the_end() -> None:
-    found, cluster = plan(patience_s=0.0, quiet_s=0.0), made({"b1": 2, "b2": 0})
+    planned, cluster = plan(patience_s=0.0, quiet_s=0.0), make_cluster({"b1": 2, "b2": 0})
     safe = replace(cluster, safe="this broker is in safe mode")
     for held in (holding(safe, "b1"), {}):
-        step = found.step(safe, held, pipeline(), 0.0)
+        step = planned.step(safe, held, pipeline(), 0.0)
         assert (step.moves, step.ended, step.paused) == ((), False, "this broker is in safe mode")
-    assert len(found.step(cluster, holding(cluster, "b1"), pipeline(), 1.0).moves) == 2
+    assert len(planned.step(cluster, holding(cluster, "b1"), pipeline(), 1.0).moves) == 2
 
 
 def test_a_broker_that_dies_in_the_middle_is_left_to_the_repair() -> None:
-    found, cluster = plan(), made({"b1": 2, "b2": 0})
+    planned, cluster = plan(), make_cluster({"b1": 2, "b2": 0})
     dead = replace(cluster, brokers={"b2": cluster.brokers["b2"]})
-    step = found.step(dead, holding(dead, "b1"), pipeline(), 0.0)
+    step = planned.step(dead, holding(dead, "b1"), pipeline(), 0.0)
     assert (step.moves, step.remaining, step.ended) == ((), 2, False)
     assert step.paused == "b1 has failed; the leader repairs its bundles"
-    assert found.step(dead, {}, pipeline(), 10.0).ended is False
-    assert found.step(dead, {}, pipeline(), 11.5).ended is True
+    assert planned.step(dead, {}, pipeline(), 10.0).ended is False
+    assert planned.step(dead, {}, pipeline(), 11.5).ended is True
 
 
 def test_it_has_to_be_empty_for_a_while() -> None:
-    found, cluster = plan(quiet_s=1.5), made({"b1": 1, "b2": 0})
-    assert not found.step(cluster, {}, pipeline(), 0.0).ended
-    late = found.step(cluster, holding(cluster, "b1"), pipeline(), 1.4)
+    planned, cluster = plan(quiet_s=1.5), make_cluster({"b1": 1, "b2": 0})
+    assert not planned.step(cluster, {}, pipeline(), 0.0).ended
+    late = planned.step(cluster, holding(cluster, "b1"), pipeline(), 1.4)
     assert len(late.moves) == 1, "somebody placed one there meanwhile"
-    found.ended(late.moves[0].bundle, 1.5, done=True, why="")
-    assert not found.step(cluster, {}, pipeline(), 1.6).ended
-    assert found.step(cluster, {}, pipeline(), 3.1).ended
+    planned.ended(late.moves[0].bundle, 1.5, done=True, why="")
+    assert not planned.step(cluster, {}, pipeline(), 1.6).ended
+    assert planned.step(cluster, {}, pipeline(), 3.1).ended
 
 
 def test_what_is_on_its_way_is_waited_for() -> None:
-    found, cluster = plan(patience_s=0.0), made({"b1": 1, "b2": 0})
-    step = found.step(cluster, {NAMES[0]: True}, pipeline(), 0.0)
+    planned, cluster = plan(patience_s=0.0), make_cluster({"b1": 1, "b2": 0})
+    step = planned.step(cluster, {NAMES[0]: True}, pipeline(), 0.0)
     assert (step.moves, step.remaining, step.ended) == ([], 1, False)
 
 

@@ -70,14 +70,14 @@ def move(bundle: Bundle, destination: str | None, **fields: Any) -> BundleMove:
 
 def decisions(snapshot: Snapshot, strategy: str, cycles: int = CYCLES) -> list[Decision]:
     chosen = choose(snapshot, "shedding", name=strategy)
-    found = cluster_of(snapshot)
-    memory, booked = remembered_by(snapshot, "shedding", strategy), booked_of(snapshot, found)
+    cluster = cluster_of(snapshot)
+    memory, booked = remembered_by(snapshot, "shedding", strategy), booked_of(snapshot, cluster)
     placing, rules = pipeline_of(snapshot)[1], rules_of(snapshot)
-    return list(run_cycles(found, shedding_of(chosen), memory, placing, booked=booked, rules=rules, cycles=cycles))
+    return list(run_cycles(cluster, shedding_of(chosen), memory, placing, booked=booked, rules=rules, cycles=cycles))
 
 
-def told(found: Sequence[Decision], first: int = 1) -> list[dict[str, Any]]:
-    return [cycle_part(number, one).model_dump() for number, one in enumerate(found, first)]
+def describe(decisions: Sequence[Decision], first: int = 1) -> list[dict[str, Any]]:
+    return [cycle_part(number, decision).model_dump() for number, decision in enumerate(decisions, first)]
 
 
 # --- bit for bit ------------------------------------------------------------------------------------------------------
@@ -98,11 +98,11 @@ def test_a_dry_run_is_what_would_be_done(strategy: str, tmp_path: Path) -> None:
     done: list[Decision] = []
     on_their_way: Sequence[Booked] = booked.moves
     for _ in range(CYCLES):
-        one = decide(live, shedding_of(chosen), memory, pipeline_, booked=on_their_way)
-        done.append(one)
-        memory, live, on_their_way = one.memory, one.after(60.0), ()
-    assert told(dry) == told(done)
-    assert [one.moves for one in dry] == [one.moves for one in done]
+        decision = decide(live, shedding_of(chosen), memory, pipeline_, booked=on_their_way)
+        done.append(decision)
+        memory, live, on_their_way = decision.memory, decision.after(60.0), ()
+    assert describe(dry) == describe(done)
+    assert [item.moves for item in dry] == [item.moves for item in done]
 
 
 @pytest.mark.parametrize("unload_mode", ["transfer", "unload"])
@@ -124,10 +124,10 @@ def test_a_dry_run_makes_the_moves_that_the_balancer_books(strategy: str, unload
     decision = balance.question(seen, chosen)()
     rules = DecisionRules(BudgetSettings(moves=3, load_percent=5.0), unload_mode == "unload")
     admitted, moves = balance.commit(seen, chosen, decision, rules, 0.0)
-    meant = [replace(one, destination=None) if rules.only_unload else one for one in dry.moves]
+    meant = [replace(move, destination=None) if rules.only_unload else move for move in dry.moves]
     assert meant == list(moves)
-    refused = {one.move.bundle: one.refused for one in dry.checked if one.refused is not None}
-    assert {one.name: f"{one.reason}: {one.why}" for one in admitted.left}.items() <= refused.items()
+    refused = {check.move.bundle: check.refused for check in dry.checked if check.refused is not None}
+    assert {bundle.name: f"{bundle.reason}: {bundle.why}" for bundle in admitted.left}.items() <= refused.items()
 
 
 def test_the_budget_holds_back_in_a_dry_run() -> None:
@@ -136,21 +136,21 @@ def test_the_budget_holds_back_in_a_dry_run() -> None:
     free = decisions(snapshot_of(live), "threshold", 1)[0]
     (held,) = decisions(snapshot_of(live).model_copy(update={"balancing": part}), "threshold", 1)
     assert len(free.moves) > 1 == len(held.moves)
-    late = [one for one in held.checked if one.refused is not None]
-    assert all((one.refused or "").startswith("budget: ") and one.move.destination is None for one in late)
+    late = [check for check in held.checked if check.refused is not None]
+    assert all((check.refused or "").startswith("budget: ") and check.move.destination is None for check in late)
     assert len(late) == len(free.moves) - 1
     # What is held back has not moved in the next cycle.
     after = held.after(60.0)
-    assert {after.bundles[one.move.bundle].owner for one in late} == {one.move.source for one in late}
+    assert {after.bundles[check.move.bundle].owner for check in late} == {check.move.source for check in late}
 
 
 def test_while_nothing_is_shed_nothing_moves_and_nothing_is_remembered() -> None:
     part = BalancingPart(shedding_off="bob said so")
     snapshot = snapshot_of(cluster(7, UNEVEN)).model_copy(update={"balancing": part})
-    found = decisions(snapshot, "threshold", 2)
-    assert found[0].checked
-    assert {one.refused for one in found[0].checked} == {"shedding-off: bob said so"}
-    assert [dict(one.memory) for one in found] == [{}, {}]
+    result = decisions(snapshot, "threshold", 2)
+    assert result[0].checked
+    assert {check.refused for check in result[0].checked} == {"shedding-off: bob said so"}
+    assert [dict(item.memory) for item in result] == [{}, {}]
 
 
 def test_in_unload_mode_nothing_is_exchanged() -> None:
@@ -160,21 +160,21 @@ def test_in_unload_mode_nothing_is_exchanged() -> None:
     plan = fixed(move(heavy, second), move(light, first, swap=True), move(base.bundles_of[first][1], second))
     decision = decide(base, plan, {}, pipeline())
     if decision.moves:
-        found = carried_out(decision, DecisionRules(only_unload=True))
-        assert [(one.refused or "").partition(":")[0] for one in found.checked] == ["unload-mode"] * 3
+        decided = carried_out(decision, DecisionRules(only_unload=True))
+        assert [(check.refused or "").partition(":")[0] for check in decided.checked] == ["unload-mode"] * 3
 
 
 @pytest.mark.parametrize("strategy", SHEDDERS)
 def test_a_snapshot_between_two_cycles_changes_nothing(strategy: str, tmp_path: Path) -> None:
     """Several cycles at once, and each of them on the file that the last one left: as after a change of the leader."""
     snapshot = snapshot_of(cluster(3, UNEVEN))
-    at_once = told(decisions(snapshot, strategy))
+    at_once = describe(decisions(snapshot, strategy))
     one_by_one = []
     for number in range(1, CYCLES + 1):
-        (one,) = decisions(snapshot, strategy, cycles=1)
-        one_by_one += told([one], number)
-        memory = snapshot.memory.model_copy(update={"shedding": {strategy: dict(one.memory)}})
-        snapshot = with_cluster(snapshot.model_copy(update={"memory": memory}), one.after(60.0))
+        (decision,) = decisions(snapshot, strategy, cycles=1)
+        one_by_one += describe([decision], number)
+        memory = snapshot.memory.model_copy(update={"shedding": {strategy: dict(decision.memory)}})
+        snapshot = with_cluster(snapshot.model_copy(update={"memory": memory}), decision.after(60.0))
         write_snapshot(snapshot, tmp_path / "next.json")
         snapshot = read_snapshot(tmp_path / "next.json")
     assert one_by_one == at_once
@@ -182,7 +182,7 @@ def test_a_snapshot_between_two_cycles_changes_nothing(strategy: str, tmp_path: 
 
 @pytest.mark.parametrize("strategy", SHEDDERS)
 def test_the_clusters_here_make_every_strategy_move(strategy: str) -> None:
-    assert any(one.moves for one in decisions(snapshot_of(cluster(7, UNEVEN)), strategy, cycles=12))
+    assert any(decision.moves for decision in decisions(snapshot_of(cluster(7, UNEVEN)), strategy, cycles=12))
 
 
 # --- what is moved ----------------------------------------------------------------------------------------------------
@@ -191,11 +191,11 @@ def test_the_clusters_here_make_every_strategy_move(strategy: str) -> None:
 def test_what_the_strategy_leaves_open_is_placed() -> None:
     base = cluster(1, UNEVEN)
     first, second = base.bundles_of[base.broker_names[0]][:2]
-    found = decide(base, fixed(move(first, None), move(second, None)), {}, pipeline())
-    assert [one.planned for one in found.checked] == [None, None]
-    assert [one.bundle for one in found.placed] == [first.name, second.name]
-    assert [one.destination for one in found.moves] == [one.broker for one in found.placed]
-    assert all(one.destination not in (None, one.source) for one in found.moves)
+    decision = decide(base, fixed(move(first, None), move(second, None)), {}, pipeline())
+    assert [check.planned for check in decision.checked] == [None, None]
+    assert [placement.bundle for placement in decision.placed] == [first.name, second.name]
+    assert [move.destination for move in decision.moves] == [placement.broker for placement in decision.placed]
+    assert all(move.destination not in (None, move.source) for move in decision.moves)
 
 
 def test_what_a_filter_refuses_stays_and_says_so() -> None:
@@ -203,25 +203,25 @@ def test_what_a_filter_refuses_stays_and_says_so() -> None:
     idle = base.broker_names[-1]
     base = replace(base, policies=Policies(cordons={idle: "to be replaced"}))
     bundle = base.bundles_of[base.broker_names[0]][0]
-    found = decide(base, fixed(move(bundle, idle)), {}, pipeline())
-    assert found.moves == []
-    assert found.checked[0].planned == idle
-    assert found.checked[0].refused is not None
-    assert "cordon" in found.checked[0].refused
-    assert found.after(60.0).bundles == base.bundles
+    decision = decide(base, fixed(move(bundle, idle)), {}, pipeline())
+    assert decision.moves == []
+    assert decision.checked[0].planned == idle
+    assert decision.checked[0].refused is not None
+    assert "cordon" in decision.checked[0].refused
+    assert decision.after(60.0).bundles == base.bundles
 
 
 def test_two_moves_that_are_harmless_alone_break_no_policy() -> None:
     base = cluster(1, replace(UNEVEN, namespaces=2))
     idle = base.broker_names[-1]
     policies = Policies(anti_affinity={"tenant/ns-0": "g", "tenant/ns-1": "g"})
-    one = next(one for one in base.bundles_of[base.broker_names[0]] if one.namespace == "tenant/ns-0")
-    other = next(one for one in base.bundles_of[base.broker_names[0]] if one.namespace == "tenant/ns-1")
+    result = next(item for item in base.bundles_of[base.broker_names[0]] if item.namespace == "tenant/ns-0")
+    other = next(item for item in base.bundles_of[base.broker_names[0]] if item.namespace == "tenant/ns-1")
     # Only these two are left, so that apart is possible.
-    base = replace(base, policies=policies, bundles={one.name: one, other.name: other})
-    found = decide(base, fixed(move(one, idle), move(other, idle)), {}, pipeline())
-    assert [each.bundle for each in found.moves] == [one.name]
-    assert "anti-affinity" in (found.checked[1].refused or "")
+    base = replace(base, policies=policies, bundles={result.name: result, other.name: other})
+    decision = decide(base, fixed(move(result, idle), move(other, idle)), {}, pipeline())
+    assert [each.bundle for each in decision.moves] == [result.name]
+    assert "anti-affinity" in (decision.checked[1].refused or "")
 
 
 def test_nobody_but_the_source_may_take_it_so_it_stays() -> None:
@@ -229,9 +229,9 @@ def test_nobody_but_the_source_may_take_it_so_it_stays() -> None:
     source = base.broker_names[0]
     fence = Policies((IsolationPolicy("only", (".*",), (source.partition(":")[0],)),))
     base = replace(base, policies=fence)
-    found = decide(base, fixed(move(base.bundles_of[source][0], None)), {}, pipeline())
-    assert found.moves == []
-    assert found.checked[0].refused is not None
+    decision = decide(base, fixed(move(base.bundles_of[source][0], None)), {}, pipeline())
+    assert decision.moves == []
+    assert decision.checked[0].refused is not None
 
 
 def test_shedders_see_what_is_on_its_way_and_leave_it_alone() -> None:
@@ -239,26 +239,26 @@ def test_shedders_see_what_is_on_its_way_and_leave_it_alone() -> None:
     bundle = base.bundles_of[base.broker_names[0]][0]
     booked = BookedMoves(expire_s=60, keep_s=600)
     booked.book(base, [move(bundle, base.broker_names[-1])], 0.0)
-    found = decide(base, fixed(move(bundle, base.broker_names[1])), {}, pipeline(), booked=booked.moves)
-    assert found.moves == []
-    assert str(found.checked[0].refused).startswith("in-flight: ")
-    found = decide(base, fixed(), {}, pipeline(), booked=booked.moves)
-    assert found.after(60.0).bundles[bundle.name].owner == base.broker_names[-1]
+    decision = decide(base, fixed(move(bundle, base.broker_names[1])), {}, pipeline(), booked=booked.moves)
+    assert decision.moves == []
+    assert str(decision.checked[0].refused).startswith("in-flight: ")
+    decision = decide(base, fixed(), {}, pipeline(), booked=booked.moves)
+    assert decision.after(60.0).bundles[bundle.name].owner == base.broker_names[-1]
 
 
 def test_memory_is_carried_on() -> None:
-    found = list(run_cycles(cluster(), fixed(memory={"a": (1, 2)}), {"start": 0}, pipeline(), cycles=3))
-    assert found[0].memory == {"a": [1, 2], "before": {"start": 0}}
-    assert found[2].memory["before"]["before"] == found[0].memory
+    decisions = list(run_cycles(cluster(), fixed(memory={"a": (1, 2)}), {"start": 0}, pipeline(), cycles=3))
+    assert decisions[0].memory == {"a": [1, 2], "before": {"start": 0}}
+    assert decisions[2].memory["before"]["before"] == decisions[0].memory
 
 
 def test_a_strategy_that_sheds_and_places_has_one_memory() -> None:
     snapshot = snapshot_of(cluster(7, UNEVEN))
     chosen = choose(snapshot, "shedding", name="avg")
     both = pipeline_of(snapshot, name="avg")[1]
-    found = list(run_cycles(cluster_of(snapshot), shedding_of(chosen), {}, both, cycles=8))
-    assert any(one.moves for one in found)
-    assert all(one.placing_memory == one.memory for one in found)
+    decisions = list(run_cycles(cluster_of(snapshot), shedding_of(chosen), {}, both, cycles=8))
+    assert any(decision.moves for decision in decisions)
+    assert all(decision.placing_memory == decision.memory for decision in decisions)
     kept = snapshot.model_copy(
         update={"memory": snapshot.memory.model_copy(update={"shedding": {"avg": {"plan": {}}}})}
     )
@@ -266,27 +266,27 @@ def test_a_strategy_that_sheds_and_places_has_one_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "made", "refused"),
+    ("wrong", "times", "refused"),
     [
-        (lambda one: [replace(one, source="b9:8080")], 0, ["not-owned: "]),
-        (lambda one: [replace(one, bundle="t/n/0x00000000_0x00000001")], 0, ["not-owned: "]),
-        (lambda one: [replace(one, destination=one.source)], 0, ["same-broker: "]),
-        (lambda one: [one, one], 1, ["twice: "]),
+        (lambda item: [replace(item, source="b9:8080")], 0, ["not-owned: "]),
+        (lambda item: [replace(item, bundle="t/n/0x00000000_0x00000001")], 0, ["not-owned: "]),
+        (lambda item: [replace(item, destination=item.source)], 0, ["same-broker: "]),
+        (lambda item: [item, item], 1, ["twice: "]),
     ],
 )
 def test_nonsense_costs_the_move_and_neither_the_others_nor_the_memory(
-    wrong: Any, made: int, refused: list[str]
+    wrong: Any, times: int, refused: list[str]
 ) -> None:
     base = cluster()
     first, second = base.bundles_of[base.broker_names[0]][:2]
     other = move(second, base.broker_names[1])
     moves = [*wrong(move(first, base.broker_names[1])), other]
-    found = decide(base, fixed(*moves, memory={"hits": 3}), {}, pipeline())
-    assert [one.bundle for one in found.moves] == [*[first.name] * made, second.name]
-    assert [one.planned for one in found.checked] == [one.destination for one in moves]
-    said = [one.refused for one in found.checked if one.refused is not None]
-    assert [str(one)[: len(start)] for one, start in zip(said, refused, strict=True)] == refused
-    assert found.memory == {"hits": 3, "before": {}}
+    decision = decide(base, fixed(*moves, memory={"hits": 3}), {}, pipeline())
+    assert [move.bundle for move in decision.moves] == [*[first.name] * times, second.name]
+    assert [check.planned for check in decision.checked] == [move.destination for move in moves]
+    said = [check.refused for check in decision.checked if check.refused is not None]
+    assert [str(item)[: len(start)] for item, start in zip(said, refused, strict=True)] == refused
+    assert decision.memory == {"hits": 3, "before": {}}
 
 
 @pytest.mark.parametrize("upstream", [False, True])
@@ -296,9 +296,9 @@ def test_half_of_an_exchange_goes_by_itself_with_upstream_filters_only(upstream:
     going, back = base.bundles_of[here][0], base.bundles_of[there][0]
     base = replace(base, bundles={**base.bundles, back.name: replace(back, in_flight=True)})
     moves = [move(going, there), replace(move(back, here), swap=True)]
-    found = decide(base, fixed(*moves), {}, pipeline(upstream=upstream), guarded=False)
-    assert [one.bundle for one in found.moves] == ([going.name] if upstream else [])
-    words = {one.move.bundle: str(one.refused).partition(":")[0] for one in found.checked if one.refused}
+    decision = decide(base, fixed(*moves), {}, pipeline(upstream=upstream), guarded=False)
+    assert [move.bundle for move in decision.moves] == ([going.name] if upstream else [])
+    words = {check.move.bundle: str(check.refused).partition(":")[0] for check in decision.checked if check.refused}
     assert words == ({back.name: "in-flight"} if upstream else {back.name: "in-flight", going.name: "swap"})
 
 
@@ -338,10 +338,10 @@ def test_each_placement_counts_for_those_after_it() -> None:
             return Placed(bundle.name, chosen, "fewest", (chosen,), memory={"last": chosen})
 
     base = cluster(1, UNEVEN)
-    open_ = {name: replace(one, owner=None) for name, one in base.bundles.items()}
+    open_ = {name: replace(bundle, owner=None) for name, bundle in base.bundles.items()}
     line = Pipeline(Fewest())
-    found = place_all(replace(base, bundles=open_), sorted(open_)[:12], line)
-    assert [one.broker for one in found] == base.broker_names * 2
+    placements = place_all(replace(base, bundles=open_), sorted(open_)[:12], line)
+    assert [placement.broker for placement in placements] == base.broker_names * 2
     assert line.memory == {"last": base.broker_names[-1]}
 
 
@@ -350,41 +350,41 @@ def hot(topics: int = 8) -> Cluster:
     return replace(
         base,
         bundles={
-            name: replace(one, stats=replace(one.stats, msg_rate_in=80_000.0)) if one.stats else one
-            for name, one in base.bundles.items()
+            name: replace(bundle, stats=replace(bundle.stats, msg_rate_in=80_000.0)) if bundle.stats else bundle
+            for name, bundle in base.bundles.items()
         },
     )
 
 
 def test_splits_are_made_between_the_cycles() -> None:
-    found = list(run_splits(hot(), SplitSettings(hit_threshold=1), SplitRange(SplitRange.Settings()), {}, cycles=6))
-    cut = [[one for one in each.splits if one.positions] for each in found]
-    assert [len(one) for one in cut[:2]] == [0, 2]
-    assert len(found[2].cluster.bundles) == 4
-    assert all(not one.estimated for one in found[2].cluster.bundles.values())
-    part = split_cycle(2, found[1])
+    decisions = list(run_splits(hot(), SplitSettings(hit_threshold=1), SplitRange(SplitRange.Settings()), {}, cycles=6))
+    cut = [[split for split in each.splits if split.positions] for each in decisions]
+    assert [len(item) for item in cut[:2]] == [0, 2]
+    assert len(decisions[2].cluster.bundles) == 4
+    assert all(not bundle.estimated for bundle in decisions[2].cluster.bundles.values())
+    part = split_cycle(2, decisions[1])
     assert part.splits[0].children == sorted(
-        name for name in found[2].cluster.bundles if name in part.splits[0].children
+        name for name in decisions[2].cluster.bundles if name in part.splits[0].children
     )
-    assert sum(len(one.children) for one in part.splits) == 4
+    assert sum(len(split.children) for split in part.splits) == 4
 
 
 def test_children_stay_where_their_parent_was_and_add_up_to_it() -> None:
     base = hot()
     parent = min(base.bundles)
     after = after_splits(base, [SplitPlan(parent, [0x40000000], "Admin", "asked for")], every_s=60)
-    children = [one for name, one in after.bundles.items() if name not in base.bundles]
+    children = [bundle for name, bundle in after.bundles.items() if name not in base.bundles]
     assert len(children) == 2
-    assert {one.owner for one in children} == {base.bundles[parent].owner}
-    assert sum(one.stats.msg_rate_in for one in children if one.stats) == pytest.approx(80_000.0)
+    assert {child.owner for child in children} == {base.bundles[parent].owner}
+    assert sum(child.stats.msg_rate_in for child in children if child.stats) == pytest.approx(80_000.0)
     assert after.now_ms == base.now_ms + 60_000
 
 
 def test_asked_for_splits_look_at_no_limit() -> None:
     base = cluster(1, UNEVEN)
     names = sorted(base.bundles)[:2]
-    found = split_named(base, names, SplitRange(SplitRange.Settings()))
-    assert [(one.bundle, one.reason, len(one.positions)) for one in found.splits] == [
+    decision = split_named(base, names, SplitRange(SplitRange.Settings()))
+    assert [(split.bundle, split.reason, len(split.positions)) for split in decision.splits] == [
         (name, "Admin", 1) for name in names
     ]
 
@@ -395,14 +395,14 @@ def test_asked_for_splits_look_at_no_limit() -> None:
 def test_after_moves_load_is_neither_made_nor_lost() -> None:
     base = cluster(1, UNEVEN)
     bundles = base.bundles_of[base.broker_names[0]][:3]
-    after = after_moves(base, [move(one, base.broker_names[-1]) for one in bundles])
+    after = after_moves(base, [move(bundle, base.broker_names[-1]) for bundle in bundles])
     for field in ("msg_rate_in", "msg_throughput_out", "bundles", "weighted_max_ema"):
-        before_sum = sum(getattr(one.load, field) for one in base.brokers.values())
-        assert sum(getattr(one.load, field) for one in after.brokers.values()) == pytest.approx(before_sum)
-    assert {one.owner for one in after.bundles.values() if one.name in {each.name for each in bundles}} == {
+        before_sum = sum(getattr(broker.load, field) for broker in base.brokers.values())
+        assert sum(getattr(broker.load, field) for broker in after.brokers.values()) == pytest.approx(before_sum)
+    assert {bundle.owner for bundle in after.bundles.values() if bundle.name in {each.name for each in bundles}} == {
         base.broker_names[-1]
     }
-    assert after.recent.bundles == {one.name: 60.0 for one in sorted(bundles, key=lambda one: one.name)}
+    assert after.recent.bundles == {bundle.name: 60.0 for bundle in sorted(bundles, key=lambda bundle: bundle.name)}
     assert set(after.recent.brokers) == {base.broker_names[0], base.broker_names[-1]}
     assert after.brokers[base.broker_names[2]].load_age_s == base.brokers[base.broker_names[2]].load_age_s
 
@@ -410,8 +410,8 @@ def test_after_moves_load_is_neither_made_nor_lost() -> None:
 def test_top_bundles_are_named_anew_by_who_gave_and_got() -> None:
     base = cluster(1, UNEVEN)
     first, last = base.broker_names[0], base.broker_names[-1]
-    top = max(base.bundles_of[first], key=lambda one: -1 if one.rank is None else one.rank)
+    top = max(base.bundles_of[first], key=lambda item: -1 if item.rank is None else item.rank)
     after = after_moves(base, [move(top, last)])
-    assert [one.rank for one in after.bundles_of[last]] == [0]
-    ranks = sorted(one.rank for one in after.bundles_of[first] if one.rank is not None)
+    assert [item.rank for item in after.bundles_of[last]] == [0]
+    ranks = sorted(item.rank for item in after.bundles_of[first] if item.rank is not None)
     assert ranks == list(range(len(ranks)))

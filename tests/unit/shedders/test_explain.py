@@ -41,7 +41,7 @@ ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 NOW_MS = AT_MS + 600_000
 
 
-def told(log: ChannelLog, name: str) -> Trail:
+def read_trail(log: ChannelLog, name: str) -> Trail:
     trail = Trail(name)
     judged: list[str] = []
 
@@ -55,10 +55,10 @@ def told(log: ChannelLog, name: str) -> Trail:
 
 
 def book(*records: Any) -> DecisionBook:
-    found = DecisionBook()
-    for one in records:
-        found.add(one)
-    return found
+    book = DecisionBook()
+    for line in records:
+        book.add(line)
+    return book
 
 
 def ended(number: int, bundle: str, result: str, said: str = "said", operation: str | None = None) -> Any:
@@ -82,20 +82,20 @@ def test_a_bundles_way_through_a_split_is_told_from_its_beginning() -> None:
     log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
     log.moved(ONE, "b2", "b3", operation="op-3")
     log.moved(TWO, "b2", "b1", operation="op-4")
-    trail = told(log, ONE)
+    trail = read_trail(log, ONE)
     assert (trail.bundle, trail.owner) == (ONE, "b3")
-    assert [(one.bundle, one.what, one.source, one.destination) for one in trail.changes] == [
+    assert [(change.bundle, change.what, change.source, change.destination) for change in trail.changes] == [
         (NAMESPACE, What.CREATED, None, None),
         (WHOLE, What.ASSIGNED, None, "b1"),
         (WHOLE, What.MOVED, "b1", "b2"),
         (WHOLE, What.SPLIT, "b2", "b2"),
         (ONE, What.MOVED, "b2", "b3"),
     ]
-    assert [one.ended_ms - one.began_ms for one in trail.changes] == [0, 1_000, 2_000, 1_000, 2_000]
+    assert [change.ended_ms - change.began_ms for change in trail.changes] == [0, 1_000, 2_000, 1_000, 2_000]
     assert trail.names == [WHOLE, ONE]
-    parent = told(log, WHOLE)
+    parent = read_trail(log, WHOLE)
     assert parent.bundle is None
-    assert [one.bundle for one in parent.changes][-2:] == [ONE, TWO]
+    assert [change.bundle for change in parent.changes][-2:] == [ONE, TWO]
     assert parent.changes[3].children == [ONE, TWO]
 
 
@@ -106,13 +106,13 @@ def test_of_a_topic_only_the_bundles_that_held_it() -> None:
     log.split(WHOLE, "b1", LOWER, UPPER, operation="op-2")
     log.moved(ONE, "b1", "b2", operation="op-3")
     log.moved(TWO, "b1", "b3", operation="op-4")
-    found = {told(log, f"persistent://{NAMESPACE}/topic-{number}").bundle for number in range(16)}
-    assert found == {ONE, TWO}
+    bundles = {read_trail(log, f"persistent://{NAMESPACE}/topic-{number}").bundle for number in range(16)}
+    assert bundles == {ONE, TWO}
     for number in range(4):
-        trail = told(log, f"{NAMESPACE}/topic-{number}")
+        trail = read_trail(log, f"{NAMESPACE}/topic-{number}")
         assert trail.bundle is not None
         assert trail.owner == {ONE: "b2", TWO: "b3"}[trail.bundle]
-        assert [one.bundle for one in trail.changes][-1] == trail.bundle
+        assert [change.bundle for change in trail.changes][-1] == trail.bundle
 
 
 def test_changes_that_go_wrong() -> None:
@@ -120,7 +120,9 @@ def test_changes_that_go_wrong() -> None:
     log.created()
     flow = {"flow": "assignment"}
     log.write(WHOLE, "Assigning", to="b1", action="own", **flow)
-    log.write(WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow)
+    log.write(
+        WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow, reason="on_own raised OSError: full"
+    )
     log.assigned(to="b2")
     log.write(WHOLE, "Assigned", by="b2", to="b2", action="resume")
     log.write(WHOLE, "Releasing", action="transfer", **{"from": "b2"}, to="b3", flow="transfer", operation="op-1")
@@ -131,8 +133,8 @@ def test_changes_that_go_wrong() -> None:
     log.write(WHOLE, "Assigning", forced=True, **{"from": "b3"}, to="b1", action="repair", flow="repair", lost=lost)
     log.write(WHOLE, "Assigned", by="b1", **{"from": "b3"}, to="b1", action="return", flow="repair")
     log.write(WHOLE, "Releasing", action="transfer", **{"from": "b1"}, to="b2", flow="transfer", operation="op-3")
-    trail = told(log, WHOLE)
-    assert [(one.what, one.source, one.destination, one.wanted) for one in trail.changes[1:]] == [
+    trail = read_trail(log, WHOLE)
+    assert [(change.what, change.source, change.destination, change.wanted) for change in trail.changes[1:]] == [
         (What.DECLINED, None, None, "b1"),
         (What.ASSIGNED, None, "b2", "b2"),
         (What.RESUMED, "b2", "b2", None),
@@ -145,6 +147,8 @@ def test_changes_that_go_wrong() -> None:
     assert trail.changes[7].lost == "b3"
     answer = why(trail, DecisionBook())
     because = [step.because for step in answer.steps]
+    assert answer.steps[1].said.startswith("b1 declined it")
+    assert answer.steps[1].said.endswith(": on_own raised OSError: full")
     assert because[7] == "b3 was lost; b1 repaired it"
     assert because[5] is not None
     assert because[5].endswith("it was requested by hand, or the record has expired (its reason: by hand)")
@@ -158,7 +162,7 @@ def test_a_deleted_namespace_and_a_silent_channel() -> None:
     log.assigned(to="b1")
     log.unloaded(WHOLE, "b1", flow="namespace", operation="d")
     log.write(NAMESPACE, "Deleted", version=6, flow="namespace", operation="d")
-    gone = why(told(log, WHOLE), DecisionBook())
+    gone = why(read_trail(log, WHOLE), DecisionBook())
     assert (gone.bundle, gone.now) == (None, "its namespace was deleted")
     assert gone.steps[-1].said == "its namespace t/n was deleted, by b1"
     silent = why(Trail("t/other/0x00000000_0xffffffff"), DecisionBook())
@@ -192,7 +196,7 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
         record(3, moves=[move(ONE, "b2", "b3", load=77.0)], executed={ONE: Executed("op-3")}),
         InvalidRecord(InvalidDecisionReason.FORMAT, "format is not 1"),
     )
-    answer = why(told(log, ONE), known)
+    answer = why(read_trail(log, ONE), known)
     assert answer.now == f"{ONE} is served by b3"
     assert lines(answer) == [
         ("created", f"created with its namespace {NAMESPACE}, by b1"),
@@ -210,7 +214,7 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
     )
     assert (last.load, last.result, last.took_ms) == (77.0, "started", 2_000)
     assert known.junk == {"format": 1}
-    shorter = why(told(log, ONE), known, steps_max=2)
+    shorter = why(read_trail(log, ONE), known, steps_max=2)
     assert (len(shorter.steps), shorter.left_out, shorter.steps[-1]) == (2, 3, last)
     assert shorter.to_json()["steps"][-1]["decision"] == IDS[3]
 
@@ -222,7 +226,7 @@ def test_a_placement_by_the_leader_is_told_with_those_it_was_free_to_choose_amon
     log.write(WHOLE, "Assigned", by="b2", to="b2", action="return", flow="assignment", operation="op-p")
     placed = [Placed(WHOLE, "b2", "the least used", best=["b2", "b3"])]
     known = book(place_record(occasion(1), decision().cluster, placed, executed={WHOLE: Executed("op-p")}))
-    because = why(told(log, WHOLE), known).steps[-1].because
+    because = why(read_trail(log, WHOLE), known).steps[-1].because
     assert because is not None
     assert because.endswith("Success: the least used; 2 brokers were equally good")
 
@@ -236,9 +240,9 @@ def test_a_placement_is_found_by_who_made_it_and_when() -> None:
     log.write(WHOLE, "Assigned", by="b2", to="b2", action="return", flow="assignment", operation="op-p")
 
     def because(*, leader: str = "b3", broker: str = "b2", after_ms: int = 700) -> str | None:
-        made = occasion(1, leader=leader, at_ms=begun_ms + after_ms)
-        known = book(place_record(made, decision().cluster, [Placed(WHOLE, broker, "the least used")]))
-        return why(told(log, WHOLE), known).steps[-1].because
+        result = occasion(1, leader=leader, at_ms=begun_ms + after_ms)
+        known = book(place_record(result, decision().cluster, [Placed(WHOLE, broker, "the least used")]))
+        return why(read_trail(log, WHOLE), known).steps[-1].because
 
     assert because() == (
         f"no broker served it and a client looked it up; destination: decision {IDS[1]} of b3 (term 7, cycle 1, transfer), "
@@ -260,7 +264,7 @@ def test_who_asked_for_it_by_command_and_who_was_stopped() -> None:
     )
     log.write(WHOLE, "Assigning", by="b2", action="transfer", **{"from": "b2"}, to="b3", flow="transfer")
     log.write(WHOLE, "Assigned", by="b3", action="return", **{"from": "b2"}, to="b3", flow="transfer")
-    answer = why(told(log, WHOLE), book(), {"op-1": CommandOrigin("ann@desk", "transfer")})
+    answer = why(read_trail(log, WHOLE), book(), {"op-1": CommandOrigin("ann@desk", "transfer")})
     assert [step.because for step in answer.steps[2:]] == [
         "requested by ann@desk (transfer) (its reason: new disks)",
         "b2 was stopped cleanly and handed it over",
@@ -277,7 +281,7 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
         ended(1, WHOLE, "rejected", "b2 is draining", "op-1"),
         record(2, moves=[refused]),
     )
-    answer = why(told(log, WHOLE), known)
+    answer = why(read_trail(log, WHOLE), known)
     assert [step.what for step in answer.steps] == ["created", "assigned", NOT_MADE]
     assert answer.steps[-1].said == (
         "was to go from b1 to b2; the channel has no record of it (rejected: b2 is draining)"
@@ -285,17 +289,17 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
 
 
 def test_the_book_forgets_the_oldest() -> None:
-    found = DecisionBook(2)
+    book = DecisionBook(2)
     for number in (1, 2, 3):
-        found.add(record(number, moves=[move()], executed={WHOLE: Executed(f"op-{number}")}))
-    found.add(ended(1, WHOLE, "transferred"))
-    assert [one.id for one in found.decisions] == [IDS[2], IDS[3]]
-    assert found.by_operation("op-1") is None
-    assert found.decision(IDS[1]) is None
-    made = found.by_operation("op-3")
-    assert made is not None
-    assert (made.decision.id, made.ended) == (IDS[3], None)
-    assert [one.id for one in found.newest(Subject.SHED)] == [IDS[3], IDS[2]]
+        book.add(record(number, moves=[move()], executed={WHOLE: Executed(f"op-{number}")}))
+    book.add(ended(1, WHOLE, "transferred"))
+    assert [decided.id for decided in book.decisions] == [IDS[2], IDS[3]]
+    assert book.by_operation("op-1") is None
+    assert book.decision(IDS[1]) is None
+    decision = book.by_operation("op-3")
+    assert decision is not None
+    assert (decision.decision.id, decision.ended) == (IDS[3], None)
+    assert [read.id for read in book.newest(Subject.SHED)] == [IDS[3], IDS[2]]
 
 
 # --- why not --------------------------------------------------------------------------------------------------------
@@ -309,7 +313,7 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
 
 
 @pytest.mark.parametrize(
-    ("found", "word", "reason", "said"),
+    ("recorded", "word", "reason", "said"),
     [
         (
             record(why="0.1 apart", reason=Reason.HIT_COUNT, scores=SCORES, stats={"threshold": 0.25}),
@@ -364,18 +368,18 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
     ],
     ids=lambda value: value if isinstance(value, Because) else "",
 )
-def test_why_a_bundle_stays(found: Any, word: Because, reason: str | None, said: str) -> None:
-    answer = asked(found)
+def test_why_a_bundle_stays(recorded: Any, word: Because, reason: str | None, said: str) -> None:
+    answer = asked(recorded)
     assert (answer.verdicts[0].word, answer.verdicts[0].reason, answer.verdicts[0].said) == (word, reason, said)
     assert answer.said[0] == f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), 9 min ago: {said}"
 
 
 def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
-    found = asked(record(scores=SCORES, stats={"mean": 9.0, "threshold": 0.25})).verdicts[0].numbers
-    assert found["mean"] == 9.0
-    assert found["threshold"] == 0.25
-    assert (found["score"], found["highest"], found["lowest"]) == (0.5, 0.5, 0.3)
-    assert found["std"] == pytest.approx(0.0816, abs=1e-4)
+    numbers = asked(record(scores=SCORES, stats={"mean": 9.0, "threshold": 0.25})).verdicts[0].numbers
+    assert numbers["mean"] == 9.0
+    assert numbers["threshold"] == 0.25
+    assert (numbers["score"], numbers["highest"], numbers["lowest"]) == (0.5, 0.5, 0.3)
+    assert numbers["std"] == pytest.approx(0.0816, abs=1e-4)
 
 
 def test_several_decisions_that_say_the_same_are_told_once() -> None:
@@ -393,8 +397,8 @@ def test_several_decisions_that_say_the_same_are_told_once() -> None:
 def test_of_a_decision_before_it_came_there_only_its_own_words_count() -> None:
     early = record(1, left=[Left("b1", "outdated", "x")])
     own = record(1, left=[Left(ONE, "cooling", "5 s")])
-    for found, word in ((early, Because.ELSEWHERE), (own, Because.LEFT)):
-        answer = why_not(ONE, "b1", book(found), now_ms=NOW_MS, since_ms=found.at_ms + 1)
+    for item, word in ((early, Because.ELSEWHERE), (own, Because.LEFT)):
+        answer = why_not(ONE, "b1", book(item), now_ms=NOW_MS, since_ms=item.at_ms + 1)
         assert answer.verdicts[0].word == word
     assert why_not(ONE, "b1", book(early), now_ms=NOW_MS, since_ms=early.at_ms).verdicts[0].word == Because.BROKER_LEFT
     log = ChannelLog()
@@ -403,7 +407,7 @@ def test_of_a_decision_before_it_came_there_only_its_own_words_count() -> None:
     log.moved(WHOLE, "b1", "b2", operation="op-1")
     since_ms = log.at_ms
     log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
-    trail = told(log, ONE)
+    trail = read_trail(log, ONE)
     assert trail.there_since_ms == since_ms
     trail.settled(ONE, "b9")
     assert trail.there_since_ms is None
@@ -422,8 +426,8 @@ def test_splits_nobody_and_nothing() -> None:
     answer = asked(record(1), split_record(occasion(2), looked))
     assert answer.said[-1] == "b1 looked for bundles to split 8 min ago: it was not split (`hits`): 2 times in a row"
     other = asked(record(1), split_record(occasion(2, leader="b2"), looked))
-    assert [one.subject for one in other.verdicts] == ["shed"]
-    assert [one.subject for one in answer.verdicts] == ["shed", "split"]
+    assert [verdict.subject for verdict in other.verdicts] == ["shed"]
+    assert [verdict.subject for verdict in answer.verdicts] == ["shed", "split"]
     assert asked(owner="b1").said == ["there is no decision record: no balancer is running, or it has not decided yet"]
     unserved = asked(record(1), owner=None)
     assert unserved.verdicts[0].word == Because.UNSERVED
@@ -432,5 +436,5 @@ def test_splits_nobody_and_nothing() -> None:
 
 
 def test_the_labels_of_upstream_stand_in_the_record() -> None:
-    found = record(label=Label.FAILURE, reason=Reason.UNKNOWN)
-    assert (found.label, found.reason) == ("Failure", "Unknown")
+    entry = record(label=Label.FAILURE, reason=Reason.UNKNOWN)
+    assert (entry.label, entry.reason) == ("Failure", "Unknown")

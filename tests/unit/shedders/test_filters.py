@@ -20,8 +20,8 @@ D = "t/n/0xc0000000_0xffffffff"
 
 def cluster(brokers: list[Broker], bundles: list[Bundle], **policies: Any) -> Cluster:
     return Cluster(
-        brokers={one.name: one for one in brokers},
-        bundles={one.name: one for one in bundles},
+        brokers={broker.name: broker for broker in brokers},
+        bundles={bundle.name: bundle for bundle in bundles},
         policies=Policies(**policies),
     )
 
@@ -38,11 +38,11 @@ GOLD = IsolationPolicy("gold", ("t/n",), ("b1", "b2", "b3"), ("b4",), min_availa
 
 
 def test_worked_example_of_the_docstring() -> None:
-    one, two, *rest = brokers(5)
-    found = cluster(
-        [Broker(one.name, accepting=False), two, *rest], [Bundle(A)], isolation=(GOLD,), cordons={two.name: "disk"}
+    result, two, *rest = brokers(5)
+    base = cluster(
+        [Broker(result.name, accepting=False), two, *rest], [Bundle(A)], isolation=(GOLD,), cordons={two.name: "disk"}
     )
-    filters = Filters(found)
+    filters = Filters(base)
     assert filters.passed(Bundle(A)).names == ["b3:8080", "b4:8080"]
     assert words(filters, Bundle(A)) == {"b1:8080": "accepting", "b2:8080": "cordon", "b5:8080": "isolation"}
     assert filters.passed(Bundle(A)).removed["b2:8080"] == ("cordon", "it is cordoned: disk")
@@ -96,17 +96,17 @@ def test_kinds_of_topics(marked: bool, topics: list[str], expected: tuple[bool, 
 
 
 def test_topics_on_their_way_count() -> None:
-    found = cluster(
+    base = cluster(
         [Broker("b", load=BrokerLoad(topics=3)), Broker("c")],
         [Bundle(A, stats=BundleStats(topics=2)), Bundle(B, stats=BundleStats(topics=2))],
     )
-    filters = Filters(found, FilterSettings(max_topics=6))
-    assert filters.can_take(found.bundles[A], "b") is None
+    filters = Filters(base, FilterSettings(max_topics=6))
+    assert filters.can_take(base.bundles[A], "b") is None
     filters.book("b", A)
     assert filters.topics("b") == 5
-    assert filters.can_take(found.bundles[B], "b") == "topics: it would serve 7 topics, at most 6 are allowed"
-    assert filters.passed(found.bundles[B]).names == ["c"]
-    assert filters.can_take(found.bundles[A], "b") is None, "its own booking does not stand in its way"
+    assert filters.can_take(base.bundles[B], "b") == "topics: it would serve 7 topics, at most 6 are allowed"
+    assert filters.passed(base.bundles[B]).names == ["c"]
+    assert filters.can_take(base.bundles[A], "b") is None, "its own booking does not stand in its way"
     # Without a report, what is known of its bundles counts.
     silent = cluster([Broker("b")], [Bundle(A, owner="b", stats=BundleStats(topics=6)), Bundle(B)])
     assert Filters(silent, FilterSettings(max_topics=6)).can_take(silent.bundles[B], "b") is not None
@@ -114,20 +114,18 @@ def test_topics_on_their_way_count() -> None:
 
 def test_primaries_without_room_let_secondaries_in() -> None:
     policy = IsolationPolicy("gold", ("t/.*",), ("b1",), ("b2",))
-    found = cluster([Broker("b1:1", load=BrokerLoad(topics=9)), Broker("b2:1")], [Bundle(A)], isolation=(policy,))
-    assert Filters(found).passed(Bundle(A)).names == ["b1:1"]
-    assert Filters(found, FilterSettings(max_topics=9)).passed(Bundle(A)).names == ["b2:1"]
+    base = cluster([Broker("b1:1", load=BrokerLoad(topics=9)), Broker("b2:1")], [Bundle(A)], isolation=(policy,))
+    assert Filters(base).passed(Bundle(A)).names == ["b1:1"]
+    assert Filters(base, FilterSettings(max_topics=9)).passed(Bundle(A)).names == ["b2:1"]
 
 
 def test_versions_are_compared_among_those_that_could_take_it() -> None:
     """The newest software is on b2, which isolation rules out: in upstream's order nobody would be left."""
     policy = IsolationPolicy("gold", ("t/n",), ("b1",))
-    found = cluster(
-        [Broker("b1:1", version="1.0.0"), Broker("b2:1", version="2.0.0")], [Bundle(A)], isolation=(policy,)
-    )
+    base = cluster([Broker("b1:1", version="1.0.0"), Broker("b2:1", version="2.0.0")], [Bundle(A)], isolation=(policy,))
     settings = FilterSettings(prefer_later_versions=True)
-    assert Filters(found, settings).passed(Bundle(A)).names == ["b1:1"]
-    upstream = Filters(found, settings.model_copy(update={"upstream": True}))
+    assert Filters(base, settings).passed(Bundle(A)).names == ["b1:1"]
+    upstream = Filters(base, settings.model_copy(update={"upstream": True}))
     assert words(upstream, Bundle(A)) == {"b1:1": "version", "b2:1": "isolation"}
 
 
@@ -142,11 +140,11 @@ VERSIONS = [
 
 
 def test_version_removes_what_is_older_or_unknown() -> None:
-    found = Filters(cluster(VERSIONS, [Bundle(A)]), FilterSettings(prefer_later_versions=True)).passed(Bundle(A))
-    assert found.names == ["a", "f"]
-    assert found.removed["b"][1] == "its version 4.1.0-rc.1 is older than 4.1.0"
-    assert found.removed["d"][1] == "its version `nightly` is not valid"
-    assert found.removed["e"][1] == "it reports no version"
+    passed = Filters(cluster(VERSIONS, [Bundle(A)]), FilterSettings(prefer_later_versions=True)).passed(Bundle(A))
+    assert passed.names == ["a", "f"]
+    assert passed.removed["b"][1] == "its version 4.1.0-rc.1 is older than 4.1.0"
+    assert passed.removed["d"][1] == "its version `nightly` is not valid"
+    assert passed.removed["e"][1] == "it reports no version"
 
 
 def test_unknown_versions_upstream_opens_placement_and_closes_shedding() -> None:
@@ -157,43 +155,43 @@ def test_unknown_versions_upstream_opens_placement_and_closes_shedding() -> None
 
 
 def test_fewest_bundles_is_a_switch_and_leaves_the_bundle_itself_out() -> None:
-    found = cluster(
+    base = cluster(
         [Broker("a"), Broker("b"), Broker("c")], [Bundle(A, "a"), Bundle(B, "b"), Bundle(C, "c"), Bundle(D, "c")]
     )
-    assert Filters(found).passed(found.bundles[A]).names == ["a", "b", "c"]
-    filters = Filters(found, FilterSettings(fewest_bundles=True))
+    assert Filters(base).passed(base.bundles[A]).names == ["a", "b", "c"]
+    filters = Filters(base, FilterSettings(fewest_bundles=True))
     # Without bundle A: a has 0, b 1, c 2; without D: 1 each.
-    assert filters.passed(found.bundles[A]).names == ["a"]
-    assert filters.passed(found.bundles[A]).removed["c"] == (
+    assert filters.passed(base.bundles[A]).names == ["a"]
+    assert filters.passed(base.bundles[A]).removed["c"] == (
         "fewest",
         "it has 2 other bundles of the namespace, another broker 0",
     )
-    assert filters.passed(found.bundles[D]).names == ["a", "b", "c"]
-    assert [filters.can_take(found.bundles[A], name) for name in "abc"] == [
+    assert filters.passed(base.bundles[D]).names == ["a", "b", "c"]
+    assert [filters.can_take(base.bundles[A], name) for name in "abc"] == [
         None,
         "fewest: it has 1 other bundles of the namespace, another broker 0",
         "fewest: it has 2 other bundles of the namespace, another broker 0",
     ]
     filters.book("a", D)
-    assert filters.passed(found.bundles[C]).names == ["b", "c"], "a has one more on its way"
+    assert filters.passed(base.bundles[C]).names == ["b", "c"], "a has one more on its way"
 
 
 def test_pins_leave_one_broker_and_win_over_what_compares() -> None:
-    found = cluster(
+    base = cluster(
         [Broker("a", version="1.0.0"), Broker("b", version="2.0.0")],
         [Bundle(A, "a"), Bundle(B, "a"), Bundle(C)],
         pins={"t/n": "a", C: "b"},
     )
-    filters = Filters(found, FilterSettings(fewest_bundles=True, prefer_later_versions=False))
-    assert filters.passed(found.bundles[B]).names == ["a"]
-    assert words(filters, found.bundles[B]) == {"b": "pin"}
-    assert filters.can_take(found.bundles[B], "b") == "pin: it is pinned to a"
-    assert filters.passed(found.bundles[C]).names == ["b"], "a bundle's pin stands above its namespace's"
+    filters = Filters(base, FilterSettings(fewest_bundles=True, prefer_later_versions=False))
+    assert filters.passed(base.bundles[B]).names == ["a"]
+    assert words(filters, base.bundles[B]) == {"b": "pin"}
+    assert filters.can_take(base.bundles[B], "b") == "pin: it is pinned to a"
+    assert filters.passed(base.bundles[C]).names == ["b"], "a bundle's pin stands above its namespace's"
 
 
 def test_a_pin_does_not_win_over_the_other_filters() -> None:
-    found = cluster([Broker("a", accepting=False), Broker("b")], [Bundle(A)], pins={A: "a"})
-    assert words(Filters(found), Bundle(A)) == {"a": "accepting", "b": "pin"}
+    base = cluster([Broker("a", accepting=False), Broker("b")], [Bundle(A)], pins={A: "a"})
+    assert words(Filters(base), Bundle(A)) == {"a": "accepting", "b": "pin"}
     gone = cluster([Broker("b")], [Bundle(A)], pins={A: "a"})
     passed = Filters(gone).passed(Bundle(A))
     assert passed.removed["a"] == ("accepting", "the bundle is pinned to it, and it is not registered")
@@ -207,10 +205,10 @@ def test_only_what_was_offered() -> None:
 
 
 def test_who_removed_whom_is_said() -> None:
-    found = cluster(
+    base = cluster(
         [Broker("a", accepting=False), Broker("b", accepting=False), Broker("c")], [Bundle(A)], cordons={"c": ""}
     )
-    removed = Filters(found).passed(Bundle(A)).removed
+    removed = Filters(base).passed(Bundle(A)).removed
     assert summary(removed) == (
         "`accepting` removed a and 1 more (it is not caught up, draining, or in safe mode); "
         "`cordon` removed c (it is cordoned)"
@@ -219,8 +217,8 @@ def test_who_removed_whom_is_said() -> None:
 
 
 def test_leaving_needs_another_broker() -> None:
-    found = cluster([Broker("a"), Broker("b", accepting=False)], [Bundle(A, "a")])
-    assert Filters(found).cannot_leave(found.bundles[A]) == (
+    base = cluster([Broker("a"), Broker("b", accepting=False)], [Bundle(A, "a")])
+    assert Filters(base).cannot_leave(base.bundles[A]) == (
         "no other broker may take it: `accepting` removed b (it is not caught up, draining, or in safe mode)"
     )
     well = cluster([Broker("a"), Broker("b")], [Bundle(A, "a")])
@@ -237,8 +235,8 @@ def test_no_broker_and_unknown_broker() -> None:
 
 
 def test_extensible_keeps_who_has_no_report_and_drops_at_the_limit() -> None:
-    found = cluster([Broker("a", load=BrokerLoad(topics=10)), Broker("b"), Broker("c", manager="modular")], [Bundle(A)])
-    filters = Filters(found, FilterSettings(upstream=True, max_topics=10))
+    base = cluster([Broker("a", load=BrokerLoad(topics=10)), Broker("b"), Broker("c", manager="modular")], [Bundle(A)])
+    filters = Filters(base, FilterSettings(upstream=True, max_topics=10))
     assert words(filters, Bundle(A)) == {"a": "topics", "c": "manager"}
 
 
@@ -253,15 +251,15 @@ def test_modular_allows_the_limit_and_puts_back_if_nobody_is_left() -> None:
 
 
 def test_modular_counts_the_bundle_itself_and_undoes_the_filters_for_an_unreadable_version() -> None:
-    found = cluster(
+    base = cluster(
         [Broker("a", load=BrokerLoad(), version="1.0.0"), Broker("b", load=BrokerLoad(), version="2.0.0")],
         [Bundle(A, "a"), Bundle(B, "b")],
     )
     settings = FilterSettings(upstream=True, generation="modular", fewest_bundles=True)
-    assert Filters(found, settings).passed(found.bundles[A]).names == ["a", "b"]
-    assert Filters(found, FilterSettings(fewest_bundles=True)).passed(found.bundles[A]).names == ["a"]
+    assert Filters(base, settings).passed(base.bundles[A]).names == ["a", "b"]
+    assert Filters(base, FilterSettings(fewest_bundles=True)).passed(base.bundles[A]).names == ["a"]
     newest = settings.model_copy(update={"prefer_later_versions": True})
-    assert Filters(found, newest).passed(found.bundles[A]).names == ["b"]
+    assert Filters(base, newest).passed(base.bundles[A]).names == ["b"]
     unknown = cluster(
         [Broker("a", load=BrokerLoad()), Broker("b", load=BrokerLoad(), version="2.0.0")], [Bundle(A, "b")]
     )
@@ -270,8 +268,8 @@ def test_modular_counts_the_bundle_itself_and_undoes_the_filters_for_an_unreadab
 
 def test_upstream_looks_at_the_kind_of_topics_only_without_a_policy() -> None:
     policy = IsolationPolicy("gold", ("t/n",), ("a",))
-    found = cluster([Broker("a", persistent=False), Broker("b", persistent=False)], [Bundle(A)], isolation=(policy,))
-    upstream = Filters(found, FilterSettings(upstream=True))
+    base = cluster([Broker("a", persistent=False), Broker("b", persistent=False)], [Bundle(A)], isolation=(policy,))
+    upstream = Filters(base, FilterSettings(upstream=True))
     assert upstream.passed(Bundle(A)).names == ["a"]
     assert words(upstream, Bundle("t/other/0x00000000_0xffffffff")) == {"a": "isolation", "b": "isolation"}
-    assert words(Filters(found), Bundle(A)) == {"a": "persistence", "b": "persistence"}
+    assert words(Filters(base), Bundle(A)) == {"a": "persistence", "b": "persistence"}

@@ -62,8 +62,8 @@ def test_no_policies_at_all_leave_everybody() -> None:
     ],
 )
 def test_secondaries_help_out_below_min_available(present: list[str], least: int, expected: list[str]) -> None:
-    one = policy("gold", ["t/n"], ["b1", "b2"], ["b3", "b2"], least)
-    assert allowed([one], "t/n", [f"{name}:8080" for name in present]) == expected
+    result = policy("gold", ["t/n"], ["b1", "b2"], ["b3", "b2"], least)
+    assert allowed([result], "t/n", [f"{name}:8080" for name in present]) == expected
 
 
 def test_secondaries_stay_shared_for_others() -> None:

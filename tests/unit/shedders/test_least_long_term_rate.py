@@ -24,9 +24,9 @@ EXAMPLE = cluster(
 ALL = ["a", "b", "c"]
 
 
-def place(made, candidates=ALL, booked=None, **settings):
+def place(base, candidates=ALL, booked=None, **settings):
     strategy = LeastLongTermMessageRate(LeastLongTermRateSettings(**settings))
-    return strategy.place(made, NEW, candidates, booked or {}, {})
+    return strategy.place(base, NEW, candidates, booked or {}, {})
 
 
 def test_worked_example():
@@ -37,42 +37,42 @@ def test_worked_example():
 
 
 def test_all_overloaded():
-    made = replace(
+    changed = replace(
         EXAMPLE, brokers={name: broker(name, usage) for name, usage in zip("abc", (0.9, 0.88, 0.95), strict=True)}
     )
-    assert list(place(made).best) == ["b"]
-    assert list(place(made, upstream=True).best) == ALL
+    assert list(place(changed).best) == ["b"]
+    assert list(place(changed, upstream=True).best) == ALL
 
 
 @pytest.mark.parametrize(("limit", "broker_"), [(87.5, "c"), (87.4, "b")])
 @pytest.mark.parametrize("upstream", [False, True])
 def test_more_than_the_limit(limit: float, broker_: str, upstream: bool):
-    made = replace(EXAMPLE, brokers={**EXAMPLE.brokers, "c": broker("c", 0.875)})
-    assert place(made, upstream=upstream, overloaded_percent=limit).broker == broker_
+    changed = replace(EXAMPLE, brokers={**EXAMPLE.brokers, "c": broker("c", 0.875)})
+    assert place(changed, upstream=upstream, overloaded_percent=limit).broker == broker_
 
 
 def test_equal_ones():
-    made = cluster(
+    base = cluster(
         [broker(name, 0.5) for name in ALL], [bundle(n, name, long_msg_per_s=7) for n, name in enumerate(ALL)]
     )
     for upstream in (False, True):
-        answer = place(made, upstream=upstream)
+        answer = place(base, upstream=upstream)
         assert list(answer.best) == ALL
         assert answer.broker in ALL
 
 
 def test_bundles_that_nobody_measured_count_upstreams_default():
-    made = cluster([broker("a", 0.5), broker("b", 0.5)], [Bundle("t/n/0x00000000_0xffffffff", "a")])
+    base = cluster([broker("a", 0.5), broker("b", 0.5)], [Bundle("t/n/0x00000000_0xffffffff", "a")])
     for upstream in (False, True):
-        assert place(made, ["a", "b"], upstream=upstream).scores == {"a": 100.0, "b": 0.0}
+        assert place(base, ["a", "b"], upstream=upstream).scores == {"a": 100.0, "b": 0.0}
         # So does one on its way that nobody knows.
-        assert place(made, ["a", "b"], {"b": ["t/n/x"]}, upstream=upstream).scores["b"] == 100.0
-    assert made.bundles["t/n/0x00000000_0xffffffff"].averages == BundleAverages()
+        assert place(base, ["a", "b"], {"b": ["t/n/x"]}, upstream=upstream).scores["b"] == 100.0
+    assert base.bundles["t/n/0x00000000_0xffffffff"].averages == BundleAverages()
 
 
 def test_idle_bundles_spread():
     """They weigh nothing upstream: as many as there are go where the fewest messages are."""
-    made = cluster(
+    base = cluster(
         [broker("a", 0.5), broker("b", 0.5)],
         [bundle(1, "a", long_msg_per_s=1), *(bundle(n, None) for n in range(10, 20))],
     )
@@ -80,7 +80,7 @@ def test_idle_bundles_spread():
         strategy = LeastLongTermMessageRate(LeastLongTermRateSettings(upstream=upstream))
         booked = {"a": [], "b": []}
         for number in range(10, 20):
-            answer = strategy.place(made, bundle(number, None), ["a", "b"], booked, {})
+            answer = strategy.place(base, bundle(number, None), ["a", "b"], booked, {})
             booked[answer.broker].append(answer.bundle)
         if upstream:
             assert {name: len(bundles) for name, bundles in booked.items()} == spread
@@ -89,21 +89,21 @@ def test_idle_bundles_spread():
 
 
 def test_what_is_on_its_way_may_overload():
-    made = cluster(
+    base = cluster(
         [broker("a", 0.8, bytes_per_s=800), broker("b", 0.5, bytes_per_s=500)],
         [bundle(1, "a", long_msg_per_s=10), bundle(2, "b", long_msg_per_s=500), bundle(9, None, bytes_per_s=100)],
     )
     booked = {"a": [bundle(9, None).name]}
-    assert place(made, ["a", "b"], booked).broker == "b"
-    assert place(made, ["a", "b"], booked, upstream=True).broker == "a"
+    assert place(base, ["a", "b"], booked).broker == "b"
+    assert place(base, ["a", "b"], booked, upstream=True).broker == "a"
 
 
 def test_missing_data():
-    made = replace(EXAMPLE, brokers={**EXAMPLE.brokers, "b": replace(EXAMPLE.brokers["b"], load=None)})
+    changed = replace(EXAMPLE, brokers={**EXAMPLE.brokers, "b": replace(EXAMPLE.brokers["b"], load=None)})
     for upstream in (False, True):
-        answer = place(made, upstream=upstream)
+        answer = place(changed, upstream=upstream)
         assert (answer.broker, set(answer.removed)) == ("a", {"b"})
-    nobody = replace(EXAMPLE, brokers={name: replace(one, load=None) for name, one in EXAMPLE.brokers.items()})
+    nobody = replace(EXAMPLE, brokers={name: replace(broker, load=None) for name, broker in EXAMPLE.brokers.items()})
     assert place(nobody, ["a", "b"]).broker == "b"
     assert list(place(nobody, upstream=True).best) == ALL
     assert place(EXAMPLE, []).broker is None

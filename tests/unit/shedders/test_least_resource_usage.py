@@ -52,28 +52,28 @@ def test_exactly_the_difference_counts(difference: float, best: list[str]):
 
 
 def test_several_preferred_ones():
-    made = brokers(0.9, 0.9, 0.2, 0.1)
+    cluster = brokers(0.9, 0.9, 0.2, 0.1)
     for upstream in (False, True):
         strategy = extensible(upstream=upstream)
-        answers = {strategy.place(made, bundle(n, None), list("abcd"), {}, {}).broker for n in range(40)}
+        answers = {strategy.place(cluster, bundle(n, None), list("abcd"), {}, {}).broker for n in range(40)}
         assert answers == {"c", "d"}
-        assert list(strategy.place(made, NEW, list("abcd"), {}, {}).best) == ["c", "d"]
+        assert list(strategy.place(cluster, NEW, list("abcd"), {}, {}).best) == ["c", "d"]
 
 
 def test_the_average_is_that_of_the_candidates():
-    made = brokers(0.9, 0.5, 0.3, 0.1)
-    answer = extensible(upstream=True).place(made, NEW, ["b", "c"], {}, {})
+    cluster = brokers(0.9, 0.5, 0.3, 0.1)
+    answer = extensible(upstream=True).place(cluster, NEW, ["b", "c"], {}, {})
     # 0.3 + 0.1 <= 0.4.
     assert list(answer.best) == ["c"]
 
 
 def test_bundles_on_their_way_count():
     """1,024 bundles at once, nobody reports meanwhile: upstream sends all of them to the broker that was idle."""
-    made = brokers(0.20, 0.21, 0.02)
+    cluster = brokers(0.20, 0.21, 0.02)
     for upstream, spread in ((False, 300), (True, 0)):
         strategy, booked = extensible(upstream=upstream), {"a": [], "b": [], "c": []}
         for number in range(1024):
-            answer = strategy.place(made, bundle(number, None), ["a", "b", "c"], booked, {})
+            answer = strategy.place(cluster, bundle(number, None), ["a", "b", "c"], booked, {})
             booked[answer.broker].append(answer.bundle)
         assert min(len(bundles) for bundles in booked.values()) >= spread - 100
         if upstream:
@@ -82,7 +82,7 @@ def test_bundles_on_their_way_count():
 
 def test_what_a_bundle_on_its_way_weighs():
     """Of 100 bytes/s in all, with usages that add up to 0.4, a bundle of 25 is a tenth; one nobody measured an average one."""
-    made = cluster(
+    base = cluster(
         [broker("a", 0.3, bytes_per_s=75), broker("b", 0.1, bytes_per_s=25)],
         [
             *(bundle(n, "a") for n in range(6)),
@@ -93,35 +93,37 @@ def test_what_a_bundle_on_its_way_weighs():
     )
     measured, unseen = (f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in (20, 21))
     for booked, usage in (([measured], 0.2), ([unseen], 0.15), (["t/n/nobody"], 0.15), ([measured, unseen], 0.25)):
-        answer = extensible().place(made, NEW, ["a", "b"], {"b": booked}, {})
+        answer = extensible().place(base, NEW, ["a", "b"], {"b": booked}, {})
         assert answer.scores == pytest.approx({"a": 0.3, "b": usage})
     # At least a thousandth.
-    idle = next(iter(made.bundles))
-    assert extensible().place(made, NEW, ["a", "b"], {"b": [idle]}, {}).scores["b"] == pytest.approx(0.101)
+    idle = next(iter(base.bundles))
+    assert extensible().place(base, NEW, ["a", "b"], {"b": [idle]}, {}).scores["b"] == pytest.approx(0.101)
 
 
 def test_an_unmeasured_bundle_is_no_whole_broker():
-    made = cluster([broker("a", 0.5), broker("b", 0.5)], [replace(bundle(1, "a"), averages=BundleAverages())])
-    assert extensible().place(made, NEW, ["a", "b"], {"b": ["t/n/x"]}, {}).scores["b"] == pytest.approx(0.55)
+    base = cluster([broker("a", 0.5), broker("b", 0.5)], [replace(bundle(1, "a"), averages=BundleAverages())])
+    assert extensible().place(base, NEW, ["a", "b"], {"b": ["t/n/x"]}, {}).scores["b"] == pytest.approx(0.55)
 
 
 def test_brokers_without_data_wait_until_nobody_has_any():
-    made = brokers(0.9, 0.89, 0.88)
-    made = replace(made, brokers={**made.brokers, "c": replace(made.brokers["c"], load=None)})
-    answer = extensible().place(made, NEW, ["a", "b", "c", "x"], {}, {})
+    cluster = brokers(0.9, 0.89, 0.88)
+    cluster = replace(cluster, brokers={**cluster.brokers, "c": replace(cluster.brokers["c"], load=None)})
+    answer = extensible().place(cluster, NEW, ["a", "b", "c", "x"], {}, {})
     assert (answer.broker, set(answer.removed)) == ("b", {"c", "x"})
     assert answer.removed["c"] == ("load-data", "no-load-data: it has reported no load")
     # Upstream takes them in where nobody is preferred.
-    assert list(extensible(upstream=True).place(made, NEW, ["a", "b", "c"], {}, {}).best) == ["a", "b", "c"]
+    assert list(extensible(upstream=True).place(cluster, NEW, ["a", "b", "c"], {}, {}).best) == ["a", "b", "c"]
 
 
 def test_nobody_has_data():
-    made = by_messages({"a": 0.5, "b": 0.5}, {"a": [1, 1], "b": [1]})
-    made = replace(made, brokers={name: replace(one, load_age_s=7200) for name, one in made.brokers.items()})
+    cluster = by_messages({"a": 0.5, "b": 0.5}, {"a": [1, 1], "b": [1]})
+    cluster = replace(
+        cluster, brokers={name: replace(broker, load_age_s=7200) for name, broker in cluster.brokers.items()}
+    )
     for strategy in (extensible(), modular()):
-        assert strategy.place(made, NEW, ["a", "b"], {}, {}).broker == "b"
-        assert strategy.place(made, NEW, ["a", "b"], {"b": ["t/n/1", "t/n/2"]}, {}).broker == "a"
-    assert extensible(upstream=True).place(made, NEW, ["a", "b"], {}, {}).scores == {"a": 0.5, "b": 0.5}
+        assert strategy.place(cluster, NEW, ["a", "b"], {}, {}).broker == "b"
+        assert strategy.place(cluster, NEW, ["a", "b"], {"b": ["t/n/1", "t/n/2"]}, {}).broker == "a"
+    assert extensible(upstream=True).place(cluster, NEW, ["a", "b"], {}, {}).scores == {"a": 0.5, "b": 0.5}
 
 
 @pytest.mark.parametrize("strategy", [extensible(), extensible(upstream=True), modular(), modular(upstream=True)])

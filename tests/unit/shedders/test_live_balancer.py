@@ -39,11 +39,11 @@ async def test_a_new_leader_watches_first_then_decides_at_every_interval(world: 
     world.clock.s += 19
     assert await is_due(world) is None
     await world.cycle(2)
-    assert [one.trigger for one in world.decisions] == ["new-leader"]
+    assert [decision.trigger for decision in world.decisions] == ["new-leader"]
     world.clock.s += 59
     assert await is_due(world) is None
     await world.cycle(2)
-    assert [(one.trigger, one.cycle) for one in world.decisions] == [("new-leader", 1), ("cycle", 2)]
+    assert [(decision.trigger, decision.cycle) for decision in world.decisions] == [("new-leader", 1), ("cycle", 2)]
     world.change(interval_s=10)  # by policy
     world.clock.s += 11
     assert await is_due(world) == "cycle"
@@ -63,7 +63,7 @@ async def test_something_new_asks_for_a_decision_but_not_at_once_after_the_last(
     world.balancer.wake("children")
     assert await is_due(world) is None
     await world.cycle(5)
-    assert [one.trigger for one in world.decisions] == ["new-leader", "cycle", "policy"]
+    assert [decision.trigger for decision in world.decisions] == ["new-leader", "cycle", "policy"]
     world.clock.s += 6
     assert await is_due(world) is None  # both were answered by that one
 
@@ -145,7 +145,7 @@ async def test_what_is_forbidden_while_it_decides_is_obeyed(
 
     world.plan = plan
     await world.cycle()
-    assert [one.skipped for one in world.decisions] == [word]
+    assert [decision.skipped for decision in world.decisions] == [word]
     assert world.channel.asked == []
     assert len(world.balancer._lead.balance.booked) == 0  # type: ignore[union-attr]
 
@@ -161,7 +161,7 @@ async def test_what_is_forbidden_while_moves_wait_for_their_turn_is_obeyed(world
     end.set_result(Done(world.channel.asked[0].operation, "transferred"))
     await settle()
     assert len(world.channel.asked) == 1
-    assert [one.result for one in world.outcomes] == ["done", "abandoned", "abandoned"]
+    assert [outcome.result for outcome in world.outcomes] == ["done", "abandoned", "abandoned"]
 
 
 async def test_a_strategy_that_raises_is_a_record_and_nothing_else(world: World) -> None:
@@ -189,10 +189,10 @@ async def test_a_move_that_makes_no_sense_is_refused_and_the_others_are_made(wor
     await world.cycle()
     (record,) = world.decisions
     assert record.skipped is None
-    refused = {one.bundle: one.refused for one in record.moves}
+    refused = {move.bundle: move.refused for move in record.moves}
     assert str(refused[key(3)]).startswith("not-owned: ")
     assert refused[key(0)] is None
-    assert [one.name for one in world.channel.asked] == [key(0)]
+    assert [request.name for request in world.channel.asked] == [key(0)]
     await world.cycle()
     assert seen[1] == record.memory != {}
 
@@ -201,16 +201,16 @@ async def test_of_a_move_that_is_planned_twice_only_the_made_entry_has_an_operat
     plan_once(world, move(key(0), "b1", "b2"), move(key(0), "b1", "b3"))
     await world.cycle()
     (record,) = world.decisions
-    assert [one.destination for one in record.moves] == ["b2", None]
-    assert [one.operation is not None for one in record.moves] == [True, False]
-    assert [one.name for one in world.channel.asked] == [key(0)]
+    assert [move.destination for move in record.moves] == ["b2", None]
+    assert [move.operation is not None for move in record.moves] == [True, False]
+    assert [request.name for request in world.channel.asked] == [key(0)]
 
 
 async def test_a_bug_beside_the_strategy_is_written_down_too_before_the_duty_fails(world: World) -> None:
     world.chosen = replace(world.chosen, pipeline=None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         await world.cycle()
-    assert [(one.skipped, one.label) for one in world.decisions] == [("internal-error", "Failure")]
+    assert [(decision.skipped, decision.label) for decision in world.decisions] == [("internal-error", "Failure")]
 
 
 # --- moves ----------------------------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ async def test_a_move_is_made_told_and_booked_until_the_reports_show_it(world: W
     (record,) = world.decisions
     assert record.moves[0].operation == asked.operation
     assert record.id in asked.reason
-    assert [(one.decision, one.result, one.operation) for one in world.outcomes] == [
+    assert [(outcome.decision, outcome.result, outcome.operation) for outcome in world.outcomes] == [
         (record.id, "done", asked.operation)
     ]
     before = seen[0].brokers["b2"].load.msg_rate_in
-    world.loads = {name: replace_age(one, 100.0) for name, one in world.loads.items()}
+    world.loads = {name: replace_age(load, 100.0) for name, load in world.loads.items()}
     await world.cycle(10 + 60)  # the reports are those of before
     assert seen[1].brokers["b2"].load.msg_rate_in > before
     assert seen[1].recent.bundles[key(0)] == 0
@@ -257,7 +257,7 @@ async def test_a_move_that_fails_is_booked_no_more(world: World) -> None:
 
     world.plan = plan
     await world.cycle()
-    assert [(one.result, one.why) for one in world.outcomes] == [("not-owned", "b3 owns it")]
+    assert [(outcome.result, outcome.why) for outcome in world.outcomes] == [("not-owned", "b3 owns it")]
     await world.cycle()
     assert seen[1] == seen[0]
 
@@ -267,11 +267,11 @@ async def test_no_more_than_the_budget_sets_out_and_a_policy_may_change_it(world
     end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     world.channel.answer = lambda _: end
     world.plan = lambda cluster, memory: [
-        move(one.name, "b1", "b2") for one in cluster.bundles_of["b1"] if not one.in_flight
+        move(item.name, "b1", "b2") for item in cluster.bundles_of["b1"] if not item.in_flight
     ]
     await world.cycle()
     first = world.decisions[0]
-    assert [one.operation is not None for one in first.moves] == [True, True, False]
+    assert [move.operation is not None for move in first.moves] == [True, True, False]
     assert first.moves[2].refused is not None
     assert first.moves[2].refused.startswith("budget")
     assert first.budget is not None
@@ -281,7 +281,7 @@ async def test_no_more_than_the_budget_sets_out_and_a_policy_may_change_it(world
     second = world.decisions[1]
     assert second.budget is not None
     assert (second.budget.moves_max, second.budget.on_the_way) == (3, 2)
-    assert [(one.bundle, one.operation is not None) for one in second.moves] == [(key(2), True)]
+    assert [(move.bundle, move.operation is not None) for move in second.moves] == [(key(2), True)]
     assert len(world.channel.asked) == 3
     end.cancel()
 
@@ -294,7 +294,7 @@ async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> No
     assert isinstance(asked, commands.Unload)
     (booked,) = world.balancer._lead.balance.booked.moves  # type: ignore[union-attr]
     assert booked.destination is None
-    assert [one.result for one in world.outcomes] == ["done"]
+    assert [outcome.result for outcome in world.outcomes] == ["done"]
 
 
 async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_open(world: World) -> None:
@@ -302,7 +302,7 @@ async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_o
     world.loads["b1"] = ReportedLoad(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", "b2"), move(key(1), "b1", None))
     await world.cycle()
-    assert [(one.name, one.destination) for one in world.channel.asked] == [(key(1), "b3")]
+    assert [(request.name, request.destination) for request in world.channel.asked] == [(key(1), "b3")]
     refused, chosen = world.decisions[0].moves
     assert "disk" in (refused.refused or "")
     assert (chosen.destination, chosen.planned) == ("b3", None)
@@ -329,10 +329,10 @@ async def test_settings_are_told_once_and_when_they_change(world: World) -> None
     await world.cycle()
     world.change(budget=BudgetSettings(moves=9))
     await world.cycle()
-    told = [one.settings for one in world.decisions]
-    assert [one is None for one in told] == [False, True, False]
-    assert told[2] is not None
-    assert told[2]["budget"]["moves"] == 9  # type: ignore[call-overload, index]
+    results = [decision.settings for decision in world.decisions]
+    assert [item is None for item in results] == [False, True, False]
+    assert results[2] is not None
+    assert results[2]["budget"]["moves"] == 9  # type: ignore[call-overload, index]
 
 
 # --- children -------------------------------------------------------------------------------------------------------
@@ -353,25 +353,25 @@ async def test_the_children_of_a_split_are_offered_at_once(world: World) -> None
     world.balancer.changed(split(1, (0x10000000, 0x18000000), (0x18000000, 0x20000000)))
     await world.cycle(5)
     assert world.decisions[-1].trigger == "children"
-    found = [seen[-1].bundles[name] for name in halves]
-    assert [one.estimated for one in found] == [True, True]
-    assert [one.stats.msg_rate_in for one in found] == [50, 50]
+    results = [seen[-1].bundles[name] for name in halves]
+    assert [item.estimated for item in results] == [True, True]
+    assert [item.stats.msg_rate_in for item in results] == [50, 50]
     world.report()
     await world.cycle()
     assert [seen[-1].bundles[name].estimated for name in halves] == [False, False]  # measured by now
 
 
 @pytest.mark.parametrize(
-    "one",
+    "change",
     [
         split(9, (0x90000000, 0x98000000), (0x98000000, 0xA0000000)),  # nobody knew it
         split(1),  # a namespace that is deleted
         replace(split(1, (0x10000000, 0x18000000), (0x18000000, 0x20000000)), state=State.SPLITTING),
     ],
 )
-async def test_other_changes_offer_nothing(world: World, one: Change) -> None:
+async def test_other_changes_offer_nothing(world: World, change: Change) -> None:
     await world.cycle()
-    world.balancer.changed(one)
+    world.balancer.changed(change)
     assert world.balancer._lead.balance.estimates == {}  # type: ignore[union-attr]
 
 
@@ -392,7 +392,7 @@ async def test_a_decision_is_made_from_what_was_booked_when_it_was_asked_for(wor
     question = balance.question(cluster, world.chosen)
     balance.booked.cancel(key(0), "it failed")
     decision = question()
-    assert [one.bundle for one in decision.booked] == [key(0)]
+    assert [item.bundle for item in decision.booked] == [key(0)]
 
 
 def world_cluster(world: World) -> Any:
@@ -406,12 +406,12 @@ async def test_closing_ends_the_waiting_for_moves(world: World) -> None:
     await world.cycle()
     await world.balancer.close()
     await settle()
-    assert [one.result for one in world.outcomes] == ["unknown"]
+    assert [outcome.result for outcome in world.outcomes] == ["unknown"]
 
 
 async def test_a_member_that_has_stopped_abandons_its_moves(world: World) -> None:
     world.channel.answer = lambda _: ChannelStoppedError(Stopped("closed", "bye"))
     plan_once(world, move(key(0), "b1", "b2"))
     await world.cycle()
-    assert [one.result for one in world.outcomes] == ["abandoned"]
+    assert [outcome.result for outcome in world.outcomes] == ["abandoned"]
     assert isinstance(world.records[0], DecisionRecord)

@@ -86,9 +86,9 @@ def test_more_may_say_that_it_is_to_be_left_alone() -> None:
     ],
 )
 def test_nothing_that_a_broker_says_of_itself_is_taken_for_granted(info: Any, expected: dict[str, Any]) -> None:
-    found = broker_now(seen(**info), ClusterInputs())
-    assert {name: getattr(found, name) for name in expected} == expected
-    assert found.load is None
+    broker = broker_now(seen(**info), ClusterInputs())
+    assert {name: getattr(broker, name) for name in expected} == expected
+    assert broker.load is None
 
 
 def test_operators_stand_over_a_brokers_own_domain() -> None:
@@ -97,8 +97,8 @@ def test_operators_stand_over_a_brokers_own_domain() -> None:
 
 
 def test_a_report_comes_with_its_age_and_whether_it_has_lapsed() -> None:
-    found = broker_now(seen(), ClusterInputs(loads={"b1": ReportedLoad(load(0.7), 12.5, lapsed=True)}))
-    assert (found.load, found.load_age_s, found.load_lapsed) == (load(0.7), 12.5, True)
+    broker = broker_now(seen(), ClusterInputs(loads={"b1": ReportedLoad(load(0.7), 12.5, lapsed=True)}))
+    assert (broker.load, broker.load_age_s, broker.load_lapsed) == (load(0.7), 12.5, True)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_who_serves_a_bundle_by_its_state(
 ) -> None:
     on_its_way = "b2" if state in (State.ASSIGNING, State.RELEASING) else None
     picture = PICTURE._replace(bundles=[bundle(0, state, owner, on_its_way)])
-    found = cluster_now(picture, ClusterInputs(), 5).bundles[key(0)]
-    assert (found.owner, found.in_flight, found.stats) == (owner, in_flight, None)
+    subject = cluster_now(picture, ClusterInputs(), 5).bundles[key(0)]
+    assert (subject.owner, subject.in_flight, subject.stats) == (owner, in_flight, None)
     later = cluster_now(picture, ClusterInputs(), 5, arrived=True).bundles[key(0)]
     assert (later.owner, later.in_flight) == (arrived, in_flight)
 
 
 def test_figures_are_those_of_the_owners_report() -> None:
     picture = PICTURE._replace(bundles=[bundle(number) for number in range(2)])
-    found = cluster_now(
+    bundles = cluster_now(
         picture, ClusterInputs(tops={"b1": top(2, 0, age_s=9), "b2": top(0, age_s=1, rate=7)}), 5
     ).bundles
-    assert (found[key(0)].stats, found[key(0)].rank, found[key(0)].secondhand) == (stats(), 1, False)
-    assert (found[key(1)].stats, found[key(1)].rank, found[key(1)].secondhand) == (None, None, False)
+    assert (bundles[key(0)].stats, bundles[key(0)].rank, bundles[key(0)].secondhand) == (stats(), 1, False)
+    assert (bundles[key(1)].stats, bundles[key(1)].rank, bundles[key(1)].secondhand) == (None, None, False)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_figures_are_those_of_the_owners_report() -> None:
     ],
 )
 def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops: dict[str, ReportedTopBundles]) -> None:
-    found = cluster_now(PICTURE._replace(bundles=[bundle(0)]), ClusterInputs(tops=tops), 5).bundles[key(0)]
-    assert (found.stats, found.rank, found.secondhand) == (None, None, True)
-    assert found.averages.short.msg_rate_in == 7
+    subject = cluster_now(PICTURE._replace(bundles=[bundle(0)]), ClusterInputs(tops=tops), 5).bundles[key(0)]
+    assert (subject.stats, subject.rank, subject.secondhand) == (None, None, True)
+    assert subject.averages.short.msg_rate_in == 7
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops:
 )
 def test_a_report_is_judged_for_each_bundle(state: State, as_of: dict[int, int], lapsed: bool, own: bool) -> None:
     going = "b2" if state == State.RELEASING else None
-    one = bundle(0, state, destination=going)._replace(partition=3, offset=7)
+    result = bundle(0, state, destination=going)._replace(partition=3, offset=7)
     known = ClusterInputs(tops={"b1": top(0, lapsed=lapsed)._replace(owned_as_of=as_of)})
     for kept in (None, BundleCache()):
-        found = cluster_now(PICTURE._replace(bundles=[one]), known, 5, kept=kept).bundles[key(0)]
-        assert (found.stats, found.secondhand) == ((stats(), False) if own else (None, True))
+        subject = cluster_now(PICTURE._replace(bundles=[result]), known, 5, kept=kept).bundles[key(0)]
+        assert (subject.stats, subject.secondhand) == ((stats(), False) if own else (None, True))
 
 
 def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
@@ -172,7 +172,7 @@ def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
     held = [bundle(number)._replace(partition=0, offset=number) for number in range(3)]
     tops = {"b1": top(0, 1, 2)._replace(owned_as_of=at)}
     before = cluster_now(PICTURE._replace(bundles=held), ClusterInputs(tops=tops), 5, kept=kept)
-    assert [one.stats for one in before.bundles.values()] == [stats()] * 3
+    assert [bundle.stats for bundle in before.bundles.values()] == [stats()] * 3
     gone = held[2]._replace(owner="b2", version=6, offset=9)
     marked = {"b1": tops["b1"]._replace(lapsed=True)}
     after = cluster_now(PICTURE._replace(bundles=[*held[:2], gone]), ClusterInputs(tops=marked), 5, kept=kept).bundles
@@ -183,9 +183,9 @@ def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
 def test_nobody_who_is_not_registered_says_anything_of_a_bundle() -> None:
     picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
     known = ClusterInputs(tops={"b1": top(0, age_s=9), "nobody": top(0, 1, age_s=0, rate=7)})
-    found = cluster_now(picture, known, 5).bundles
-    assert (found[key(0)].stats, found[key(0)].rank) == (stats(), 0)
-    assert (found[key(1)].stats, found[key(1)].averages) == (None, BundleAverages())
+    bundles = cluster_now(picture, known, 5).bundles
+    assert (bundles[key(0)].stats, bundles[key(0)].rank) == (stats(), 0)
+    assert (bundles[key(1)].stats, bundles[key(1)].averages) == (None, BundleAverages())
 
 
 @pytest.mark.parametrize("shedding", ["transfer", "threshold", "overload", "uniform", "deviation", "avg"])
@@ -200,9 +200,9 @@ def test_nothing_is_shed_by_such_figures(shedding: str, tops: dict[str, Reported
     memory = {"hits": 9} if shedding == "transfer" else {}
     for known, moves in (({"b1": top(0, 1, 2, rate=500)}, True), (tops, False)):
         cluster = cluster_now(picture, ClusterInputs(loads=loads, tops=known), 5)
-        found = decide(cluster, chosen.shedding, memory, chosen.pipeline)
+        decision = decide(cluster, chosen.shedding, memory, chosen.pipeline)
         # These two wait for a condition that is met several times in a row.
-        assert bool(found.moves) is (moves and shedding not in ("uniform", "avg")), found.plan
+        assert bool(decision.moves) is (moves and shedding not in ("uniform", "avg")), decision.plan
 
 
 def test_what_is_on_its_way_between_two_brokers_is_booked_where_it_goes() -> None:
@@ -216,24 +216,27 @@ def test_what_is_on_its_way_between_two_brokers_is_booked_where_it_goes() -> Non
         bundle(6),
     ]
     picture = PICTURE._replace(bundles=going)
-    found = under_way(going, cluster_now(picture, ClusterInputs(), 5))
-    assert [(one.bundle, one.source, one.destination) for one in found] == [(key(0), "b1", "b2"), (key(1), "b1", "b2")]
+    bookings = under_way(going, cluster_now(picture, ClusterInputs(), 5))
+    assert [(booking.bundle, booking.source, booking.destination) for booking in bookings] == [
+        (key(0), "b1", "b2"),
+        (key(1), "b1", "b2"),
+    ]
 
 
 def test_reports_beyond_their_time_are_not_used() -> None:
     picture = PICTURE._replace(bundles=[bundle(0)])
     for age_s in (31.0, -1.0):
-        found = cluster_now(picture, ClusterInputs(tops={"b1": top(0, age_s=age_s)}, top_ttl_s=30), 5)
-        assert found.bundles[key(0)].stats is None
+        cluster = cluster_now(picture, ClusterInputs(tops={"b1": top(0, age_s=age_s)}, top_ttl_s=30), 5)
+        assert cluster.bundles[key(0)].stats is None
 
 
 def test_quotas_stand_over_what_was_measured_and_are_known_of_bundles_that_nobody_measured() -> None:
     quota = MessageAverage(1.0, 2.0, 3.0, 4.0, samples=1000)
     picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
     known = ClusterInputs(tops={"b1": top(0)}, quotas={key(0): quota, key(1): quota})
-    found = cluster_now(picture, known, 5).bundles
-    assert found[key(0)].averages == found[key(1)].averages == BundleAverages(quota, quota)
-    assert (found[key(0)].stats, found[key(1)].stats) == (stats(), None)
+    bundles = cluster_now(picture, known, 5).bundles
+    assert bundles[key(0)].averages == bundles[key(1)].averages == BundleAverages(quota, quota)
+    assert (bundles[key(0)].stats, bundles[key(1)].stats) == (stats(), None)
 
 
 PLACES: list[tuple[State, str | None, str | None]] = [
@@ -272,31 +275,31 @@ def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObjec
         quotas = {key(number): MessageAverage(1.0, samples=9) for number in data.draw(st.lists(st.integers(0, 7)))}
         known = ClusterInputs(tops=tops, quotas=quotas)
         for arrived in (False, True):
-            found = cluster_now(picture, known, 5, arrived=arrived, kept=kept)
-            assert found == cluster_now(picture, known, 5, arrived=arrived)
-            assert list(found.bundles) == [one.bundle for one in picture.bundles]
+            cluster = cluster_now(picture, known, 5, arrived=arrived, kept=kept)
+            assert cluster == cluster_now(picture, known, 5, arrived=arrived)
+            assert list(cluster.bundles) == [bundle.bundle for bundle in picture.bundles]
 
 
 def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
     kept, first, second = BundleCache(), bundle(0), bundle(1)
-    one = cluster_now(PICTURE._replace(bundles=[first, second]), ClusterInputs(tops={"b1": top(1)}), 5, kept=kept)
+    cluster = cluster_now(PICTURE._replace(bundles=[first, second]), ClusterInputs(tops={"b1": top(1)}), 5, kept=kept)
     moved = second._replace(owner="b2", version=6)
     two = cluster_now(PICTURE._replace(bundles=[first, moved]), ClusterInputs(), 5, kept=kept)
-    assert two.bundles[key(0)] is one.bundles[key(0)]
-    assert (one.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
+    assert two.bundles[key(0)] is cluster.bundles[key(0)]
+    assert (cluster.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
 
 
 def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
     parent = f"{key(0).rpartition('/')[0]}/0x00000000_0xffffffff"
     known = ClusterInputs(policies=Policies(pins={parent: "b2"}))
-    found = cluster_now(PICTURE._replace(bundles=[bundle(0), bundle(1)]), known, 5)
-    assert found.policies.pins == {parent: "b2", key(0): "b2", key(1): "b2"}
+    cluster = cluster_now(PICTURE._replace(bundles=[bundle(0), bundle(1)]), known, 5)
+    assert cluster.policies.pins == {parent: "b2", key(0): "b2", key(1): "b2"}
 
 
 def test_policies_moves_and_time_are_handed_on() -> None:
     policies, recent = Policies(pins={"t/n": "b1"}), RecentMoves({key(0): 5.0}, {})
-    found = cluster_now(PICTURE, ClusterInputs(policies=policies, recent=recent), 99)
-    assert (found.policies, found.recent, found.now_ms) == (policies, recent, 99)
+    cluster = cluster_now(PICTURE, ClusterInputs(policies=policies, recent=recent), 99)
+    assert (cluster.policies, cluster.recent, cluster.now_ms) == (policies, recent, 99)
 
 
 # --- what has moved lately ------------------------------------------------------------------------------------------
@@ -318,7 +321,7 @@ def test_a_bundle_that_came_to_another_broker_is_remembered_for_a_while() -> Non
 
 
 @pytest.mark.parametrize(
-    "one",
+    "change",
     [
         change(0, None, "b1"),
         change(0, "b1", "b1"),
@@ -327,18 +330,18 @@ def test_a_bundle_that_came_to_another_broker_is_remembered_for_a_while() -> Non
         change(0, "b1", "b2", State.RELEASING),
     ],
 )
-def test_what_is_no_move(one: Change) -> None:
+def test_what_is_no_move(change: Change) -> None:
     trail = RecentTrail(lambda: 30.0)
-    trail.changed(one, 10.0)
+    trail.changed(change, 10.0)
     assert trail.recent(10.0) == RecentMoves({}, {})
 
 
 def test_the_trail_is_bounded_and_forgets_the_oldest() -> None:
     trail = RecentTrail(lambda: 1e9)
-    one = change(0, "b1", "b2")
+    result = change(0, "b1", "b2")
     for number in range(REMEMBERED_MAX + 5):
-        trail.changed(replace(one, bundle=f"t/n/{number}"), float(number))
-    found = trail.recent(float(REMEMBERED_MAX + 5))
-    assert len(found.bundles) == REMEMBERED_MAX
-    assert "t/n/4" not in found.bundles
-    assert "t/n/5" in found.bundles
+        trail.changed(replace(result, bundle=f"t/n/{number}"), float(number))
+    moves = trail.recent(float(REMEMBERED_MAX + 5))
+    assert len(moves.bundles) == REMEMBERED_MAX
+    assert "t/n/4" not in moves.bundles
+    assert "t/n/5" in moves.bundles

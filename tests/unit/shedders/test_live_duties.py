@@ -41,15 +41,15 @@ def clock() -> Clock:
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Sleeps:
-    found = Sleeps(clock)
-    monkeypatch.setattr(duties, "asyncio", found)
-    return found
+    sleeps = Sleeps(clock)
+    monkeypatch.setattr(duties, "asyncio", sleeps)
+    return sleeps
 
 
 LONGEST_S = 60.0
 
 
-def made(clock: Clock, *, over: bool = False) -> BalancerTasks:
+def make_tasks(clock: Clock, *, over: bool = False) -> BalancerTasks:
     return BalancerTasks(
         first_wait_s=lambda: 1.0, longest_wait_s=lambda: LONGEST_S, now_s=lambda: clock.s, over=lambda: over
     )
@@ -71,14 +71,14 @@ async def test_a_duty_that_fails_begins_again_later_each_time_up_to_a_bound(cloc
             await asyncio.Event().wait()
         raise OSError(f"no {len(runs)}")
 
-    found = made(clock)
-    found.begin("watching", duty)
+    tasks = make_tasks(clock)
+    tasks.begin("watching", duty)
     await until_hanging(runs, 10)
     assert sleeps.waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert found.failing() == {"watching": "OSError('no 9') (failed 9 times)"}
+    assert tasks.failing() == {"watching": "OSError('no 9') (failed 9 times)"}
     clock.s += LONGEST_S
-    assert found.failing() == {}  # it has recovered
-    await found.close()
+    assert tasks.failing() == {}  # it has recovered
+    await tasks.close()
 
 
 async def test_after_a_long_time_without_failure_the_wait_is_short_again(clock: Clock, sleeps: Sleeps) -> None:
@@ -92,11 +92,11 @@ async def test_after_a_long_time_without_failure_the_wait_is_short_again(clock: 
             await asyncio.Event().wait()
         raise OSError("no")
 
-    found = made(clock)
-    found.begin("watching", duty)
+    tasks = make_tasks(clock)
+    tasks.begin("watching", duty)
     await until_hanging(runs, 6)
     assert sleeps.waits == [1, 2, 4, 1, 2]
-    await found.close()
+    await tasks.close()
 
 
 async def test_one_that_comes_to_an_end_has_failed(clock: Clock, sleeps: Sleeps) -> None:
@@ -107,11 +107,11 @@ async def test_one_that_comes_to_an_end_has_failed(clock: Clock, sleeps: Sleeps)
         if len(runs) > 1:
             await asyncio.Event().wait()
 
-    found = made(clock)
-    found.begin("watching", duty)
+    tasks = make_tasks(clock)
+    tasks.begin("watching", duty)
     await until_hanging(runs, 2)
-    assert found.failing() == {"watching": "RuntimeError('it ended')"}
-    await found.close()
+    assert tasks.failing() == {"watching": "RuntimeError('it ended')"}
+    await tasks.close()
 
 
 @pytest.mark.parametrize(("over", "expected"), [(True, 1), (False, 3)])
@@ -126,11 +126,11 @@ async def test_the_end_of_the_member_ends_it_a_refusal_of_the_member_does_not(
             raise STOPPED
         await asyncio.Event().wait()
 
-    found = made(clock, over=over)
-    found.begin("watching", duty)
+    tasks = make_tasks(clock, over=over)
+    tasks.begin("watching", duty)
     await until_hanging(runs, expected)
     assert len(runs) == expected
-    await found.close()
+    await tasks.close()
 
 
 async def test_one_that_fails_does_not_hold_up_another(clock: Clock) -> None:
@@ -143,15 +143,15 @@ async def test_one_that_fails_does_not_hold_up_another(clock: Clock) -> None:
         seen.set()
         await asyncio.Event().wait()
 
-    found = made(clock)
-    found.begin("a", failing)
-    found.begin("b", fine)
+    tasks = make_tasks(clock)
+    tasks.begin("a", failing)
+    tasks.begin("b", fine)
     async with asyncio.timeout(WAIT_S):
         await seen.wait()
     await settle()
-    assert list(found.failing()) == ["a"]
-    await found.close()
-    assert found._tasks == set()
+    assert list(tasks.failing()) == ["a"]
+    await tasks.close()
+    assert tasks._tasks == set()
 
 
 # --- movers ---------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Moves:
     def __init__(self, at_once: int = 2) -> None:
         self.channel = Channel(bundles={key(number): "b1" for number in range(5)})
         self.clock = Clock()
-        self.told: list[EndedOperation] = []
+        self.ended: list[EndedOperation] = []
         self.leads = True
         channel: Any = self.channel
         self.movers = Movers(channel, at_once, 30.0, lambda: self.clock.s)
@@ -175,12 +175,12 @@ class Moves:
             decision="01D",
             only_unload=only_unload,
             is_wanted=lambda: self.leads,
-            on_end=self.told.append,
+            on_end=self.ended.append,
         )
 
     @property
     def ends(self) -> list[tuple[str, str]]:
-        return [(ended.bundle, ended.result) for ended in self.told]
+        return [(ended.bundle, ended.result) for ended in self.ended]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_a_move_is_a_transfer_or_an_unload(destination: str | None, only_u
     assert type(asked) is kind
     assert (asked.operation, asked.timeout_s, len(asked.reason)) == (operation, 30.0, 300)
     assert moves.ends == [(key(0), "done")]
-    assert moves.told[0].done
+    assert moves.ended[0].done
 
 
 async def test_only_so_many_are_under_way_and_the_bound_may_change() -> None:
@@ -217,7 +217,7 @@ async def test_only_so_many_are_under_way_and_the_bound_may_change() -> None:
         end.set_result(commands.Undetermined("running", "at Releasing"))
     await settle()
     assert [result for _, result in moves.ends] == ["done", "not-owned", "timed-out", "timed-out", "timed-out"]
-    assert moves.told[-1].took_s == 7
+    assert moves.ended[-1].took_s == 7
     assert len(moves.movers) == 0
 
 
@@ -267,7 +267,7 @@ async def test_whoever_cannot_be_told_or_asked_does_not_hold_up_the_next_move() 
         move(key(0), "b1", "b2"), why="", decision="01D", only_unload=False, is_wanted=lambda: True, on_end=broken
     )  # type: ignore[arg-type]
     moves.movers.begin(
-        move(key(1), "b1", "b2"), why="", decision="01D", only_unload=False, is_wanted=broken, on_end=moves.told.append
+        move(key(1), "b1", "b2"), why="", decision="01D", only_unload=False, is_wanted=broken, on_end=moves.ended.append
     )
     moves.begin(2)
     await settle()
@@ -286,6 +286,6 @@ async def test_whoever_cannot_be_told_or_asked_does_not_hold_up_the_next_move() 
     ],
 )
 def test_every_outcome_has_a_word(outcome: Any, word: str) -> None:
-    found, why = word_of(outcome)
-    assert found == word
+    result, why = word_of(outcome)
+    assert result == word
     assert why

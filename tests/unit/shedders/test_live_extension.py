@@ -38,7 +38,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
 
 
-def made(**settings: Any) -> BalancerExtension:
+def make_extension(**settings: Any) -> BalancerExtension:
     return BalancerExtension(BalancerSettings(**settings))
 
 
@@ -67,8 +67,8 @@ def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
     transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
     own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
     effective = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
-    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(effective))
-    shedding: Any = found.settings["shedding"]
+    result = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(effective))
+    shedding: Any = result.settings["shedding"]
     assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
     threshold: Any = choose(BalancerSettings(shedding="threshold"), common=common_settings(effective)).settings[
         "shedding"
@@ -79,9 +79,9 @@ def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
 
 
 def test_parts_around_the_strategies_have_settings_too() -> None:
-    found = choose(BalancerSettings(), {"parts.filters.max_topics": 7, "parts.splitting.max_bundles": 3})
-    assert found.pipeline.settings.max_topics == found.placing.settings.max_topics == 7
-    assert found.splitting.max_bundles == 3
+    result = choose(BalancerSettings(), {"parts.filters.max_topics": 7, "parts.splitting.max_bundles": 3})
+    assert result.pipeline.settings.max_topics == result.placing.settings.max_topics == 7
+    assert result.splitting.max_bundles == 3
 
 
 @pytest.mark.parametrize(
@@ -104,19 +104,21 @@ def test_settings_that_will_not_do_keep_the_broker_from_starting(values: dict[st
 
 
 def test_a_change_of_policies_is_followed_and_taken_back() -> None:
-    found = made()
-    first = found._in_force.chosen
-    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
-    assert (found.settings.interval_s, found._in_force.chosen.names["shedding"]) == (5, "threshold")
-    same = found._in_force.chosen
-    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9))
-    assert found._in_force.chosen is same  # strategies keep their memory where nothing changes for them
-    found._policies_changed(EffectivePolicies())
-    assert (found.settings.interval_s, found._in_force.chosen.names) == (60, first.names)
-    found._policies_changed(EffectivePolicies(manager="modular"))
-    assert found._in_force.chosen.names["shedding"] == "threshold"
-    found._policies_changed(EffectivePolicies(settings={"balancer.budget.moves": 3}))
-    assert found.settings.budget.moves == 3
+    extension = make_extension()
+    first = extension._in_force.chosen
+    extension._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
+    assert (extension.settings.interval_s, extension._in_force.chosen.names["shedding"]) == (5, "threshold")
+    same = extension._in_force.chosen
+    extension._policies_changed(
+        EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9)
+    )
+    assert extension._in_force.chosen is same  # strategies keep their memory where nothing changes for them
+    extension._policies_changed(EffectivePolicies())
+    assert (extension.settings.interval_s, extension._in_force.chosen.names) == (60, first.names)
+    extension._policies_changed(EffectivePolicies(manager="modular"))
+    assert extension._in_force.chosen.names["shedding"] == "threshold"
+    extension._policies_changed(EffectivePolicies(settings={"balancer.budget.moves": 3}))
+    assert extension.settings.budget.moves == 3
 
 
 @pytest.mark.parametrize(
@@ -145,29 +147,29 @@ def test_a_change_of_policies_is_followed_and_taken_back() -> None:
     ],
 )
 def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, Any]) -> None:
-    found = made()
-    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
-    before = found._in_force.chosen
-    found._policies_changed(EffectivePolicies(settings=settings))
-    assert found._in_force.unusable
-    assert "policies" in found._failing()
-    assert (found._in_force.chosen, found.settings.interval_s) == (before, 5)
-    found._policies_changed(EffectivePolicies())
-    assert (found._in_force.unusable, found._failing()) == (None, {})
+    extension = make_extension()
+    extension._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
+    before = extension._in_force.chosen
+    extension._policies_changed(EffectivePolicies(settings=settings))
+    assert extension._in_force.unusable
+    assert "policies" in extension._failing()
+    assert (extension._in_force.chosen, extension.settings.interval_s) == (before, 5)
+    extension._policies_changed(EffectivePolicies())
+    assert (extension._in_force.unusable, extension._failing()) == (None, {})
 
 
 def test_a_bug_behind_a_setting_stops_moves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = made()
+    extension = make_extension()
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("plug-in")
 
     monkeypatch.setattr("shedders.balancer.active_strategies.shedding_maker", broken)
-    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
-    assert "ZeroDivisionError: plug-in" in found._failing()["policies"]
+    extension._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
+    assert "ZeroDivisionError: plug-in" in extension._failing()["policies"]
     monkeypatch.undo()
-    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 7}))
-    assert (found.settings.interval_s, found._failing()) == (7, {})
+    extension._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 7}))
+    assert (extension.settings.interval_s, extension._failing()) == (7, {})
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_bug_behind_a_setting_stops_moves_as_well(monkeypatch: pytest.MonkeyPa
 )
 def test_settings_of_strategies_that_are_not_chosen_have_to_be_right_too(strategies: dict[str, Any], said: str) -> None:
     with pytest.raises(StateChannelError, match=said):
-        made(strategies=strategies)
+        make_extension(strategies=strategies)
 
 
 @pytest.mark.parametrize(
@@ -192,32 +194,36 @@ def test_settings_of_strategies_that_are_not_chosen_have_to_be_right_too(strateg
 def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
     allowed: bool | None, configured: bool, kept: bool
 ) -> None:
-    found = made(load={"top_with_policies": configured})
+    extension = make_extension(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
     effective = EffectivePolicies(policies=policies, shed_with_policies=allowed)
-    assert [found._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
-    assert not found._in_force.keeps(None, "t/gold")
+    assert [extension._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == [
+        kept,
+        kept,
+        False,
+    ]
+    assert not extension._in_force.keeps(None, "t/gold")
 
 
 def test_before_it_starts_nobody_is_placed() -> None:
-    found = made()
-    assert found.placement is not None
-    assert found.placement.choose(key(0), ["b1"], {}) is None
-    assert found.status()["placements"] == {"unread": 1}
+    extension = make_extension()
+    assert extension.placement is not None
+    assert extension.placement.choose(key(0), ["b1"], {}) is None
+    assert extension.status()["placements"] == {"unread": 1}
 
 
 @pytest.mark.parametrize(("reading", "top"), [(True, 7), (False, None)])
 def test_inputs_say_how_far_each_log_was_read(reading: bool, top: int | None) -> None:
-    found = made()
-    found._channel = SimpleNamespace(positions=lambda: {0: 5, 1: 6})  # type: ignore[assignment]
-    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6})
+    extension = make_extension()
+    extension._channel = SimpleNamespace(positions=lambda: {0: 5, 1: 6})  # type: ignore[assignment]
+    assert extension._inputs(None) == Inputs(channel={"0": 5, "1": 6})
     at = {
         ReportKind.BROKER_LOAD: 4,
         ReportKind.TOP_BUNDLES: 7 if reading else None,
     }  # only a leader follows the heaviest bundles
-    found._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
-    found._follower = SimpleNamespace(effective=EffectivePolicies(position=3))  # type: ignore[assignment]
-    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
+    extension._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
+    extension._follower = SimpleNamespace(effective=EffectivePolicies(position=3))  # type: ignore[assignment]
+    assert extension._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
 
 
 # --- the watch ------------------------------------------------------------------------------------------------------
@@ -228,7 +234,7 @@ def change(number: int, from_: str | None, to: str | None, state: State = State.
 
 
 async def test_a_watch_that_breaks_is_taken_up_again_as_soon_as_it_may() -> None:
-    found = made()
+    extension = make_extension()
     watches: list[Any] = []
 
     class Watch:
@@ -258,11 +264,11 @@ async def test_a_watch_that_breaks_is_taken_up_again_as_soon_as_it_may() -> None
         watches.append(script)
         return script
 
-    found._channel = SimpleNamespace(watch=watch)  # type: ignore[assignment]
+    extension._channel = SimpleNamespace(watch=watch)  # type: ignore[assignment]
     with pytest.raises(ChannelStoppedError):
-        await found._watch()
-    assert [one.closed for one in watches] == [True, True]
-    assert sorted(found._trail.recent(found._clocks.mono_s()).bundles) == [key(0), key(1)]
+        await extension._watch()
+    assert [item.closed for item in watches] == [True, True]
+    assert sorted(extension._trail.recent(extension._clocks.mono_s()).bundles) == [key(0), key(1)]
 
 
 # --- start and end --------------------------------------------------------------------------------------------------
@@ -297,7 +303,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     for name, part in (("DecisionWriter", Writer), ("PolicyFollower", Part), ("LoadService", Loads)):
         monkeypatch.setattr(extension, name, part)
-    found = made()
+    balancer = make_extension()
     settings = load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     channel: Any = SimpleNamespace(
         access=(None, SimpleNamespace(channel="c")),
@@ -310,17 +316,17 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
 
     def noted(kept: BundleCache, bundles: Any) -> None:
         # Nobody can ask for a place yet, and the loop is free meanwhile.
-        assert not found._surroundings().known
+        assert not balancer._surroundings().known
         threads.append(threading.get_ident())
         update(kept, bundles)
 
     monkeypatch.setattr(BundleCache, "update", noted)
     with pytest.raises(KafkaUnavailableError):
-        await found.start(channel)
-    await found.close()
-    assert list(found._kept.bundles) == [key(0)]
+        await balancer.start(channel)
+    await balancer.close()
+    assert list(balancer._kept.bundles) == [key(0)]
     assert threading.get_ident() not in threads
-    assert [one.log for one in parts] == [["close"], ["start", "close"], ["close"]]
+    assert [part.log for part in parts] == [["close"], ["start", "close"], ["close"]]
 
 
 async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(
@@ -353,7 +359,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     monkeypatch.setattr(extension, "open_topics", lambda _, topic, **__: {topic.name: SimpleNamespace(topic_id="T1")})
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     monkeypatch.setattr(extension, "PolicyFollower", Follower)
-    found = made(source="none", policies_wait_s=0.25)
+    balancer = make_extension(source="none", policies_wait_s=0.25)
     world = World()
     channel: Any = SimpleNamespace(
         access=(None, SimpleNamespace(channel="c")),
@@ -369,27 +375,27 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         holder=lambda _: None,
         watch=lambda _: SimpleNamespace(next=asyncio.Event().wait, close=lambda: None),
     )
-    await found.start(channel)
+    await balancer.start(channel)
     try:
         assert waits == [0.25]
-        assert found.placement is not None
-        assert found.placement.choose(key(0), ["b1"], {}) is None
-        status = found.status()
+        assert balancer.placement is not None
+        assert balancer.placement.choose(key(0), ["b1"], {}) is None
+        status = balancer.status()
         assert (status["policies"], status["placements"], status["failing"]) == ({"known": False}, {"unread": 1}, {})
 
         followers[0].effective = EffectivePolicies()
         followers[0].on_change(EffectivePolicies())
-        assert found.placement.choose(key(0), ["b1"], {}) == "b1"
+        assert balancer.placement.choose(key(0), ["b1"], {}) == "b1"
     finally:
-        await found.close()
+        await balancer.close()
 
 
 async def test_closing_what_never_began_is_no_error() -> None:
-    await made().close()
+    await make_extension().close()
 
 
 async def test_one_part_that_cannot_be_closed_does_not_keep_the_others() -> None:
-    found, closed = made(), []
+    extension, closed = make_extension(), []
 
     async def broken() -> None:
         raise OSError("no")
@@ -397,25 +403,25 @@ async def test_one_part_that_cannot_be_closed_does_not_keep_the_others() -> None
     async def fine() -> None:
         closed.append(True)
 
-    found._loads = SimpleNamespace(close=broken)  # type: ignore[assignment]
-    found._follower = SimpleNamespace(close=fine)  # type: ignore[assignment]
-    await found.close()
+    extension._loads = SimpleNamespace(close=broken)  # type: ignore[assignment]
+    extension._follower = SimpleNamespace(close=fine)  # type: ignore[assignment]
+    await extension.close()
     assert closed == [True]
 
 
 async def test_made_up_load_never_asks_the_channel_from_another_thread() -> None:
-    found = BalancerExtension(BalancerSettings(), simulated=True)
+    balancer = BalancerExtension(BalancerSettings(), simulated=True)
     asked: list[int] = []
 
     def serving() -> dict[str, int]:
         asked.append(1)
         return {key(0): 1}
 
-    found._channel = SimpleNamespace(serving=serving)  # type: ignore[assignment]
-    found._loop_thread = extension.threading.get_ident()
-    assert list(await asyncio.to_thread(found._serving)) == []
-    assert list(found._serving()) == [key(0)]
-    assert list(await asyncio.to_thread(found._serving)) == [key(0)]
+    balancer._channel = SimpleNamespace(serving=serving)  # type: ignore[assignment]
+    balancer._loop_thread = extension.threading.get_ident()
+    assert list(await asyncio.to_thread(balancer._serving)) == []
+    assert list(balancer._serving()) == [key(0)]
+    assert list(await asyncio.to_thread(balancer._serving)) == [key(0)]
     assert len(asked) == 1
     await settle()
 
@@ -424,40 +430,42 @@ async def test_made_up_load_never_asks_the_channel_from_another_thread() -> None
 
 
 def test_a_broker_reports_once_more_when_it_has_cooled_down() -> None:
-    clock, told, cool_down_s = Clock(), [], 180.0
-    renewal = ReportRenewal("b1", lambda: cool_down_s, told.append, lambda: clock.s)
+    clock, result, cool_down_s = Clock(), [], 180.0
+    renewal = ReportRenewal("b1", lambda: cool_down_s, result.append, lambda: clock.s)
     renewal.look()
     renewal.changed(change(0, "b1", "b2"))
     clock.s += 100
     renewal.changed(change(1, "b3", "b1"))
     clock.s += 180
     renewal.look()
-    assert told == []  # the leader saw the move later than it was written
+    assert result == []  # the leader saw the move later than it was written
     clock.s += 5
     renewal.look()
     renewal.look()
-    assert len(told) == 1
+    assert len(result) == 1
 
 
-@pytest.mark.parametrize("one", [change(0, "b2", "b3"), change(0, "b1", "b1"), change(0, "b1", "b2", State.RELEASING)])
-def test_what_is_no_move_of_this_broker_is_no_reason_to_report(one: Change) -> None:
-    clock, told = Clock(), []
-    renewal = ReportRenewal("b1", lambda: 1.0, told.append, lambda: clock.s)
-    renewal.changed(one)
+@pytest.mark.parametrize(
+    "change", [change(0, "b2", "b3"), change(0, "b1", "b1"), change(0, "b1", "b2", State.RELEASING)]
+)
+def test_what_is_no_move_of_this_broker_is_no_reason_to_report(change: Change) -> None:
+    clock, result = Clock(), []
+    renewal = ReportRenewal("b1", lambda: 1.0, result.append, lambda: clock.s)
+    renewal.changed(change)
     clock.s += 100
     renewal.look()
-    assert told == []
+    assert result == []
 
 
 def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
-    clock, told = Clock(), []
-    renewal = ReportRenewal("b1", lambda: None, told.append, lambda: clock.s)
+    clock, result = Clock(), []
+    renewal = ReportRenewal("b1", lambda: None, result.append, lambda: clock.s)
     renewal.changed(change(0, "b1", "b2"))
     clock.s += 100
     renewal.look()
-    assert told == []
-    assert made(shedding="avg")._in_force.cool_down_s() is None
-    assert made(shedding="transfer")._in_force.cool_down_s() == 180
+    assert result == []
+    assert make_extension(shedding="avg")._in_force.cool_down_s() is None
+    assert make_extension(shedding="transfer")._in_force.cool_down_s() == 180
 
 
 @pytest.mark.parametrize(
@@ -466,14 +474,14 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     ids=["balancer", "somebody's words", "nobody's"],
 )
 def test_what_the_balancer_lets_go_does_not_come_back(decision: str | None, reason: str | None, chosen: str) -> None:
-    found = made()
+    extension = make_extension()
     brokers = {name: Broker(name) for name in ("b1", "b2")}
-    found._placement.surroundings = lambda: PlacementInputs(Cluster(brokers, {}))
-    found._changed(
+    extension._placement.surroundings = lambda: PlacementInputs(Cluster(brokers, {}))
+    extension._changed(
         Change(
             *(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i"),
             reason=reason,
             decision=decision,
         )
     )
-    assert found._placement.choose("t/n/0x00000000_0x10000000", ["b1", "b2"], {}) == chosen
+    assert extension._placement.choose("t/n/0x00000000_0x10000000", ["b1", "b2"], {}) == chosen

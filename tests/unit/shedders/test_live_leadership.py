@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-import structlog
 
 from shedders.model.plan import BundleMove
 from statechannel.engine.commands import Done
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from tests.support.live_balancer import Channel, World, four_bundles, is_due, key, move, plan_once, settle
+from tests.support.log_lines import capture_logs
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def test_leadership_lost_and_won_again_while_it_decides_is_another_leaders
     world.plan = lambda cluster, memory: []
     assert await is_due(world) is None  # it watches again first
     await world.cycle()
-    assert [(one.term, one.cycle, one.trigger) for one in world.decisions] == [(8, 1, "new-leader")]
+    assert [(decision.term, decision.cycle, decision.trigger) for decision in world.decisions] == [(8, 1, "new-leader")]
 
 
 async def test_leadership_lost_while_the_memory_is_fetched_decides_nothing(world: World) -> None:
@@ -60,12 +60,12 @@ async def test_a_leader_that_cannot_read_the_decisions_begins_without_memory(wor
         raise error
 
     world.recall_hook = fail
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await world.cycle()
         await world.cycle()
-    assert [one.memory for one in world.decisions] == [{"decisions": 1}, {"decisions": 2}]
+    assert [decision.memory for decision in world.decisions] == [{"decisions": 1}, {"decisions": 2}]
     assert world.recalls == 1
-    assert [one["event"] for one in logs if one["log_level"] in ("warning", "error")] == ["decisions-unread"]
+    assert [log["event"] for log in logs if log["log_level"] in ("warning", "error")] == ["decisions-unread"]
 
 
 async def test_a_leader_that_dies_in_the_middle_of_its_moves_is_followed_by_one_that_makes_none_twice() -> None:
@@ -85,8 +85,8 @@ async def test_a_leader_that_dies_in_the_middle_of_its_moves_is_followed_by_one_
     three = [move(key(number), "b1", "b2") for number in range(3)]
     old.plan = lambda cluster, memory: three
     await old.cycle()
-    assert [one.name for one in old.channel.asked] == [key(0), key(1), key(2)]
-    assert [(one.bundle, one.result) for one in old.outcomes] == [(key(0), "done")]
+    assert [request.name for request in old.channel.asked] == [key(0), key(1), key(2)]
+    assert [(outcome.bundle, outcome.result) for outcome in old.outcomes] == [(key(0), "done")]
 
     # It is dead. What it has begun goes on: the channel has that key 1 is on its way; of key 2 the record was lost.
     new = World(channel=Channel(broker="b3", term=9, brokers_=["b2", "b3"], bundles=old.channel.bundles))
@@ -97,15 +97,17 @@ async def test_a_leader_that_dies_in_the_middle_of_its_moves_is_followed_by_one_
 
     def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         seen.append((cluster, memory))
-        return [move(one.name, "b1", "b2") for one in cluster.bundles_of["b1"] if not one.in_flight]
+        return [move(item.name, "b1", "b2") for item in cluster.bundles_of["b1"] if not item.in_flight]
 
     new.plan = plan
     await new.cycle()
     cluster, memory = seen[0]
     assert memory == old.decisions[-1].memory
-    assert [one.name for one in cluster.bundles.values() if one.in_flight] == [key(1)]
-    assert [one.name for one in new.channel.asked] == [key(2), key(3)]
-    assert not {one.operation for one in new.channel.asked} & {one.operation for one in old.channel.asked}
+    assert [bundle.name for bundle in cluster.bundles.values() if bundle.in_flight] == [key(1)]
+    assert [request.name for request in new.channel.asked] == [key(2), key(3)]
+    assert not {request.operation for request in new.channel.asked} & {
+        request.operation for request in old.channel.asked
+    }
     for end in ends:
         end.cancel()
 
@@ -120,7 +122,7 @@ async def test_moves_that_wait_are_not_begun_by_one_who_leads_no_more(world: Wor
     end.set_result(Done(world.channel.asked[0].operation, "transferred"))
     await settle()
     assert len(world.channel.asked) == 1
-    assert [(one.bundle, one.result, one.term) for one in world.outcomes] == [
+    assert [(outcome.bundle, outcome.result, outcome.term) for outcome in world.outcomes] == [
         (key(0), "done", 7),
         (key(1), "abandoned", 7),
     ]

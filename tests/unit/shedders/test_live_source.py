@@ -37,11 +37,11 @@ class Reader:
     """The topic of decisions, as one reader sees it."""
 
     def __init__(self, records: Sequence[DecisionRecord]) -> None:
-        self._read = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
+        self._read = [DecisionRead(number, AT_MS, record) for number, record in enumerate(records)]
         self.ended = ""
 
     def newest(self, count: int, wanted: Callable[[Any], bool]) -> Sequence[DecisionRead]:
-        start = max((one.offset for one in self._read if wanted(one.record)), default=0)
+        start = max((item.offset for item in self._read if wanted(item.record)), default=0)
         return self._read[start:]
 
 
@@ -49,7 +49,7 @@ class Reader:
 def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionRecord | None, Choice]]:
     """What is found of these records."""
 
-    def found(
+    def decide_source(
         *records: DecisionRecord,
         settings: BalancerSettings | None = None,
         effective: EffectivePolicies | None = None,
@@ -68,12 +68,12 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionReco
             nowhere, settings or BalancerSettings(), effective, [] if remarks is None else remarks
         )
 
-    return found
+    return decide_source
 
 
 def cycle(number: int, **more: Any) -> DecisionRecord:
-    told = {"settings": {"shedding": {"target_std": 0.125}}, "write_settings": True, **more}
-    return shed_record(occasion(number, **told), decision())
+    results = {"settings": {"shedding": {"target_std": 0.125}}, "write_settings": True, **more}
+    return shed_record(occasion(number, **results), decision())
 
 
 def drained(number: int) -> DecisionRecord:
@@ -95,7 +95,7 @@ def test_a_drain_is_no_decision_to_go_on_with(decided: Callable[..., Any]) -> No
 def test_a_command_and_a_new_leader_go_on_with_the_same_decision() -> None:
     skipped = cycle(3).model_copy(update={"skipped": "safe-mode"})
     split = cycle(4).model_copy(update={"subject": "split"})
-    assert [is_cycle(one) for one in (cycle(1), drained(2), skipped, split)] == [True, False, False, False]
+    assert [is_cycle(item) for item in (cycle(1), drained(2), skipped, split)] == [True, False, False, False]
 
 
 # --- without a usable one ---------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def test_weights_and_leave_to_shed_bundles_with_policies_are_in_it(decided: Call
 
 
 def book(*entries: tuple[int, PolicyKind, str, dict[str, Any], int | None]) -> PolicyBook:
-    found = PolicyBook()
+    book = PolicyBook()
     for offset, kind, name, value, until_ms in entries:
         key = made_key(kind, name, override=until_ms is not None)
         record = PolicyRecord(key, value, "me", until_ms=until_ms, written_at_ms=AT_MS)
-        found.take(offset, AT_MS, key.encode(), encode(record))
-    return found
+        book.take(offset, AT_MS, key.encode(), encode(record))
+    return book
 
 
 LAID_DOWN: list[tuple[PolicyKind, str, dict[str, Any]]] = [

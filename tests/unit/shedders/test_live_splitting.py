@@ -63,12 +63,15 @@ class Owner:
 async def test_what_is_over_a_limit_is_split_and_told() -> None:
     owner = Owner()
     await owner.splitting.look()
-    assert [(one.name, one.at) for one in owner.asked] == [(key(0), (0x08000000,)), (key(1), (0x18000000,))]
+    assert [(request.name, request.at) for request in owner.asked] == [(key(0), (0x08000000,)), (key(1), (0x18000000,))]
     (record,) = owner.world.decisions
     assert record.subject == "split"
-    assert [one.operation for one in record.splits] == [one.operation for one in owner.asked]
-    assert [(one.bundle, one.result) for one in owner.world.outcomes] == [(key(0), "done"), (key(1), "done")]
-    assert all(record.id in one.reason for one in owner.asked)
+    assert [split.operation for split in record.splits] == [request.operation for request in owner.asked]
+    assert [(outcome.bundle, outcome.result) for outcome in owner.world.outcomes] == [
+        (key(0), "done"),
+        (key(1), "done"),
+    ]
+    assert all(record.id in request.reason for request in owner.asked)
 
 
 async def test_nothing_to_split_is_no_record() -> None:
@@ -81,9 +84,9 @@ async def test_nothing_to_split_is_no_record() -> None:
 async def test_a_cluster_to_be_left_alone_is_not_split() -> None:
     owner = Owner()
     owner.safe = "this broker is leaving"
-    found = await owner.splitting.look()
-    assert found.why is not None
-    assert "leaving" in found.why
+    result = await owner.splitting.look()
+    assert result.why is not None
+    assert "leaving" in result.why
     assert owner.asked == []
 
 
@@ -99,7 +102,10 @@ async def test_a_split_that_fails_is_told_and_the_next_one_made(answer: Any, res
     owner = Owner()
     owner.world.channel.answer = lambda command: answer if command.name == key(0) else Done(command.operation, "split")
     await owner.splitting.look()
-    assert [(one.bundle, one.result) for one in owner.world.outcomes] == [(key(0), result), (key(1), "done")]
+    assert [(outcome.bundle, outcome.result) for outcome in owner.world.outcomes] == [
+        (key(0), result),
+        (key(1), "done"),
+    ]
 
 
 async def test_children_are_let_go_where_that_is_asked_for_whatever_becomes_of_one() -> None:
@@ -115,10 +121,10 @@ async def test_children_are_let_go_where_that_is_asked_for_whatever_becomes_of_o
 
     owner.world.channel.answer = answer
     await owner.splitting.look()
-    assert [type(one) for one in owner.asked] == [commands.Split]
+    assert [type(request) for request in owner.asked] == [commands.Split]
     owner.asked.clear()
     await unload_children(owner.world.ports.channel, key(0), [0x08000000], 5)
-    assert [(type(one), one.name) for one in owner.asked] == [(commands.Unload, name) for name in halves]
+    assert [(type(request), request.name) for request in owner.asked] == [(commands.Unload, name) for name in halves]
 
 
 async def test_the_embedder_is_asked_in_the_loops_thread_and_only_for_what_is_looked_at() -> None:
@@ -150,7 +156,7 @@ def test_a_broker_looks_at_its_own_bundles_and_counts_the_others_of_their_namesp
     world = World(channel=Channel(bundles={key(0): "b1", key(2): "b1", "t/other/0x00000000_0xffffffff": "b1"}))
     mine = local(world)
     cluster = own_cluster("b1", mine, Source(), lambda name: owners[name], now_ms=5, safe=None)
-    assert {name: (one.owner, one.stats is not None) for name, one in cluster.bundles.items()} == {
+    assert {name: (bundle.owner, bundle.stats is not None) for name, bundle in cluster.bundles.items()} == {
         key(0): ("b1", True),
         key(1): ("b2", False),
         key(2): ("b1", True),
@@ -161,7 +167,7 @@ def test_topics_are_asked_for_once_and_come_in_the_order_of_their_hashes() -> No
     source = Source()
     topics = TopicsOnDemand(source, key(0))
     assert source.asked == []
-    assert [one.position for one in topics] == sorted(one.position for one in topics)
+    assert [topic.position for topic in topics] == sorted(topic.position for topic in topics)
     first = next(iter(topics))
     assert (len(topics), topics[0], topics[:1]) == (4, first, [first])
     assert source.asked == [key(0)]
@@ -182,18 +188,18 @@ def ask(word: str) -> ExtensionAsk:
 
 
 async def test_a_decision_is_asked_of_the_leader() -> None:
-    found, woken = asks(leading=True)
-    assert await found.answer(ask("decide")) == Done("op1", "decision requested")
+    result, woken = asks(leading=True)
+    assert await result.answer(ask("decide")) == Done("op1", "decision requested")
     assert woken == ["request"]
-    found, woken = asks(leading=False)
-    refused = await found.answer(ask("decide"))
+    result, woken = asks(leading=False)
+    refused = await result.answer(ask("decide"))
     assert isinstance(refused, Rejected)
     assert (refused.reason, woken) == ("not-leader", [])
 
 
 async def test_what_nobody_knows_is_refused_with_what_there_is() -> None:
-    found, _ = asks(leading=True)
-    refused = await found.answer(ask("dance"))
+    result, _ = asks(leading=True)
+    refused = await result.answer(ask("dance"))
     assert isinstance(refused, Rejected)
     assert refused.reason == "unknown-ask"
     assert "decide" in refused.hint
@@ -227,8 +233,11 @@ async def test_each_split_is_asked_about_again(happens: Callable[[Owner], None],
 
     owner.world.channel.answer = answer
     await owner.splitting.look()
-    assert [one.name for one in owner.asked] == [key(0)]
-    assert [(one.bundle, one.result) for one in owner.world.outcomes] == [(key(0), "done"), (key(1), "abandoned")]
+    assert [request.name for request in owner.asked] == [key(0)]
+    assert [(outcome.bundle, outcome.result) for outcome in owner.world.outcomes] == [
+        (key(0), "done"),
+        (key(1), "abandoned"),
+    ]
     assert why in (owner.world.outcomes[1].why or "")
 
 
@@ -236,7 +245,7 @@ LEFT, RIGHT = "t/n/0x00000000_0x08000000", "t/n/0x08000000_0x10000000"
 
 
 @pytest.mark.parametrize(
-    ("standing", "settings", "unloaded"),
+    ("policies", "settings", "unloaded"),
     [
         (EffectivePolicies(), {}, [LEFT, RIGHT]),
         (EffectivePolicies(shedding_on=False, shedding_why="sale"), {}, []),
@@ -248,10 +257,10 @@ LEFT, RIGHT = "t/n/0x00000000_0x08000000", "t/n/0x08000000_0x10000000"
     ],
 )
 async def test_children_are_unloaded_under_the_rules_of_moves(
-    standing: EffectivePolicies | None, settings: dict[str, Any], unloaded: list[str]
+    policies: EffectivePolicies | None, settings: dict[str, Any], unloaded: list[str]
 ) -> None:
     owner = Owner({key(0): "b1"})
-    owner.world.effective = standing
+    owner.world.effective = policies
     owner.world.change(**settings)
     splitting = owner.world.chosen.splitting.model_copy(update={"unload_children": True})
     owner.world.chosen = replace(owner.world.chosen, splitting=splitting)
@@ -264,7 +273,7 @@ async def test_children_are_unloaded_under_the_rules_of_moves(
 
     owner.world.channel.answer = answer
     await owner.splitting.look()
-    assert [one.name for one in owner.asked if isinstance(one, commands.Unload)] == unloaded
+    assert [request.name for request in owner.asked if isinstance(request, commands.Unload)] == unloaded
 
 
 async def test_children_stay_while_the_cluster_is_to_be_left_alone() -> None:

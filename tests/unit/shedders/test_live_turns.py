@@ -20,10 +20,10 @@ from tests.support.live_balancer import Channel, World, key, load, move, settle
 
 @pytest.fixture
 def world() -> World:
-    found = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
-    found.report()
-    found.change(moves_at_once=1)
-    return found
+    world = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
+    world.report()
+    world.change(moves_at_once=1)
+    return world
 
 
 def plan_once(world: World, *moves: Any) -> None:
@@ -45,8 +45,8 @@ async def ended(world: World, first: asyncio.Future[Any]) -> tuple[str, str]:
     """The first is done, and the second has its turn: what became of it."""
     first.set_result(Done(world.channel.asked[0].operation, "transferred"))
     await settle()
-    (found,) = [one for one in world.outcomes if one.bundle == key(1)]
-    return found.result, found.why or ""
+    (outcome,) = [answer for answer in world.outcomes if answer.bundle == key(1)]
+    return outcome.result, outcome.why or ""
 
 
 async def test_a_move_whose_turn_comes_late_is_made_where_nothing_has_changed(world: World) -> None:
@@ -54,7 +54,7 @@ async def test_a_move_whose_turn_comes_late_is_made_where_nothing_has_changed(wo
     # What the first move brought made these reports lapse; that is booked.
     world.loads["b2"] = ReportedLoad(load(), 30.0, lapsed=True)
     assert (await ended(world, first))[0] == "done"
-    assert [one.name for one in world.channel.asked] == [key(0), key(1)]
+    assert [request.name for request in world.channel.asked] == [key(0), key(1)]
 
 
 def policies(**fields: Any) -> Callable[[World], None]:
@@ -130,10 +130,10 @@ async def test_a_move_whose_turn_comes_late_is_looked_at_again(
 ) -> None:
     first = await waiting(world)
     hinder(world)
-    result, told = await ended(world, first)
+    result, outcome = await ended(world, first)
     assert (result, len(world.channel.asked)) == ("abandoned", 1)
-    assert told.startswith("it was not started: ")
-    assert why in told
+    assert outcome.startswith("it was not started: ")
+    assert why in outcome
     assert key(1) not in world.balancer._lead.balance.booked  # type: ignore[union-attr]
 
 
@@ -149,9 +149,9 @@ BACK = replace(move(key(3), "b2", "b1"), swap=True)
 
 def test_the_heaviest_goes_first_and_what_comes_back_follows_it() -> None:
     light, other = move(key(1), "b1", "b2"), move(key(5), "b4", "b5")
-    found = list(in_turn([BACK, other, light, heavy()]))
-    assert [one.move for one in found] == [heavy(), light, BACK, other]
-    assert [(one.after, list(one.along)) for one in found] == [
+    turns = list(in_turn([BACK, other, light, heavy()]))
+    assert [turn.move for turn in turns] == [heavy(), light, BACK, other]
+    assert [(turn.after, list(turn.along)) for turn in turns] == [
         (None, [BACK]),
         (None, []),
         (heavy(), []),
@@ -166,11 +166,11 @@ async def test_of_an_exchange_nothing_comes_back_before_the_heavier_half_has_gon
     world.channel.answer = lambda command: first if command.name == key(0) else Done(command.operation, "transferred")
     plan_once(world, BACK, heavy())
     await world.cycle()
-    assert [one.name for one in world.channel.asked] == [key(0)]
+    assert [request.name for request in world.channel.asked] == [key(0)]
     first.set_result(Done("x", "transferred"))
     world.channel.bundles[key(0)] = "b2"
     await settle()
-    assert [(one.name, one.destination) for one in world.channel.asked] == [(key(0), "b2"), (key(3), "b1")]
+    assert [(request.name, request.destination) for request in world.channel.asked] == [(key(0), "b2"), (key(3), "b1")]
 
 
 async def test_of_an_exchange_nothing_comes_back_where_the_heavier_half_is_refused(world: World) -> None:
@@ -178,8 +178,8 @@ async def test_of_an_exchange_nothing_comes_back_where_the_heavier_half_is_refus
     world.channel.answer = lambda _: Rejected("destination-not-accepting", "b2 is in safe mode")
     plan_once(world, BACK, heavy())
     await world.cycle()
-    assert [one.name for one in world.channel.asked] == [key(0)]
-    assert [(one.bundle, one.result) for one in world.outcomes] == [
+    assert [request.name for request in world.channel.asked] == [key(0)]
+    assert [(outcome.bundle, outcome.result) for outcome in world.outcomes] == [
         (key(0), "destination-not-accepting"),
         (key(3), "abandoned"),
     ]
@@ -197,8 +197,8 @@ async def test_of_an_exchange_nothing_goes_where_nothing_may_come_back(world: Wo
     world.effective = EffectivePolicies(policies=Policies(pins={key(3): "b2"}))
     first.set_result(Done("x", "transferred"))
     await settle()
-    assert [one.name for one in world.channel.asked] == [key(1)]
-    assert {one.bundle: one.result for one in world.outcomes} == {
+    assert [request.name for request in world.channel.asked] == [key(1)]
+    assert {outcome.bundle: outcome.result for outcome in world.outcomes} == {
         key(1): "done",
         key(0): "abandoned",
         key(3): "abandoned",
@@ -211,7 +211,10 @@ async def test_who_stops_makes_no_half_of_an_exchange(world: World) -> None:
     plan_once(world, BACK, heavy())
     await world.cycle()
     await world.balancer.close()
-    assert sorted((one.bundle, one.result) for one in world.outcomes) == [(key(0), "unknown"), (key(3), "abandoned")]
+    assert sorted((outcome.bundle, outcome.result) for outcome in world.outcomes) == [
+        (key(0), "unknown"),
+        (key(3), "abandoned"),
+    ]
 
 
 # --- a new leader -----------------------------------------------------------------------------------------------------
@@ -232,12 +235,12 @@ async def test_a_new_leader_books_what_is_on_its_way(world: World) -> None:
 
 
 def test_what_is_booked_already_is_not_adopted_again() -> None:
-    found = BookedMoves(expire_s=10, keep_s=10)
+    moves = BookedMoves(expire_s=10, keep_s=10)
     world = World(channel=Channel(bundles={key(0): "b1"}))
     cluster = world.ports.cluster(world.channel.picture())
-    found.book(cluster, [move(key(0), "b1", "b2")], 1.0)
-    found.adopt([replace(found.moves[0], destination="b3")], 2.0)
-    assert [one.destination for one in found.moves] == ["b2"]
+    moves.book(cluster, [move(key(0), "b1", "b2")], 1.0)
+    moves.adopt([replace(moves.moves[0], destination="b3")], 2.0)
+    assert [move.destination for move in moves.moves] == ["b2"]
 
 
 # --- what a strategy remembers ----------------------------------------------------------------------------------------
@@ -252,7 +255,7 @@ async def test_a_memory_that_makes_its_strategy_fail_is_dropped_and_that_is_said
     world.plan = plan
     for _ in range(5):
         await world.cycle()
-    assert [one.skipped for one in world.decisions] == [None, None, "strategy-failed", None, None]
+    assert [decision.skipped for decision in world.decisions] == [None, None, "strategy-failed", None, None]
     assert world.decisions[2].why.endswith("; its memory is dropped, the next decision starts without")
     assert world.decisions[3].memory == {"decisions": 1}
 

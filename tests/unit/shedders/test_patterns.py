@@ -12,9 +12,9 @@ from shedders.model.patterns import LIST_SIZE_MAX, Patterns, compiled
 
 
 def matches(text: str, *patterns: str) -> bool:
-    found = compiled(patterns)
-    assert isinstance(found, Patterns), found
-    return found.matches(text)
+    result = compiled(patterns)
+    assert isinstance(result, Patterns), result
+    return result.matches(text)
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,17 @@ def cluster(count: int = 3, owners: Mapping[str, str | None] | None = None, **po
 
 
 def test_filters_first_then_the_strategy_with_its_memory() -> None:
-    found = cluster(cordons={"b1": "disk"})
+    base = cluster(cordons={"b1": "disk"})
     pipeline = Pipeline(FewestBooked(), memory={"asked": 6})
-    placed = pipeline.place(found, found.bundles[A])
+    placed = pipeline.place(base, base.bundles[A])
     assert (placed.broker, placed.removed) == ("b2", {"b1": ("cordon", "it is cordoned: disk")})
     assert pipeline.memory == {"asked": 7}
     assert pipeline.name == "fewest-booked"
 
 
 def test_nobody_left_says_who_removed_whom() -> None:
-    found = cluster(2, cordons={"b1": "disk", "b2": "disk"})
-    placed = Pipeline(FewestBooked()).place(found, found.bundles[A])
+    base = cluster(2, cordons={"b1": "disk", "b2": "disk"})
+    placed = Pipeline(FewestBooked()).place(base, base.bundles[A])
     assert placed.broker is None
     assert placed.why == "no broker may take it: `cordon` removed b1 and 1 more (it is cordoned: disk)"
     assert sorted(placed.removed) == ["b1", "b2"]
@@ -74,19 +74,19 @@ def test_nobody_left_says_who_removed_whom() -> None:
 
 
 def test_bookings_reach_strategy_and_filters_while_they_grow() -> None:
-    found = cluster(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g"})
+    base = cluster(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g"})
     pipeline = Pipeline(FewestBooked())
     booked: dict[str, list[str]] = {}
     chosen = []
     for name in (A, B, C):
-        placed = pipeline(found, found.bundles[name], booked)
+        placed = pipeline(base, base.bundles[name], booked)
         assert placed.broker is not None
         chosen.append(placed.broker)
         booked.setdefault(placed.broker, []).append(name)
     assert chosen == ["b1", "b2", "b3"]
-    assert pipeline(found, found.bundles[C], {}).broker == "b1", "other bookings, other answer"
+    assert pipeline(base, base.bundles[C], {}).broker == "b1", "other bookings, other answer"
     booked["b1"].clear()
-    assert pipeline(found, found.bundles[C], booked).broker == "b1", "what left the bookings does not count"
+    assert pipeline(base, base.bundles[C], booked).broker == "b1", "what left the bookings does not count"
 
 
 def test_another_cluster_gets_other_filters() -> None:
@@ -98,26 +98,26 @@ def test_another_cluster_gets_other_filters() -> None:
 
 
 def test_a_strategy_that_fails_or_goes_past_the_filters_is_named() -> None:
-    found = cluster(cordons={"b1": ""})
+    base = cluster(cordons={"b1": ""})
     with pytest.raises(StrategyFailedError, match="fails: ZeroDivisionError"):
-        Pipeline(FewestBooked("raise")).place(found, found.bundles[A])
+        Pipeline(FewestBooked("raise")).place(base, base.bundles[A])
     with pytest.raises(StrategyFailedError, match="names b1, which may not take t/a"):
-        Pipeline(FewestBooked("b1")).place(found, found.bundles[A])
+        Pipeline(FewestBooked("b1")).place(base, base.bundles[A])
 
 
 def test_pins_and_offers() -> None:
-    found = cluster(pins={"t/a": "b3"})
+    base = cluster(pins={"t/a": "b3"})
     pipeline = Pipeline(FewestBooked())
-    assert pipeline.place(found, found.bundles[A]).broker == "b3"
-    assert pipeline.place(found, found.bundles[A], among=["b1", "b2"]).broker is None
-    assert pipeline.place(found, found.bundles[B], among=["b2"]).broker == "b2"
+    assert pipeline.place(base, base.bundles[A]).broker == "b3"
+    assert pipeline.place(base, base.bundles[A], among=["b1", "b2"]).broker is None
+    assert pipeline.place(base, base.bundles[B], among=["b2"]).broker == "b2"
 
 
 def test_shedders_ask_what_may_go_where() -> None:
-    found = cluster(cordons={"b2": "disk"})
-    can_take = Pipeline(FewestBooked()).can_take(found)
-    assert can_take(found.bundles[A], "b1") is None
-    assert can_take(found.bundles[A], "b2") == "cordon: it is cordoned: disk"
+    base = cluster(cordons={"b2": "disk"})
+    can_take = Pipeline(FewestBooked()).can_take(base)
+    assert can_take(base.bundles[A], "b1") is None
+    assert can_take(base.bundles[A], "b2") == "cordon: it is cordoned: disk"
 
 
 def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> BundleMove:
@@ -125,36 +125,36 @@ def move(bundle: str, source: str, destination: str | None, *, swap: bool = Fals
 
 
 def test_two_moves_that_are_harmless_alone() -> None:
-    found = cluster(owners={A: "b1", B: "b1"}, anti_affinity={"t/a": "g", "t/b": "g"})
+    base = cluster(owners={A: "b1", B: "b1"}, anti_affinity={"t/a": "g", "t/b": "g"})
     pipeline = Pipeline(FewestBooked())
     moves = [move(A, "b1", "b2"), move(B, "b1", "b2")]
-    can_take = pipeline.can_take(found)
-    assert [can_take(found.bundles[one.bundle], "b2") for one in moves] == [None, None]
-    kept, left = pipeline.permitted(found, moves)
+    can_take = pipeline.can_take(base)
+    assert [can_take(base.bundles[move.bundle], "b2") for move in moves] == [None, None]
+    kept, left = pipeline.permitted(base, moves)
     assert kept == [moves[0]]
-    assert [(one.name, one.reason) for one in left] == [(B, "anti-affinity")]
+    assert [(bundle.name, bundle.reason) for bundle in left] == [(B, "anti-affinity")]
     assert left[0].why == "b1 to b2: serves 1 other namespaces of group `g`, another broker 0"
 
 
 def test_an_exchange_goes_whole_or_not_at_all() -> None:
-    found = cluster(owners={A: "b1", B: "b2", C: "b1"}, pins={B: "b2"})
+    base = cluster(owners={A: "b1", B: "b2", C: "b1"}, pins={B: "b2"})
     moves = [move(B, "b2", "b1", swap=True), move(C, "b1", "b3"), move(A, "b1", "b2")]
-    kept, left = Pipeline(FewestBooked()).permitted(found, moves)
+    kept, left = Pipeline(FewestBooked()).permitted(base, moves)
     assert kept == [moves[1]]
-    assert [(one.name, one.reason) for one in left] == [(B, "pin"), (A, "swap")]
+    assert [(bundle.name, bundle.reason) for bundle in left] == [(B, "pin"), (A, "swap")]
 
 
 def test_what_a_refused_exchange_had_booked_does_not_count() -> None:
     owners = {A: "b1", B: "b2", C: "b3"}
-    found = cluster(owners=owners, anti_affinity={"t/a": "g", "t/c": "g"}, pins={B: "b2"})
+    base = cluster(owners=owners, anti_affinity={"t/a": "g", "t/c": "g"}, pins={B: "b2"})
     moves = [move(A, "b1", "b2"), move(B, "b2", "b1", swap=True), move(C, "b3", "b2")]
-    kept, left = Pipeline(FewestBooked()).permitted(found, moves)
+    kept, left = Pipeline(FewestBooked()).permitted(base, moves)
     assert kept == [moves[2]]
-    assert [one.name for one in left] == [A, B]
+    assert [bundle.name for bundle in left] == [A, B]
 
 
 @pytest.mark.parametrize(
-    ("one", "word"),
+    ("move", "word"),
     [
         (move("t/x/0x00000000_0xffffffff", "b1", "b2"), "gone"),
         (move(A, "b2", "b1"), "not-owned"),
@@ -163,15 +163,15 @@ def test_what_a_refused_exchange_had_booked_does_not_count() -> None:
         (move(B, "b1", None), "nobody"),
     ],
 )
-def test_moves_that_cannot_be(one: BundleMove, word: str) -> None:
-    found = cluster(owners={A: "b1", B: "b1"}, pins={B: "b1"})
-    kept, left = Pipeline(FewestBooked()).permitted(found, [one])
+def test_moves_that_cannot_be(move: BundleMove, word: str) -> None:
+    base = cluster(owners={A: "b1", B: "b1"}, pins={B: "b1"})
+    kept, left = Pipeline(FewestBooked()).permitted(base, [move])
     assert not kept
-    assert [(entry.name, entry.reason) for entry in left] == [(one.bundle, word)]
+    assert [(entry.name, entry.reason) for entry in left] == [(move.bundle, word)]
 
 
 def test_settings_reach_the_filters() -> None:
-    found = cluster()
-    placed = Pipeline(FewestBooked(), FilterSettings(max_topics=1)).place(found, found.bundles[A], {"b1": [B]})
+    base = cluster()
+    placed = Pipeline(FewestBooked(), FilterSettings(max_topics=1)).place(base, base.bundles[A], {"b1": [B]})
     assert placed.broker == "b2"
     assert placed.removed == {"b1": ("topics", "it would serve 2 topics, at most 1 are allowed")}

@@ -70,8 +70,8 @@ def test_each_kind_has_its_place(log: Log) -> None:
     log.set(K.SHED_WITH_POLICIES, "cluster", allowed=True)
     log.set(K.SETTING, "parts.filters.max_topics", value=7)
     log.set(K.SHEDDING, "cluster", on=False)
-    found = log.at()
-    assert found.policies == Policies(
+    policies = log.at()
+    assert policies.policies == Policies(
         (
             IsolationPolicy("gold", ("t/n",), ("b1",), ("b2",), 2),
             IsolationPolicy("silver", ("t/m",), ("b3",)),
@@ -81,16 +81,18 @@ def test_each_kind_has_its_place(log: Log) -> None:
         {"b2": "ann: disk"},
         frozenset({"t/m"}),
     )
-    assert found.domains == {"b1": "rack-1"}
-    assert found.quotas == {A: MessageAverage(5.0, 0.0, 0.0, 0.0, 1_000)}
-    assert found.weights == ResourceWeights(cpu=2.0)
-    assert (found.manager, found.unload_mode, found.shed_with_policies) == ("modular", "unload", True)
-    assert found.settings == {"parts.filters.max_topics": 7}
-    assert (found.shedding_on, found.shedding_why) == (False, "shedding is off (ann: disk)")
-    assert (found.position, found.junk, found.closed, found.lapsed) == (13, {}, (), ())
-    assert [one.key.text for one in found.entries] == sorted(one.key.text for one in found.entries)
-    assert {(one.by, one.why, one.until_ms, one.written_at_ms) for one in found.entries} == {("ann", "disk", None, 7)}
-    assert found.entries[-1].logged_at_ms == found.entries[-1].offset * 1_000
+    assert policies.domains == {"b1": "rack-1"}
+    assert policies.quotas == {A: MessageAverage(5.0, 0.0, 0.0, 0.0, 1_000)}
+    assert policies.weights == ResourceWeights(cpu=2.0)
+    assert (policies.manager, policies.unload_mode, policies.shed_with_policies) == ("modular", "unload", True)
+    assert policies.settings == {"parts.filters.max_topics": 7}
+    assert (policies.shedding_on, policies.shedding_why) == (False, "shedding is off (ann: disk)")
+    assert (policies.position, policies.junk, policies.closed, policies.lapsed) == (13, {}, (), ())
+    assert [entry.key.text for entry in policies.entries] == sorted(entry.key.text for entry in policies.entries)
+    assert {(entry.by, entry.why, entry.until_ms, entry.written_at_ms) for entry in policies.entries} == {
+        ("ann", "disk", None, 7)
+    }
+    assert policies.entries[-1].logged_at_ms == policies.entries[-1].offset * 1_000
 
 
 def test_the_newest_counts_and_null_deletes(log: Log) -> None:
@@ -117,11 +119,11 @@ def test_an_override_lies_over_the_standing_policy_and_is_taken_back_by_itself(l
     before, at_end = log.at(1_999), log.at(2_000)
     assert before.policies.pins == {A: "b2"}
     assert before.next_change_ms == 2_000
-    assert [one.force for one in before.find(K.PIN, A)] == [Force.IN_FORCE, Force.OVERRIDDEN]
+    assert [item.force for item in before.find(K.PIN, A)] == [Force.IN_FORCE, Force.OVERRIDDEN]
     assert at_end.policies.pins == {A: "b1"}
     assert at_end.next_change_ms is None
-    assert [one.force for one in at_end.find(K.PIN, A)] == [Force.IN_FORCE, Force.LAPSED]
-    assert [one.until_ms for one in at_end.lapsed] == [2_000]
+    assert [item.force for item in at_end.find(K.PIN, A)] == [Force.IN_FORCE, Force.LAPSED]
+    assert [broker.until_ms for broker in at_end.lapsed] == [2_000]
     assert log.at(1_000).policies.pins == {A: "b2"}  # an estimate of time may go back
 
 
@@ -165,10 +167,10 @@ def test_records_without_a_meaning_are_counted_and_say_nothing(log: Log, key: by
     log.set(K.CORDON, "b1")
     assert log.raw(key, b"{}") is FoldResult.JUNK
     assert log.raw(key, None) is FoldResult.JUNK
-    found = log.at()
-    assert found.junk == {reason: 2}
-    assert found.closed == ()
-    assert found.policies.cordons == {"b1": "ann: disk"}
+    policies = log.at()
+    assert policies.junk == {reason: 2}
+    assert policies.closed == ()
+    assert policies.policies.cordons == {"b1": "ann: disk"}
     assert "offset 2" in log.book.last_junk
 
 
@@ -179,13 +181,13 @@ def test_an_unreadable_record_never_opens_what_its_key_names(log: Log, junk: byt
     log.set(K.SHEDDING, "cluster", on=False)
     for key in (b"cordon/b1", b"exclude/t/n", b"shedding/cluster"):
         assert log.raw(key, junk) is FoldResult.JUNK
-    found = log.at()
-    assert found.policies.cordons.keys() == {"b1"}
-    assert found.policies.excluded == {"t/n"}
-    assert not found.shedding_on
-    assert len(found.closed) == 3
-    assert sum(found.junk.values()) == 3
-    assert [one.force for one in found.entries] == [Force.UNREADABLE] * 3
+    policies = log.at()
+    assert policies.policies.cordons.keys() == {"b1"}
+    assert policies.policies.excluded == {"t/n"}
+    assert not policies.shedding_on
+    assert len(policies.closed) == 3
+    assert sum(policies.junk.values()) == 3
+    assert [entry.force for entry in policies.entries] == [Force.UNREADABLE] * 3
     log.set(K.SHEDDING, "cluster", on=True)
     log.delete(K.CORDON, "b1")
     log.delete(K.EXCLUDE, "t/n")
@@ -193,9 +195,9 @@ def test_an_unreadable_record_never_opens_what_its_key_names(log: Log, junk: byt
     assert (log.at().closed, log.at().entries[0].force) == ((), Force.IN_FORCE)
 
 
-def place(found: EffectivePolicies, bundle: str) -> list[str]:
+def place(policies: EffectivePolicies, bundle: str) -> list[str]:
     cluster = Cluster({name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name) for name in (A, B)})
-    over = found.over(cluster)
+    over = policies.over(cluster)
     return list(Filters(over).passed(over.bundles[bundle]).names)
 
 
@@ -231,10 +233,10 @@ def test_an_unreadable_pin_gives_nobody_what_it_pins(log: Log) -> None:
 )
 def test_what_steers_moves_and_cannot_be_read_stops_them(log: Log, key: bytes) -> None:
     log.raw(key, b"{}")
-    found = log.at()
-    assert not found.shedding_on
-    assert key.decode() in found.shedding_why
-    assert found.closed[0].endswith("no bundle is moved automatically")
+    policies = log.at()
+    assert not policies.shedding_on
+    assert key.decode() in policies.shedding_why
+    assert policies.closed[0].endswith("no bundle is moved automatically")
 
 
 @pytest.mark.parametrize("key", [b"anti-affinity/t/n", f"quota/{A}".encode()])
@@ -258,19 +260,19 @@ def test_over_a_cluster(log: Log) -> None:
     log.set(K.CORDON, "b1")
     quota = MessageAverage(5.0, 0.0, 0.0, 0.0, 1_000)
     plain = Cluster({"b1": Broker("b1", domain="own"), "b2": Broker("b2", domain="own")}, {A: Bundle(A), B: Bundle(B)})
-    found = log.at().over(plain)
-    assert {name: one.domain for name, one in found.brokers.items()} == {"b1": "rack-1", "b2": "own"}
-    assert found.bundles[A].averages == BundleAverages(quota, quota)
-    assert found.bundles[B] == plain.bundles[B]
-    assert found.policies.cordons.keys() == {"b1"}
+    result = log.at().over(plain)
+    assert {name: broker.domain for name, broker in result.brokers.items()} == {"b1": "rack-1", "b2": "own"}
+    assert result.bundles[A].averages == BundleAverages(quota, quota)
+    assert result.bundles[B] == plain.bundles[B]
+    assert result.policies.cordons.keys() == {"b1"}
 
 
 def test_contradictions_are_told(log: Log) -> None:
     log.set(K.PIN, A, broker="b1")
     log.set(K.CORDON, "b1")
     cluster = Cluster({"b1": Broker("b1"), "b2": Broker("b2")}, {A: Bundle(A)})
-    found = log.at().contradictions(cluster)
-    assert [(one.kind, one.policies, one.blocks) for one in found] == [
+    contradictions = log.at().contradictions(cluster)
+    assert [(contradiction.kind, contradiction.policies, contradiction.blocks) for contradiction in contradictions] == [
         ("nobody", (f"pin {A} -> b1", "cordon b1"), True)
     ]
 
@@ -324,9 +326,9 @@ def test_beyond_the_bound_nothing_is_moved_and_what_was_known_goes_on() -> None:
     log.set(K.CORDON, "b1")
     assert (log.at().overfull, log.at().shedding_on, log.book.has_room) == ("", True, False)
     assert log.set(K.CORDON, "b2") is FoldResult.NO_ROOM
-    found = log.at()
-    assert "more policies than this broker can hold (2" in found.overfull
-    assert (found.shedding_on, found.shedding_why, found.position) == (False, found.overfull, 2)
+    policies = log.at()
+    assert "more policies than this broker can hold (2" in policies.overfull
+    assert (policies.shedding_on, policies.shedding_why, policies.position) == (False, policies.overfull, 2)
     assert log.set(K.PIN, "t/a", broker="b2") is FoldResult.SET
     assert (log.at().policies.pins, list(log.at().policies.cordons)) == ({"t/a": "b2"}, ["b1"])
     log.delete(K.CORDON, "b1")
@@ -341,7 +343,7 @@ def test_records_are_bounded_by_their_size_and_that_of_their_patterns() -> None:
     assert log.at().overfull
     # A key that is known holds no longer what it held before.
     assert log.set(K.ISOLATION, "a", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is FoldResult.JUNK
-    assert [(one.key.name, one.force) for one in log.at().entries] == [("a", Force.UNREADABLE)]
+    assert [(entry.key.name, entry.force) for entry in log.at().entries] == [("a", Force.UNREADABLE)]
 
 
 def test_what_was_deleted_is_remembered_within_the_bound() -> None:

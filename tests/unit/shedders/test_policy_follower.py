@@ -54,10 +54,10 @@ class World:
         self.now_ms = 0
         self.readers: list[Reader] = []
         self.refusals = 0
-        self.told: list[EffectivePolicies] = []
+        self.changes: list[EffectivePolicies] = []
         self.follower = PolicyFollower(
             self._make,
-            on_change=self.told.append,
+            on_change=self.changes.append,
             clocks=FollowerClocks(now_ms=lambda: self.now_ms),
             policy=RestartPolicy(limit=2, first_wait_s=0.01, longest_wait_s=0.05),
             watched=TopicWatchSettings("T1", self._look, lambda: 0.05),
@@ -85,8 +85,8 @@ class World:
 
     @property
     def cordons(self) -> list[str] | None:
-        standing = self.follower.effective
-        return None if standing is None else sorted(standing.policies.cordons)
+        effective = self.follower.effective
+        return None if effective is None else sorted(effective.policies.cordons)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_nothing_is_known_before_the_topic_was_read_to_its_end(world: Worl
     await reader.hand(cordon("b2", 1))
     assert await world.follower.wait_known(1)
     assert world.cordons == ["b1", "b2"]
-    assert [sorted(one.policies.cordons) for one in world.told] == [["b1", "b2"]]
+    assert [sorted(change.policies.cordons) for change in world.changes] == [["b1", "b2"]]
     await world.follower.close()
     assert reader.closed
 
@@ -165,8 +165,8 @@ async def test_a_lapse_is_told_without_a_record(world: World) -> None:
     assert world.cordons == ["b1"]
     world.now_ms = 50
     assert world.cordons == []
-    await until(lambda: len(world.told) == 2)
-    assert world.told[-1].policies.cordons == {}
+    await until(lambda: len(world.changes) == 2)
+    assert world.changes[-1].policies.cordons == {}
     await world.follower.close()
 
 
@@ -208,7 +208,7 @@ async def test_it_is_started_once(world: World) -> None:
         world.follower.start()
     await world.follower.close()
     await world.readers[0].hand(cordon("b1", 0), opened=True)
-    assert world.told == []
+    assert world.changes == []
 
 
 # --- a topic that may have forgotten --------------------------------------------------------------------------------
@@ -230,14 +230,14 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: Wor
     assert world.cordons == ["b1"]
     assert "deleted and created again" in world.follower.doubt
     assert world.follower.status()["doubt"] == world.follower.doubt
-    told = len(world.told)
+    count = len(world.changes)
     await reader.hand(cordon("b2", 0))
     assert (world.cordons, bool(world.follower.doubt)) == (["b1"], True)
     await reader.hand(shedding(1, on=False))
     assert (world.cordons, world.follower.doubt) == (["b2"], "")
     assert world.follower.effective is not None
     assert not world.follower.effective.shedding_on
-    assert len(world.told) > told
+    assert len(world.changes) > count
     await world.looked()
     assert world.follower.doubt == ""
     await world.follower.close()

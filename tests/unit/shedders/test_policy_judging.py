@@ -32,8 +32,8 @@ class Laid:
         self.book.take(self.book.position + 1, 0, key.encode(), value)
         if not matters(key, deleted=value is None):
             return []
-        found = judged(key, before, self.book.at(0), CLUSTER, deleted=value is None, force=force)
-        return [*found.troubles, *found.notes]
+        result = judged(key, before, self.book.at(0), CLUSTER, deleted=value is None, force=force)
+        return [*result.troubles, *result.notes]
 
     def set(self, kind: PolicyKind, name: str, *, force: bool = False, **value: Any) -> list[str]:
         key = made_key(kind, name)

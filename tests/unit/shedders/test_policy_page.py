@@ -19,10 +19,10 @@ EXAMPLES = re.search(r"^Examples.*?^```\n(.*?)^```", PAGE, re.DOTALL | re.MULTIL
 @pytest.mark.parametrize("line", EXAMPLES, ids=lambda line: line.partition(" ")[0])
 def test_examples_are_records(line: str) -> None:
     key, _, value = line.partition(" ")
-    found = decode(decode_key(key.encode()), value.encode())
-    assert isinstance(found, PolicyRecord), found
+    record = decode(decode_key(key.encode()), value.encode())
+    assert isinstance(record, PolicyRecord), record
     loaded = orjson.loads(value)
-    assert loaded.items() <= orjson.loads(encode(found)).items()
+    assert loaded.items() <= orjson.loads(encode(record)).items()
 
 
 def test_every_kind_has_an_example() -> None:
@@ -30,21 +30,22 @@ def test_every_kind_has_an_example() -> None:
 
 
 def row(kind: PolicyKind) -> list[str]:
-    [found] = [line for line in PAGE.splitlines() if line.startswith(f"| `{kind}` |") and line.count("|") == 5]
-    return [cell.strip() for cell in found.split("|")[1:-1]]
+    [lines] = [line for line in PAGE.splitlines() if line.startswith(f"| `{kind}` |") and line.count("|") == 5]
+    return [cell.strip() for cell in lines.split("|")[1:-1]]
 
 
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_the_table_has_the_fields_of_each_kind(kind: PolicyKind) -> None:
-    told = row(kind)[2]
-    assert re.findall(r"`(\w+)`", told) == [one.name for one in RULES[kind].fields]
-    defaults = [one for one in RULES[kind].fields if one.default is not REQUIRED]
+    result = row(kind)[2]
+    assert re.findall(r"`(\w+)`", result) == [field.name for field in RULES[kind].fields]
+    defaults = [field for field in RULES[kind].fields if field.default is not REQUIRED]
     if kind is PolicyKind.QUOTA:
-        assert told.endswith("each = 0")
-        assert {one.default for one in defaults} == {0.0}
+        assert result.endswith("each = 0")
+        assert {default.default for default in defaults} == {0.0}
     else:
-        assert re.findall(r"`(\w+)` = (\S+?)(?:,|$)", told) == [
-            (one.name, f"{one.default:g}" if isinstance(one.default, float) else str(one.default)) for one in defaults
+        assert re.findall(r"`(\w+)` = (\S+?)(?:,|$)", result) == [
+            (default.name, f"{default.default:g}" if isinstance(default.default, float) else str(default.default))
+            for default in defaults
         ]
 
 

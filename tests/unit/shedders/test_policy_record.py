@@ -105,9 +105,9 @@ def test_the_bytes_of_the_page() -> None:
     ],
 )
 def test_bad_keys(key: bytes | None, reason: InvalidPolicyReason) -> None:
-    found = decode_key(key)
-    assert isinstance(found, InvalidRecord)
-    assert found.reason is reason
+    result = decode_key(key)
+    assert isinstance(result, InvalidRecord)
+    assert result.reason is reason
 
 
 GOOD = {
@@ -155,10 +155,10 @@ GOOD = {
 def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None:
     key = PolicyKey(K.ISOLATION, "gold")
     assert isinstance(decode(key, orjson.dumps(GOOD)), PolicyRecord)
-    found = decode(key, orjson.dumps({**GOOD, **change}))
-    assert isinstance(found, InvalidRecord)
-    assert found.reason is reason
-    assert found.why
+    record = decode(key, orjson.dumps({**GOOD, **change}))
+    assert isinstance(record, InvalidRecord)
+    assert record.reason is reason
+    assert record.why
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None
     ],
 )
 def test_values_that_are_no_record(value: bytes, reason: InvalidPolicyReason) -> None:
-    found = decode(PolicyKey(K.ISOLATION, "gold"), value)
-    assert isinstance(found, InvalidRecord)
-    assert found.reason is reason
+    record = decode(PolicyKey(K.ISOLATION, "gold"), value)
+    assert isinstance(record, InvalidRecord)
+    assert record.reason is reason
 
 
 @pytest.mark.parametrize(

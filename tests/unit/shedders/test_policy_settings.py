@@ -19,7 +19,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "found"),
+    ("name", "value", "expected"),
     [
         ("filters.max_topics", 100, 100),
         ("filters.max_topics", "100", 100),
@@ -34,8 +34,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("balancer.budget.moves", 3, 3),
     ],
 )
-def test_values_as_the_model_has_them(name: str, value: Any, found: Any) -> None:
-    assert checked(canonical(name), value) == found
+def test_values_as_the_model_has_them(name: str, value: Any, expected: Any) -> None:
+    assert checked(canonical(name), value) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_what_stands_already_does_not_hinder_and_other_owners_are_not_looked_at(
 
 def test_the_balancer_takes_what_is_its_own() -> None:
     configured = BalancerSettings(interval_s=60.0)
-    found = balanced_by(
+    settings = balanced_by(
         configured, {"balancer.interval_s": 5.0, "balancer.budget.moves": 3, "parts.filters.max_topics": 1}
     )
-    assert (found.interval_s, found.budget.moves) == (5.0, 3)
-    assert found.budget.load_percent == configured.budget.load_percent
+    assert (settings.interval_s, settings.budget.moves) == (5.0, 3)
+    assert settings.budget.load_percent == configured.budget.load_percent
     assert balanced_by(configured, {}) == configured
     with pytest.raises(StateChannelError):
         balanced_by(configured, {"balancer.interval_s": "often"})

@@ -86,8 +86,12 @@ def test_the_nearest_choice_wins() -> None:
         profile="production",
         settings={"shedding": {"uniform": {"max_unload_share": 0.3, "grace_s": 7}}},  # type: ignore[arg-type]
     )
-    told = choose(named, "shedding", values={"grace_s": 9}).settings_fields
-    assert (told["max_bundles_per_cycle"], told["max_unload_share"], told["grace_s"]) == (5, 0.3, 9)
+    settings_fields = choose(named, "shedding", values={"grace_s": 9}).settings_fields
+    assert (
+        settings_fields["max_bundles_per_cycle"],
+        settings_fields["max_unload_share"],
+        settings_fields["grace_s"],
+    ) == (5, 0.3, 9)
     assert choose(named, "shedding", profile="production").settings_fields["max_unload_share"] == 0.5
     assert choose(named, "shedding", name="overload").name == "overload"
     other = named.model_copy(update={"strategies": named.strategies.model_copy(update={"shedding": "threshold"})})
@@ -171,5 +175,5 @@ def test_a_strategy_that_cannot_be_used_is_refused(name: str, why: str) -> None:
 def test_settings_survive_json() -> None:
     for name in PROFILES:
         for kind in KINDS:
-            told = choose(snapshot(profile=name), kind).settings_fields
-            assert json.loads(json.dumps(told)) == told
+            settings_fields = choose(snapshot(profile=name), kind).settings_fields
+            assert json.loads(json.dumps(settings_fields)) == settings_fields

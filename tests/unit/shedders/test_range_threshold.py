@@ -24,15 +24,15 @@ def test_worked_example_as_upstream():
 
 
 def test_upstream_stops_at_a_highest_broker_with_one_bundle():
-    made = by_bytes({**TEN, "b00": 0.81, "idle": 0.0}, {"b00": [400], "b01": [300, 60, 30, 10]}, MIB)
-    assert moved(shed(made, upstream=True)) == []
-    assert {move.source for move in shed(made).moves} == {"b01"}
+    cluster = by_bytes({**TEN, "b00": 0.81, "idle": 0.0}, {"b00": [400], "b01": [300, 60, 30, 10]}, MIB)
+    assert moved(shed(cluster, upstream=True)) == []
+    assert {move.source for move in shed(cluster).moves} == {"b01"}
 
 
 def test_the_threshold_comes_first():
-    made = by_bytes({"a": 0.8, "b": 0.42}, {"a": [200, 80, 30, 10], "b": []}, MIB)
-    assert moved(shed(made), MIB) == [("a", "b", 30.0), ("a", "b", 10.0)]
-    assert shed(made).reason == Reason.OVERLOADED
+    cluster = by_bytes({"a": 0.8, "b": 0.42}, {"a": [200, 80, 30, 10], "b": []}, MIB)
+    assert moved(shed(cluster), MIB) == [("a", "b", 30.0), ("a", "b", 10.0)]
+    assert shed(cluster).reason == Reason.OVERLOADED
 
 
 def test_upstream_looks_at_it_whatever_the_settings_say():

@@ -45,14 +45,14 @@ class World:
         self.asked += 1
         return RequestAnswer("1", self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
-    def drain(self, _: object, wish: DrainRequest, __: object) -> DrainResult:
-        self.done.append(f"drain {wish.broker}")
-        self.cordons[wish.broker] = Author("me", wish.drain).by
-        args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
-        request = Request(wish.drain, RequestCommand.EXTENSION.value, 0, args, "me")
+    def drain(self, _: object, asked: DrainRequest, __: object) -> DrainResult:
+        self.done.append(f"drain {asked.broker}")
+        self.cordons[asked.broker] = Author("me", asked.drain).by
+        args = {"broker": asked.broker, "drain": asked.drain, **(asked.extra or {})}
+        request = Request(asked.drain, RequestCommand.EXTENSION.value, 0, args, "me")
         self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
         left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
-        return DrainResult(wish, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
+        return DrainResult(asked, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
 
     def command(self, words: list[str], **_: object) -> Any:
         name = words[-1]
@@ -80,25 +80,25 @@ class World:
 
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
-        wish = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
-        bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
-        return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
+        request = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
+        bar: Any = SimpleNamespace(show=lambda *_, **__: None, drop=lambda _: None, hidden=nullcontext)
+        return Restart(None, request, bar).run(wanted)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World("b1", "b2", "b3")
-    monkeypatch.setattr(rolling, "drain", made.drain)
-    monkeypatch.setattr(rolling, "read_registry", made.registry)
-    monkeypatch.setattr(rolling, "standing_of", made.effective)
-    monkeypatch.setattr(rolling, "uncordon", made.uncordon)
-    monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(made.requests))
+    world = World("b1", "b2", "b3")
+    monkeypatch.setattr(rolling, "drain", world.drain)
+    monkeypatch.setattr(rolling, "read_registry", world.registry)
+    monkeypatch.setattr(rolling, "standing_of", world.effective)
+    monkeypatch.setattr(rolling, "uncordon", world.uncordon)
+    monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(world.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
-    monkeypatch.setattr(rolling, "follow", made.follow)
+    monkeypatch.setattr(rolling, "follow", world.follow)
     monkeypatch.setattr(rolling, "AGAIN_S", 0.01)
     monkeypatch.setattr(rolling, "LOOK_S", 0.01)
-    monkeypatch.setattr(rolling.subprocess, "run", made.command)
-    return made
+    monkeypatch.setattr(rolling.subprocess, "run", world.command)
+    return world
 
 
 def steps(*brokers: str) -> list[str]:
@@ -106,9 +106,9 @@ def steps(*brokers: str) -> list[str]:
 
 
 def test_one_after_the_other_the_leader_last(world: World) -> None:
-    told = world.run()
+    result = world.run()
     assert world.done == steps("b2", "b3", "b1")
-    assert [(one["broker"], one["before"], one["after"], one["moved"]) for one in told] == [
+    assert [(item["broker"], item["before"], item["after"], item["moved"]) for item in result] == [
         ("b2", "b2-1", "b2-2", 3),
         ("b3", "b3-1", "b3-2", 3),
         ("b1", "b1-1", "b1-2", 3),
@@ -145,16 +145,16 @@ def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
 ) -> None:
     for name, value in trouble.items():
         setattr(world, name, value)
-    with pytest.raises(CommandError, match="the remaining brokers were not restarted") as told:
+    with pytest.raises(CommandError, match="the remaining brokers were not restarted") as result:
         world.run()
-    assert str(told.value).startswith(said)
-    assert told.value.exit_code == code
-    assert f"--operation {RESTART}" in told.value.hint
+    assert str(result.value).startswith(said)
+    assert result.value.exit_code == code
+    assert f"--operation {RESTART}" in result.value.hint
     assert world.done == done
     assert list(world.cordons) == ["b2"], "it stays cordoned"
     if not world.left:
-        assert "; b2 stays cordoned; " in str(told.value)
-        assert "`statechannel uncordon b2`" in told.value.hint
+        assert "; b2 stays cordoned; " in str(result.value)
+        assert "`statechannel uncordon b2`" in result.value.hint
 
     world.left, world.exit_code, world.stays = 0, 0, set()
     world.done.clear()
@@ -225,10 +225,10 @@ def test_a_cordon_of_a_person_stays(world: World) -> None:
     world.cordons["b2"] = "disk"
     real = world.drain
 
-    def keep(connection: object, wish: DrainRequest, bar: object) -> DrainResult:
-        found = real(connection, wish, bar)
+    def keep(connection: object, request: DrainRequest, bar: object) -> DrainResult:
+        result = real(connection, request, bar)
         world.cordons["b2"] = "disk"
-        return found
+        return result
 
     rolling.drain = keep  # type: ignore[assignment]  # the fixture puts it back
     world.done.clear()
@@ -261,7 +261,7 @@ AGAIN: list[Outcome | None] = [
 @pytest.mark.parametrize("answer", AGAIN)
 def test_who_cannot_say_whether_reports_are_fresh_is_asked_again(world: World, answer: Outcome | None) -> None:
     world.answers = [answer] * 3
-    assert [one["late_reports"] for one in world.run()] == [[], [], []]
+    assert [item["late_reports"] for item in world.run()] == [[], [], []]
     assert world.asked == 6
     assert world.done == steps("b2", "b3", "b1")
 
@@ -270,10 +270,10 @@ def test_who_cannot_say_whether_reports_are_fresh_is_asked_again(world: World, a
 def test_where_nobody_says_so_in_time_the_next_broker_is_left_alone(world: World, answer: Outcome | None) -> None:
     world.fresh_s = 0.1
     world.answers = [answer] * 1_000
-    with pytest.raises(CommandError, match="b2 is back, but no broker reported within") as told:
+    with pytest.raises(CommandError, match="b2 is back, but no broker reported within") as result:
         world.run()
-    assert told.value.exit_code == ExitCode.UNDETERMINED
-    assert f"--operation {RESTART}" in told.value.hint
+    assert result.value.exit_code == ExitCode.UNDETERMINED
+    assert f"--operation {RESTART}" in result.value.hint
     assert world.done == steps("b2")
     world.answers = [answer] * 1_000
     with pytest.raises(CommandError, match="b2 is back, but"):
@@ -286,7 +286,7 @@ def test_where_nobody_says_so_in_time_the_next_broker_is_left_alone(world: World
 def test_after_the_last_nobody_has_to_be_fresh(world: World) -> None:
     world.fresh_s = 0.1
     world.answers = [Rejected("unknown-ask", "an older version")]
-    assert [one["late_reports"] for one in world.run("b3")] == [[]]
+    assert [item["late_reports"] for item in world.run("b3")] == [[]]
     assert world.done == steps("b3")
 
 
@@ -308,9 +308,9 @@ def test_whose_turn_it_is_waits_for_a_leader(world: World, monkeypatch: pytest.M
 
 def test_without_a_leader_nobody_is_restarted(world: World) -> None:
     world.leader = None
-    with pytest.raises(CommandError, match=r"no leader was elected within 0\.1 s") as told:
+    with pytest.raises(CommandError, match=r"no leader was elected within 0\.1 s") as result:
         world.run()
-    assert told.value.exit_code == ExitCode.NO_BROKER
+    assert result.value.exit_code == ExitCode.NO_BROKER
     assert world.done == []
     world.run("b2")
     assert world.done == steps("b2"), "one alone has no order"

@@ -9,11 +9,11 @@ NEW = bundle(1, None)
 
 def turns(*candidates: str, memory=None, upstream: bool = False) -> tuple[str, dict]:
     strategy = RoundRobin(RoundRobinSettings(upstream=upstream))
-    memory, found = memory or {}, ""
+    memory, result = memory or {}, ""
     for names in candidates:
         answer = strategy.place(NOTHING, NEW, list(names), {}, memory)
-        memory, found = dict(answer.memory), found + (answer.broker or "-")
-    return found, memory
+        memory, result = dict(answer.memory), result + (answer.broker or "-")
+    return result, memory
 
 
 def test_worked_example():
@@ -37,9 +37,9 @@ def test_nobody():
 
 
 def test_upstreams_counter_goes_round():
-    found, memory = turns("abc", "abc", memory={"count": 2**31 - 1}, upstream=True)
+    result, memory = turns("abc", "abc", memory={"count": 2**31 - 1}, upstream=True)
     # 2,147,483,647 mod 3 is 1.
-    assert (found, memory["count"]) == ("ba", 1)
+    assert (result, memory["count"]) == ("ba", 1)
 
 
 def test_upstream_keeps_the_order_first_seen():

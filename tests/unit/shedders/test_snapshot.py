@@ -68,12 +68,12 @@ def broker(**fields: object) -> dict[str, object]:
 
 
 def test_the_least_that_a_snapshot_holds() -> None:
-    found = cluster_of(parsed())
-    assert found.brokers["b2"].load is None
-    assert found.brokers["b-1:8080"].load is not None
-    assert found.brokers["b-1:8080"].load.cpu.percent == 5
-    assert found.bundles[LEFT].owner == "b-1:8080"
-    assert found.bundles[RIGHT].owner is None
+    cluster = cluster_of(parsed())
+    assert cluster.brokers["b2"].load is None
+    assert cluster.brokers["b-1:8080"].load is not None
+    assert cluster.brokers["b-1:8080"].load.cpu.percent == 5
+    assert cluster.bundles[LEFT].owner == "b-1:8080"
+    assert cluster.bundles[RIGHT].owner is None
 
 
 @pytest.mark.parametrize(
@@ -275,20 +275,20 @@ def test_a_cluster_comes_back_bit_for_bit() -> None:
 
 def test_what_goes_along_is_reckoned_where_it_is_not_said() -> None:
     snapshot = parsed(booked=[move()], bundles={LEFT: {"owner": "b-1:8080", "stats": {"msg_rate_in": 3}}, RIGHT: {}})
-    found = cluster_of(snapshot)
-    booked = booked_of(snapshot, found)
-    assert booked[0].cargo == cargo_of(found.bundles[LEFT], found.brokers["b-1:8080"].load)
+    cluster = cluster_of(snapshot)
+    booked = booked_of(snapshot, cluster)
+    assert booked[0].cargo == cargo_of(cluster.bundles[LEFT], cluster.brokers["b-1:8080"].load)
     assert booked[0].cargo.msg_rate_in == 3
 
 
 def test_the_way_that_a_bundle_is_on_stays() -> None:
     snapshot = parsed(bundles={LEFT: {"owner": "b2", "state": "Splitting"}, RIGHT: {"state": "Assigning"}})
-    found = cluster_of(snapshot)
-    assert all(one.in_flight for one in found.bundles.values())
-    assert [one.state for one in with_cluster(snapshot, found).bundles.values()] == ["Splitting", "Assigning"]
-    landed = replace(found, bundles={LEFT: replace(found.bundles[LEFT], in_flight=False)})
+    cluster = cluster_of(snapshot)
+    assert all(bundle.in_flight for bundle in cluster.bundles.values())
+    assert [bundle.state for bundle in with_cluster(snapshot, cluster).bundles.values()] == ["Splitting", "Assigning"]
+    landed = replace(cluster, bundles={LEFT: replace(cluster.bundles[LEFT], in_flight=False)})
     assert with_cluster(snapshot, landed).bundles[LEFT].state == "Assigned"
-    assert snapshot_of(found).bundles[LEFT].state == "Releasing"
+    assert snapshot_of(cluster).bundles[LEFT].state == "Releasing"
 
 
 def test_profile_settings_and_memory_stay_when_the_cluster_changes() -> None:
@@ -312,11 +312,11 @@ def test_a_topic_is_placed_by_its_hash() -> None:
     name = next(
         f"persistent://t/n/{number}" for number in range(99) if topic_hash(f"persistent://t/n/{number}") < 1 << 31
     )
-    found = cluster_of(parsed(bundles={LEFT: {"topics": [{"name": name}]}, RIGHT: {}}))
-    assert found.bundles[LEFT].topics[0].position == topic_hash(name)
+    cluster = cluster_of(parsed(bundles={LEFT: {"topics": [{"name": name}]}, RIGHT: {}}))
+    assert cluster.bundles[LEFT].topics[0].position == topic_hash(name)
 
 
-def told(snapshot: Snapshot) -> list[str]:
+def list_problems(snapshot: Snapshot) -> list[str]:
     return remarks(snapshot, cluster_of(snapshot))
 
 
@@ -330,14 +330,14 @@ def test_remarks_tell_what_may_not_be_meant() -> None:
             "cordons": {"b8": "x"},
         },
     )
-    assert told(snapshot) == [
+    assert list_problems(snapshot) == [
         "b9 is gone and owns 1 bundle",
         "broker b2 has no load report",
         f"nobody: no broker may take `{LEFT}`: pin t/n -> b2 allows b2; isolation p allows b-1:8080",
         "unknown-broker: `b8` is cordoned and not registered",
         "1 bundle in flight, left alone",
     ]
-    assert told(parsed(**broker(load={}))) == [
+    assert list_problems(parsed(**broker(load={}))) == [
         "broker b-1:8080 reports no limit of any resource, so that its usage cannot be judged",
         "broker b2 has no load report",
     ]

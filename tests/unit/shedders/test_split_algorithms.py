@@ -76,14 +76,14 @@ def test_range(lower: int, upper: int, ours: list[int], theirs: list[int]) -> No
     ],
 )
 def test_topic_count(places: list[int], ours: list[int], theirs: list[int]) -> None:
-    one = bundle(0x00, 0x80, [topic(place) for place in places])
-    assert SplitTopicCount(SplitTopicCountSettings()).positions(one) == ours
-    assert SplitTopicCount(SplitTopicCountSettings(upstream=True)).positions(one) == theirs
+    subject = bundle(0x00, 0x80, [topic(place) for place in places])
+    assert SplitTopicCount(SplitTopicCountSettings()).positions(subject) == ours
+    assert SplitTopicCount(SplitTopicCountSettings(upstream=True)).positions(subject) == theirs
 
 
 def test_topics_of_the_last_hash_belong_to_the_last_bundle() -> None:
-    one = bundle(0xFFFFFF00, 0xFFFFFFFF, [topic(0xFFFFFF10), topic(0xFFFFFFFF)])
-    assert SplitTopicCount(SplitTopicCountSettings()).positions(one) == [0xFFFFFF87]
+    subject = bundle(0xFFFFFF00, 0xFFFFFFFF, [topic(0xFFFFFF10), topic(0xFFFFFFFF)])
+    assert SplitTopicCount(SplitTopicCountSettings()).positions(subject) == [0xFFFFFF87]
 
 
 # --- specified ----------------------------------------------------------------------------
@@ -98,16 +98,16 @@ def test_topics_of_the_last_hash_belong_to_the_last_bundle() -> None:
     ],
 )
 def test_specified(positions: list[int | str], ours: list[int], theirs: list[int]) -> None:
-    one = bundle(0x00, 0x80, [topic(1), topic(2)])
+    subject = bundle(0x00, 0x80, [topic(1), topic(2)])
     for upstream, expected in ((False, ours), (True, theirs)):
         settings = SplitSpecifiedSettings.model_validate({"positions": positions, "upstream": upstream})
-        assert SplitSpecified(settings).positions(one) == expected
+        assert SplitSpecified(settings).positions(subject) == expected
 
 
 def test_specified_leaves_a_bundle_of_one_topic_unless_forced() -> None:
-    one = bundle(0x00, 0x80, [topic(1)])
-    assert SplitSpecified(SplitSpecifiedSettings(positions=(0x40,))).positions(one) == []
-    assert SplitSpecified(SplitSpecifiedSettings(positions=(0x40,), forced=True)).positions(one) == [0x40]
+    subject = bundle(0x00, 0x80, [topic(1)])
+    assert SplitSpecified(SplitSpecifiedSettings(positions=(0x40,))).positions(subject) == []
+    assert SplitSpecified(SplitSpecifiedSettings(positions=(0x40,), forced=True)).positions(subject) == [0x40]
 
 
 def test_specified_without_positions_refuses() -> None:
@@ -155,26 +155,26 @@ def flow(*, upstream: bool = False, rate: int = 100, mib: int = 100, percent: fl
     ],
 )
 def test_flow_by_messages(rates: dict[int, float], ours: list[int], theirs: list[int]) -> None:
-    one = bundle(0, 128, [topic(place, rate) for place, rate in rates.items()])
-    assert flow(upstream=True).positions(one) == theirs
-    assert flow().positions(one) == ours
+    subject = bundle(0, 128, [topic(place, rate) for place, rate in rates.items()])
+    assert flow(upstream=True).positions(subject) == theirs
+    assert flow().positions(subject) == ours
 
 
 def test_flow_by_bytes_and_either_limit() -> None:
-    one = bundle(0, 128, [topic(10, 1, 60 * MIB), topic(20, 1, 60 * MIB)])
-    assert flow().positions(one) == [16]
-    assert flow(mib=200).positions(one) == []
-    assert flow(mib=200, rate=1).positions(one) == [16]
+    subject = bundle(0, 128, [topic(10, 1, 60 * MIB), topic(20, 1, 60 * MIB)])
+    assert flow().positions(subject) == [16]
+    assert flow(mib=200).positions(subject) == []
+    assert flow(mib=200, rate=1).positions(subject) == [16]
     # 64-bit: upstream does not overflow here.
-    assert flow(upstream=True, mib=4096).positions(one) == []
+    assert flow(upstream=True, mib=4096).positions(subject) == []
 
 
 def test_flow_adds_up_topics_on_one_hash() -> None:
     """Upstream takes the last one's 10 for both: 10, 10 | 90 needs no cut before the third."""
     topics = [topic(10, 81), topic(10, 10), topic(20, 20)]
-    one = bundle(0, 128, topics)
-    assert flow().positions(one) == [16]
-    assert flow(upstream=True).positions(one) == []
+    subject = bundle(0, 128, topics)
+    assert flow().positions(subject) == [16]
+    assert flow(upstream=True).positions(subject) == []
     # And it may cut between the two, on their own hash plus one.
     two = bundle(0, 128, [topic(10, 80), topic(10, 80), topic(20, 10)])
     assert flow(upstream=True).positions(two) == [11]
@@ -183,14 +183,14 @@ def test_flow_adds_up_topics_on_one_hash() -> None:
 
 @pytest.mark.parametrize("wrong", [nan, inf, -inf, -500.0])
 def test_flow_leaves_out_what_is_no_amount(wrong: float) -> None:
-    one = bundle(0, 128, [topic(10, 60), topic(15, wrong), topic(20, 60)])
-    assert flow().positions(one) == [16]
+    subject = bundle(0, 128, [topic(10, 60), topic(15, wrong), topic(20, 60)])
+    assert flow().positions(subject) == [16]
 
 
 def test_flow_at_the_end_of_the_ring() -> None:
-    one = bundle(0xFFFFFF00, 0xFFFFFFFF, [topic(0xFFFFFFFD, 60), topic(0xFFFFFFFF, 60)])
-    assert flow().positions(one) == [0xFFFFFFFE]
-    assert flow(upstream=True).positions(one) == [0xFFFFFFFF], "refused by whoever splits"
+    subject = bundle(0xFFFFFF00, 0xFFFFFFFF, [topic(0xFFFFFFFD, 60), topic(0xFFFFFFFF, 60)])
+    assert flow().positions(subject) == [0xFFFFFFFE]
+    assert flow(upstream=True).positions(subject) == [0xFFFFFFFF], "refused by whoever splits"
 
 
 # --- names --------------------------------------------------------------------------------
@@ -204,17 +204,17 @@ def test_what_is_no_bundle_is_refused(name: str) -> None:
 
 
 def test_children_and_parts() -> None:
-    one = bundle(0x00, 0x80)
-    assert children(one, [0x60, 0x20]) == [
+    subject = bundle(0x00, 0x80)
+    assert children(subject, [0x60, 0x20]) == [
         "t/n/0x00000000_0x00000020",
         "t/n/0x00000020_0x00000060",
         "t/n/0x00000060_0x00000080",
     ]
-    assert ends(one) == (0, 0x80)
+    assert ends(subject) == (0, 0x80)
     assert [part_of(place, [0x20, 0x60]) for place in (0, 0x1F, 0x20, 0x5F, 0x60)] == [0, 0, 1, 1, 2]
     for wrong in ([], [0], [0x80], [0x20, 0x20]):
         with pytest.raises(CannotSplitError):
-            children(one, wrong)
+            children(subject, wrong)
 
 
 def test_upstream_s_names() -> None:

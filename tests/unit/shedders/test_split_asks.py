@@ -62,9 +62,9 @@ class Source:
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     install(monkeypatch)
-    found = Channel()
-    found.ended = Done(OPERATION, "split")
-    return found
+    channel = Channel()
+    channel.ended = Done(OPERATION, "split")
+    return channel
 
 
 async def answer(channel: Channel, source: Any = None, *, splitting: bool = True, **args: Any) -> Outcome:
@@ -136,7 +136,7 @@ async def test_a_broker_that_splits_nothing_by_itself_does_not_do_it_for_a_balan
 async def test_only_the_children_that_are_still_here_are_let_go_and_only_after_a_split(channel: Channel) -> None:
     await answer(channel, parts=2, unload_children=True)
     _, *unloads = channel.asked
-    assert [(type(one), one.name) for one in unloads] == [(Unload, LOWER)]
+    assert [(type(unload), unload.name) for unload in unloads] == [(Unload, LOWER)]
     channel.asked.clear()
     channel.says = Rejected("busy", "no")
     assert await answer(channel, parts=2, unload_children=True) == channel.says

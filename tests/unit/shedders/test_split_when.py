@@ -42,12 +42,12 @@ class Fixed:
     def positions(self, bundle: Bundle) -> Sequence[int]:
         if isinstance(self.answer, Exception):
             raise self.answer
-        found: Sequence[int] = self.answer
-        return found
+        answer: Sequence[int] = self.answer
+        return answer
 
 
 def cluster(*bundles: Bundle, safe: str | None = None) -> Cluster:
-    return Cluster({"b": Broker("b"), "c": Broker("c")}, {one.name: one for one in bundles}, safe=safe)
+    return Cluster({"b": Broker("b"), "c": Broker("c")}, {bundle.name: bundle for bundle in bundles}, safe=safe)
 
 
 def bundle(name: str = A, stats: BundleStats | None = HOT, **more: Any) -> Bundle:
@@ -55,7 +55,7 @@ def bundle(name: str = A, stats: BundleStats | None = HOT, **more: Any) -> Bundl
 
 
 def look(
-    found: Cluster,
+    cluster: Cluster,
     memory: Mapping[str, Any] | None = None,
     algorithm: SplitAlgorithm = RANGE,
     *,
@@ -66,19 +66,19 @@ def look(
     when = SplitWhen(SplitSettings(**settings), algorithm)
     splits = Splits((), None, memory or {})
     for _ in range(times):
-        splits = when.plan(found, json.loads(json.dumps(splits.memory)), broker)
+        splits = when.plan(cluster, json.loads(json.dumps(splits.memory)), broker)
     return splits
 
 
 def words(splits: Splits) -> list[tuple[str, str, list[int]]]:
-    return [(one.bundle, one.reason, list(one.positions)) for one in splits.plans]
+    return [(plan.bundle, plan.reason, list(plan.positions)) for plan in splits.plans]
 
 
 def test_worked_example_of_the_docstring() -> None:
-    found = cluster(bundle())
+    base = cluster(bundle())
     for times in (1, 2, 3):
-        assert words(look(found, times=times)) == [(A, "hits", [])]
-    splits = look(found, times=4)
+        assert words(look(base, times=times)) == [(A, "hits", [])]
+    splits = look(base, times=4)
     assert words(splits) == [(A, "MsgRate", [0x40000000])]
     assert splits.plans[0].why == "40000 messages/s, at most 30000, 4 times in a row"
     assert splits.memory["hits"] == {}
@@ -122,10 +122,10 @@ def test_no_limit_of_sessions() -> None:
 
 def test_averages_can_be_what_counts() -> None:
     long = BundleAverages(MessageAverage(), MessageAverage(31_000.0, samples=7))
-    found = cluster(bundle(stats=BundleStats(topics=2), averages=long))
-    assert words(look(found, hit_threshold=0)) == []
-    assert words(look(found, hit_threshold=0, measure="short")) == []
-    assert words(look(found, hit_threshold=0, measure="long")) == [(A, "MsgRate", [0x40000000])]
+    base = cluster(bundle(stats=BundleStats(topics=2), averages=long))
+    assert words(look(base, hit_threshold=0)) == []
+    assert words(look(base, hit_threshold=0, measure="short")) == []
+    assert words(look(base, hit_threshold=0, measure="long")) == [(A, "MsgRate", [0x40000000])]
 
 
 def test_hits_count_in_a_row_only() -> None:
@@ -148,7 +148,7 @@ def test_memory_that_cannot_be_read_is_forgotten(broken: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "word"),
+    ("bundle", "word"),
     [
         (bundle(in_flight=True), "in-flight"),
         (bundle(estimated=True), "estimated"),
@@ -163,8 +163,8 @@ def test_memory_that_cannot_be_read_is_forgotten(broken: Any) -> None:
         (bundle(stats=BundleStats(topics=-5, msg_rate_in=1e9)), "bad-load"),
     ],
 )
-def test_left_whole_with_a_word(one: Bundle, word: str) -> None:
-    assert words(look(cluster(one), hit_threshold=0)) == [(one.name, word, [])]
+def test_left_whole_with_a_word(bundle: Bundle, word: str) -> None:
+    assert words(look(cluster(bundle), hit_threshold=0)) == [(bundle.name, word, [])]
 
 
 def test_bad_averages_are_seen_where_they_count() -> None:
@@ -180,18 +180,18 @@ def test_a_cluster_that_must_be_left_alone() -> None:
 
 
 def test_a_broker_looks_at_its_own() -> None:
-    found = cluster(bundle(A), bundle(B, owner="c"))
-    assert words(look(found, hit_threshold=0, broker="c")) == [(B, "MsgRate", [0xC0000000])]
+    base = cluster(bundle(A), bundle(B, owner="c"))
+    assert words(look(base, hit_threshold=0, broker="c")) == [(B, "MsgRate", [0xC0000000])]
     assert words(look(cluster(bundle(owner=None)), hit_threshold=0)) == []
 
 
 def test_the_hottest_first_and_caps() -> None:
     names = [f"t/n{number}/0x00000000_0x80000000" for number in range(4)]
     rates = [31_000, 90_000, 60_000, 90_000]
-    found = cluster(
+    base = cluster(
         *(bundle(name, BundleStats(msg_rate_in=rate, topics=2)) for name, rate in zip(names, rates, strict=True))
     )
-    splits = look(found, hit_threshold=0, max_per_cycle=2)
+    splits = look(base, hit_threshold=0, max_per_cycle=2)
     assert words(splits) == [
         (names[1], "MsgRate", [0x40000000]),
         (names[3], "MsgRate", [0x40000000]),
@@ -199,30 +199,30 @@ def test_the_hottest_first_and_caps() -> None:
         (names[2], "cycle-full", []),
     ]
     assert splits.memory["hits"] == {names[0]: 1, names[2]: 1}, "they stay ready"
-    assert len(look(found, hit_threshold=0, max_per_cycle=0).plans) == 4
-    upstream = look(found, hit_threshold=0, max_per_cycle=2, upstream=True)
+    assert len(look(base, hit_threshold=0, max_per_cycle=0).plans) == 4
+    upstream = look(base, hit_threshold=0, max_per_cycle=2, upstream=True)
     assert words(upstream) == [(names[0], "MsgRate", [0x40000000]), (names[1], "MsgRate", [0x40000000])]
 
 
 def test_a_namespace_has_so_many_bundles_planned_ones_counted() -> None:
-    found = cluster(bundle(A), bundle(B, BundleStats(msg_rate_in=90_000, topics=2)))
+    base = cluster(bundle(A), bundle(B, BundleStats(msg_rate_in=90_000, topics=2)))
     for upstream, first in ((False, B), (True, A)):
-        splits = look(found, hit_threshold=0, max_bundles=3, upstream=upstream)
-        assert [(one.bundle, one.reason) for one in splits.plans if one.positions] == [(first, "MsgRate")]
-        assert [one.reason for one in splits.plans if not one.positions] == ["namespace-full"]
+        splits = look(base, hit_threshold=0, max_bundles=3, upstream=upstream)
+        assert [(plan.bundle, plan.reason) for plan in splits.plans if plan.positions] == [(first, "MsgRate")]
+        assert [plan.reason for plan in splits.plans if not plan.positions] == ["namespace-full"]
         assert len(splits.memory["hits"]) == 1
 
 
 def test_several_cuts_at_once_and_as_many_as_there_is_room_for() -> None:
     topics = tuple(TopicLoad(f"x{n}", n << 24, 29_000.0) for n in range(4))
-    found = cluster(bundle(stats=BundleStats(msg_rate_in=116_000, topics=4), topics=topics))
+    base = cluster(bundle(stats=BundleStats(msg_rate_in=116_000, topics=4), topics=topics))
     flow = SplitFlowOrQps(SplitFlowOrQpsSettings())
     cuts = [0x00800001, 0x01800001, 0x02800001]
-    assert words(look(found, algorithm=flow, hit_threshold=0)) == [(A, "MsgRate", cuts)]
-    assert words(look(found, algorithm=flow, hit_threshold=0, max_bundles=2)) == [(A, "MsgRate", [cuts[1]])]
+    assert words(look(base, algorithm=flow, hit_threshold=0)) == [(A, "MsgRate", cuts)]
+    assert words(look(base, algorithm=flow, hit_threshold=0, max_bundles=2)) == [(A, "MsgRate", [cuts[1]])]
     # Upstream issue 22254: several cuts are refused, the bundle stays hot for ever.
     old = SplitFlowOrQps(SplitFlowOrQpsSettings(upstream=True))
-    assert words(look(found, algorithm=old, hit_threshold=0, upstream=True)) == [(A, "no-positions", [])]
+    assert words(look(base, algorithm=old, hit_threshold=0, upstream=True)) == [(A, "no-positions", [])]
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_fewer_cuts_are_spread(cuts: list[int], most: int, expected: list[int]) 
     ],
 )
 def test_a_bad_answer_costs_one_bundle(answer: Any, word: str) -> None:
-    found = cluster(bundle(A))
-    splits = look(found, algorithm=Fixed(answer), hit_threshold=0)
+    base = cluster(bundle(A))
+    splits = look(base, algorithm=Fixed(answer), hit_threshold=0)
     assert words(splits) == [(A, word, [])]
     assert splits.memory["hits"] == {A: 1}
 
@@ -259,12 +259,12 @@ def test_upstream_loses_the_cycle_where_a_cut_is_not_inside() -> None:
     bad = tuple(TopicLoad(f"x{n}", n) for n in (0, 1))
     good = tuple(TopicLoad(f"x{n}", n) for n in (0x80000010, 0x80000020))
     first, second = "s/n/0x80000000_0xffffffff", A
-    found = cluster(bundle(first, topics=good), bundle(second, topics=bad))
+    base = cluster(bundle(first, topics=good), bundle(second, topics=bad))
     old = SplitTopicCount(SplitTopicCountSettings(upstream=True))
-    lost = look(found, algorithm=old, hit_threshold=0, upstream=True)
+    lost = look(base, algorithm=old, hit_threshold=0, upstream=True)
     assert words(lost) == [(A, "algorithm-failed", [])]
     assert lost.plans[0].why.endswith("upstream's cycle ends here, 1 splits are lost")
-    ours = look(found, algorithm=SplitTopicCount(SplitTopicCountSettings()), hit_threshold=0)
+    ours = look(base, algorithm=SplitTopicCount(SplitTopicCountSettings()), hit_threshold=0)
     assert words(ours) == [(first, "MsgRate", [0x80000018]), (A, "MsgRate", [1])]
 
 
@@ -278,27 +278,27 @@ def test_upstream_s_limit_overflows() -> None:
 
 def test_a_hot_topic_with_something_beside_it_is_parted() -> None:
     topics = (TopicLoad("hot", 0x10, 38_000.0), TopicLoad("rest", 0x70000000, 3_000.0))
-    found = cluster(bundle(stats=BundleStats(msg_rate_in=41_000, topics=2), topics=topics))
-    assert words(look(found, hit_threshold=0)) == [(A, "MsgRate", [0x40000000])]
-    assert words(look(found, hit_threshold=0, worth_percent=11)) == [(A, "hot-topic", [])]
+    base = cluster(bundle(stats=BundleStats(msg_rate_in=41_000, topics=2), topics=topics))
+    assert words(look(base, hit_threshold=0)) == [(A, "MsgRate", [0x40000000])]
+    assert words(look(base, hit_threshold=0, worth_percent=11)) == [(A, "hot-topic", [])]
 
 
 def test_one_hot_topic_of_which_nobody_knows_is_not_split_for_ever() -> None:
     """All traffic is at hash 0x5; figures by topic are missing. Three splits in vain, then it stays."""
-    found, memory, done = cluster(bundle(stats=BundleStats(msg_rate_in=40_000, topics=100))), {}, []
+    base, memory, done = cluster(bundle(stats=BundleStats(msg_rate_in=40_000, topics=100))), {}, []
     for _ in range(8):
-        splits = look(found, memory, hit_threshold=0)
+        splits = look(base, memory, hit_threshold=0)
         memory = dict(splits.memory)
-        done.append([(one.reason, len(one.positions)) for one in splits.plans])
-        found = with_children(found, splits.plans)
+        done.append([(plan.reason, len(plan.positions)) for plan in splits.plans])
+        base = with_children(base, splits.plans)
         measured = {}
-        for name in found.bundles:
+        for name in base.bundles:
             lower = int(name.rpartition("/")[2][2:10], 16)
             rate = 40_000 if lower == 0 else 0
             measured[name] = Bundle(name, "b", stats=BundleStats(msg_rate_in=rate, topics=50))
-        found = Cluster(found.brokers, measured)
+        base = Cluster(base.brokers, measured)
     assert done == [*[[("MsgRate", 1)]] * 3, *[[("hot-spot", 0)]] * 5]
-    assert len(found.bundles) == 4
+    assert len(base.bundles) == 4
     assert splits.plans[0].why == (
         "40000 messages/s, at most 30000; 3 splits in a row took less than 10% off: one topic probably has all the load; "
         "split by hand if not"

@@ -27,9 +27,9 @@ from tests.support.live_balancer import NS, Scripted, World, four_bundles, key, 
 
 @pytest.fixture
 def world() -> World:
-    found = four_bundles()
-    found.splits = [wanted(0)]
-    return found
+    world = four_bundles()
+    world.splits = [wanted(0)]
+    return world
 
 
 def wanted(number: int) -> SplitWanted:
@@ -97,7 +97,7 @@ async def test_what_was_refused_is_asked_for_again_only_after_a_while(world: Wor
     world.change(split_again_s=150)
     await world.cycle()
     await answered(world, 0, Rejected("nothing-to-cut", "it has a single topic"))
-    assert [one.result for one in world.outcomes] == ["nothing-to-cut"]
+    assert [outcome.result for outcome in world.outcomes] == ["nothing-to-cut"]
     await world.cycle()
     assert world.decisions[-1].splits[0].refused == ("refused-lately: 60 s ago, nothing-to-cut: it has a single topic")
     await world.cycle()
@@ -111,7 +111,7 @@ async def test_no_more_are_under_way_than_may_be(world: World) -> None:
     world.splits = [wanted(number) for number in range(3)]
     await world.cycle()
     assert [args["name"] for _, args, _, _ in world.channel.requests] == [key(0), key(1)]
-    assert [one.refused is None for one in world.decisions[0].splits] == [True, True, False]
+    assert [split.refused is None for split in world.decisions[0].splits] == [True, True, False]
     assert (world.decisions[0].splits[2].refused or "").startswith("budget: 2 splits are under way")
     await answered(world, 0, done("x"))
     world.splits = [wanted(2)]
@@ -128,7 +128,7 @@ async def test_policies_that_forbid_it_are_obeyed(world: World) -> None:
     world.effective = EffectivePolicies(shedding_on=False, shedding_why="sale")
     await world.cycle()
     assert world.channel.requests == []
-    refused = [one.splits[0].refused for one in world.decisions[:2]]
+    refused = [decision.splits[0].refused for decision in world.decisions[:2]]
     assert refused == ["splitting-off: extensions.balancer.splitting is false", f"excluded: {NS} is excluded"]
     assert (world.decisions[2].skipped, world.decisions[2].splits) == ("shedding-off", [])
 
@@ -144,7 +144,7 @@ async def test_what_is_booked_is_not_to_be_split(world: World) -> None:
     assert world.channel.requests == []
     record = world.decisions[-1]
     assert (record.skipped, record.splits) == (None, [])
-    assert [(one.name, one.reason) for one in record.left] == [(key(0), "in-flight")]
+    assert [(bundle.name, bundle.reason) for bundle in record.left] == [(key(0), "in-flight")]
 
 
 async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_harm(
@@ -158,7 +158,7 @@ async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_har
         if world.outcomes:
             break
         await asyncio.sleep(0.01)
-    assert [one.result for one in world.outcomes] == ["timed-out"]
+    assert [outcome.result for outcome in world.outcomes] == ["timed-out"]
     await answered(world, 0, done("x"))
     assert len(world.outcomes) == 1
     await world.cycle()
@@ -168,7 +168,7 @@ async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_har
 async def test_closing_waits_for_no_answer(world: World) -> None:
     await world.cycle()
     await world.balancer.close()
-    assert [one.result for one in world.outcomes] == ["unknown"]
+    assert [outcome.result for outcome in world.outcomes] == ["unknown"]
 
 
 async def test_a_member_that_has_stopped_asks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +189,8 @@ async def test_why_not_tells_it(world: World) -> None:
     world.change(splitting=False)
     await world.cycle()
     book.add(world.decisions[1])
-    found = why_not(key(0), "b1", book, now_ms=0, since_ms=None)
-    assert (found.verdicts[0].word, found.verdicts[0].reason) == ("refused", "splitting-off")
+    result = why_not(key(0), "b1", book, now_ms=0, since_ms=None)
+    assert (result.verdicts[0].word, result.verdicts[0].reason) == ("refused", "splitting-off")
 
 
 async def test_tables_show_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,15 +199,15 @@ async def test_tables_show_it(world: World, capsys: pytest.CaptureFixture[str]) 
     await world.cycle()
     await answered(world, 0, Rejected("nothing-to-cut", "one topic"))
     book = DecisionBook()
-    for one in world.records:
-        book.add(one)
+    for record in world.records:
+        book.add(record)
     begun, refused = deeds(book, world.decisions[0])
     assert (begun.to, begun.reason, begun.result) == ("split", BALANCE, "nothing-to-cut: one topic")
     assert (refused.to, (refused.result or "").partition(":")[0]) == ("not split", "budget")
     assert done_count(world.decisions[0]) == 1
     decision = decide(CLUSTER, lambda _: Scripted(lambda *_: [], [wanted(0)]), {}, world.chosen.pipeline)
     part = cycle_part(1, decision)
-    assert [one.bundle for one in part.splits] == [key(0)]
+    assert [split.bundle for split in part.splits] == [key(0)]
     _print_moves(part, "scripted", every_left=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"to be split why {key(0)} it alone is 40 % of b1" in shown
@@ -239,5 +239,5 @@ CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None
 def test_nonsense(cluster: Cluster, numbers: list[int], moved: bool, said: str | None) -> None:
     moves = [move(key(0), "b1", "b2")] if moved else []
     plan = Plan("s", Label.SKIP, Reason.UNKNOWN, "", moves, splits=[wanted(number) for number in numbers])
-    found = nonsense(cluster, plan)
-    assert found is None if said is None else said in (found or "")
+    result = nonsense(cluster, plan)
+    assert result is None if said is None else said in (result or "")

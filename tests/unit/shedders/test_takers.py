@@ -27,7 +27,7 @@ def report(usage: float, rate: float = 1_000, throughput: float = 1e6) -> Broker
 
 def cluster(**loads: Any) -> Cluster:
     brokers = {"b1": Broker("b1", report(0.8)), "b2": Broker("b2", report(0.1))}
-    brokers |= {name: one if isinstance(one, Broker) else Broker(name, one) for name, one in loads.items()}
+    brokers |= {name: load if isinstance(load, Broker) else Broker(name, load) for name, load in loads.items()}
     return Cluster(brokers, {HOT.name: HOT, key(1): Bundle(key(1), "b1", stats=HOT.stats)})
 
 
@@ -46,22 +46,22 @@ def cluster(**loads: Any) -> Cluster:
     ],
 )
 def test_who_may_be_chosen(taker: Any, why: str | None) -> None:
-    found = Takers(cluster(b3=taker), 100).why_not(HOT, "b1", "b3")
-    assert (found is None) if why is None else (found or "").startswith(why)
+    result = Takers(cluster(b3=taker), 100).why_not(HOT, "b1", "b3")
+    assert (result is None) if why is None else (result or "").startswith(why)
 
 
 def test_never_where_it_comes_from_nor_somebody_unknown() -> None:
-    found = Takers(cluster(), 100)
-    assert found.why_not(HOT, "b1", "b1") == "it is the source"
-    assert found.why_not(HOT, "b1", "b9") == "gone: it is not registered"
-    assert found.open_to(HOT, "b1") == (["b2"], {"b1": "it is the source"})
+    takers = Takers(cluster(), 100)
+    assert takers.why_not(HOT, "b1", "b1") == "it is the source"
+    assert takers.why_not(HOT, "b1", "b9") == "gone: it is not registered"
+    assert takers.open_to(HOT, "b1") == (["b2"], {"b1": "it is the source"})
 
 
 def test_what_goes_there_counts_for_those_after_it() -> None:
-    found = Takers(cluster(b2=report(0.65)), 100)
-    assert found.why_not(HOT, "b1", "b2") is None
-    found.book(HOT, "b1", "b2")
-    assert "it would have 0.81" in (found.why_not(HOT, "b1", "b2") or "")
+    takers = Takers(cluster(b2=report(0.65)), 100)
+    assert takers.why_not(HOT, "b1", "b2") is None
+    takers.book(HOT, "b1", "b2")
+    assert "it would have 0.81" in (takers.why_not(HOT, "b1", "b2") or "")
 
 
 def test_the_strategys_own_scores_count_where_it_gives_them_to_both() -> None:
@@ -75,9 +75,9 @@ def test_the_strategys_own_scores_count_where_it_gives_them_to_both() -> None:
     ("rate", "throughput", "share"), [(1_000, 1e6, 0.1), (200, 1e6, 0.5), (1_000, 1e5, 1.0), (0, 1e6, 0.1), (0, 0, 1.0)]
 )
 def test_a_bundle_weighs_as_much_as_its_larger_share(rate: float, throughput: float, share: float) -> None:
-    found = Takers(cluster(b1=report(1.0, rate, throughput), b2=report(0.1)), 100)
-    found.book(HOT, "b1", "b2")
-    assert found._added["b2"] == pytest.approx(share)
+    takers = Takers(cluster(b1=report(1.0, rate, throughput), b2=report(0.1)), 100)
+    takers.book(HOT, "b1", "b2")
+    assert takers._added["b2"] == pytest.approx(share)
 
 
 def test_a_source_that_is_gone_has_nothing_to_compare_with() -> None:
@@ -105,9 +105,9 @@ class Chooses(First):
         return Placed(bundle.name, self.whom or candidates[-1], "as told")
 
 
-def made(found: Cluster, *moves: BundleMove, placing: Chooses | None = None, **filters: Any) -> Decision:
+def decide_moves(base: Cluster, *moves: BundleMove, placing: Chooses | None = None, **filters: Any) -> Decision:
     plan = lambda cluster, memory: list(moves)  # noqa: E731 - as `Scripted` wants it
-    return decide(found, lambda _: Scripted(plan), {}, Pipeline(placing or Chooses(), FilterSettings(**filters)))
+    return decide(base, lambda _: Scripted(plan), {}, Pipeline(placing or Chooses(), FilterSettings(**filters)))
 
 
 def move(number: int = 0, destination: str | None = None, source: str = "b1", **fields: Any) -> BundleMove:
@@ -117,49 +117,49 @@ def move(number: int = 0, destination: str | None = None, source: str = "b1", **
 def test_what_a_strategy_leaves_open_goes_only_where_load_is_known_to_be_less() -> None:
     lapsed, old = Broker("b3", report(0.0), load_lapsed=True), Broker("b4", report(0.0), load_age_s=9_999)
     placing = Chooses()
-    found = made(cluster(b3=lapsed, b4=old, b5=Broker("b5"), b6=report(0.9)), move(), placing=placing)
-    assert [one.destination for one in found.moves] == ["b2"]
+    decision = decide_moves(cluster(b3=lapsed, b4=old, b5=Broker("b5"), b6=report(0.9)), move(), placing=placing)
+    assert [move.destination for move in decision.moves] == ["b2"]
     assert placing.offered == [["b2"]]
 
 
 def test_nobody_is_asked_where_nobody_is_left() -> None:
-    (one,) = made(cluster(b2=report(0.95)), move()).checked
-    assert one.refused == "no-taker: b1 (it is the source), b2 (it would have 1.03, and b1 has 0.8)"
+    (check,) = decide_moves(cluster(b2=report(0.95)), move()).checked
+    assert check.refused == "no-taker: b1 (it is the source), b2 (it would have 1.03, and b1 has 0.8)"
 
 
 def test_each_counts_for_those_after_it() -> None:
-    found = made(cluster(b2=report(0.65)), move(0), move(1))
-    assert [one.refused is None for one in found.checked] == [True, False]
+    decision = decide_moves(cluster(b2=report(0.65)), move(0), move(1))
+    assert [check.refused is None for check in decision.checked] == [True, False]
 
 
 def test_upstreams_placement_is_asked_about_everybody_and_its_answer_looked_at() -> None:
     placing = Chooses("b3")
-    (one,) = made(cluster(b3=report(0.95)), move(), placing=placing, upstream=True).checked
+    (check,) = decide_moves(cluster(b3=report(0.95)), move(), placing=placing, upstream=True).checked
     assert placing.offered == [["b1", "b2", "b3"]]
-    assert (one.refused or "").startswith("no-taker: the placement chose b3: it would have 1.03")
+    assert (check.refused or "").startswith("no-taker: the placement chose b3: it would have 1.03")
 
 
 def test_a_destination_that_is_named_needs_a_usable_report() -> None:
-    found = cluster(b3=Broker("b3"))
-    (one,) = made(found, move(0, "b3")).checked
-    assert one.refused == "no-usable-report: b3: no-load-data: it has reported no load"
-    assert one.planned == "b3"
+    base = cluster(b3=Broker("b3"))
+    (check,) = decide_moves(base, move(0, "b3")).checked
+    assert check.refused == "no-usable-report: b3: no-load-data: it has reported no load"
+    assert check.planned == "b3"
 
 
 def test_how_old_a_report_may_be_is_a_setting() -> None:
-    found = cluster(b2=Broker("b2", report(0.1), load_age_s=50))
-    assert made(found, move(0, "b2")).moves
-    assert not made(found, move(0, "b2"), taker_max_age_s=49).moves
+    base = cluster(b2=Broker("b2", report(0.1), load_age_s=50))
+    assert decide_moves(base, move(0, "b2")).moves
+    assert not decide_moves(base, move(0, "b2"), taker_max_age_s=49).moves
 
 
 def test_an_exchange_with_a_broker_whose_load_is_not_known_goes_not_at_all() -> None:
-    found = cluster(b2=Broker("b2", report(0.1), load_lapsed=True))
-    other = replace(found, bundles={**found.bundles, key(2): Bundle(key(2), "b2")})
-    decision = made(other, move(2, "b1", "b2", swap=True), move(0, "b2"))
+    base = cluster(b2=Broker("b2", report(0.1), load_lapsed=True))
+    other = replace(base, bundles={**base.bundles, key(2): Bundle(key(2), "b2")})
+    decision = decide_moves(other, move(2, "b1", "b2", swap=True), move(0, "b2"))
     assert not decision.moves
-    assert all("no-usable-report: b2: lapsed" in (one.refused or "") for one in decision.checked)
+    assert all("no-usable-report: b2: lapsed" in (check.refused or "") for check in decision.checked)
 
 
 def test_plan_labels_are_the_strategys_whatever_is_refused() -> None:
-    found: Plan = made(cluster(b2=Broker("b2")), move()).plan
-    assert found.label is Label.SUCCESS
+    plan: Plan = decide_moves(cluster(b2=Broker("b2")), move()).plan
+    assert plan.label is Label.SUCCESS

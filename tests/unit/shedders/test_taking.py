@@ -83,7 +83,7 @@ class Cluster:
     def __init__(self) -> None:
         self.log = ChannelLog(START_MS + 100_000)
         self.log.created(*RANGES, namespace="acme/orders")
-        self.names = [f"acme/orders/{one}" for one in RANGES]
+        self.names = [f"acme/orders/{item}" for item in RANGES]
         for number, name in enumerate(self.names):
             self.log.assigned(name, OWNERS[0] if number < 10 else OWNERS[1], by="b2")
         self.log.moved(self.names[15], "b3", "b4")
@@ -123,9 +123,9 @@ class Cluster:
         self.loads.append(
             SideRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
         )
-        found = [top(name, rate) for name, rate in sorted(rates.items(), key=lambda one: one[1])]
+        results = [top(name, rate) for name, rate in sorted(rates.items(), key=lambda item: item[1])]
         self.tops.append(
-            SideRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
+            SideRecord(key, encode_top_bundles(TopBundlesReport(header, results)), (), len(self.tops), at_ms)
         )
 
     def null(self, records: list[SideRecord], broker: str) -> None:
@@ -167,27 +167,27 @@ def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0
     picture = picture_of(member.engine.context)
     log = _read(topics)[1]
     changes = newest_changes(
-        OwnershipChange(one.owner, one.partition, one.offset)
-        for one in picture.bundles
-        if one.state == "Assigned" and one.owner is not None
+        OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+        for bundle in picture.bundles
+        if bundle.state == "Assigned" and bundle.owner is not None
     )
-    changes += [found for one in log.accepted if (found := change_of(one)) is not None]
+    changes += [change for item in log.accepted if (change := change_of(item)) is not None]
     trail = RecentTrail(lambda: move_memory_s)
-    for one in log.accepted:
-        trail.changed(one, (one.timestamp_ms - NOW_MS) / 1_000)
-    standing = topics.book.at(NOW_MS)
+    for item in log.accepted:
+        trail.changed(item, (item.timestamp_ms - NOW_MS) / 1_000)
+    result = topics.book.at(NOW_MS)
     known = ClusterInputs(
         loads={
-            name: ReportedLoad(one.report.load, one.age_s, one.lapsed)
-            for name, one in _followed(topics.loads, decoder(decode_broker_load), changes).seen(50.0).items()
+            name: ReportedLoad(entry.report.load, entry.age_s, entry.lapsed)
+            for name, entry in _followed(topics.loads, decoder(decode_broker_load), changes).seen(50.0).items()
         },
         tops={
-            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
-            for name, one in _followed(topics.tops, decoder(decode_top_bundles), changes).seen(50.0).items()
+            name: ReportedTopBundles(entry.report.bundles, entry.age_s, entry.lapsed, entry.report.header.owned_as_of)
+            for name, entry in _followed(topics.tops, decoder(decode_top_bundles), changes).seen(50.0).items()
         },
-        policies=standing.policies,
-        domains=standing.domains,
-        quotas=standing.quotas,
+        policies=result.policies,
+        domains=result.domains,
+        quotas=result.quotas,
         recent=trail.recent(0.0),
     )
     return cluster_now(picture, known, NOW_MS)
@@ -236,28 +236,28 @@ def as_file(snapshot: Snapshot) -> Snapshot:
 
 def dry_run(snapshot: Snapshot) -> Decision:
     """What `shed plan` makes of it."""
-    found = cluster_of(snapshot)
+    cluster = cluster_of(snapshot)
     chosen = chosen_by(snapshot, "shedding")
     memory = remembered_by(snapshot, "shedding", chosen.name)
     placing = pipeline_of(snapshot)[1]
-    return next(run_cycles(found, shedding_of(chosen), memory, placing, booked=booked_of(snapshot, found)))
+    return next(run_cycles(cluster, shedding_of(chosen), memory, placing, booked=booked_of(snapshot, cluster)))
 
 
 def record_of(decision: Decision, chosen: ActiveStrategies, policies: int) -> DecisionRecord:
     """The decision record as it comes back out of the topic."""
-    settings: dict[str, Any] = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
+    settings: dict[str, Any] = {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()}
     settings["strategies"] = dict(chosen.names)
     occasion = Occasion(
         IDS[1], 7, "b1", 1, NOW_MS, Inputs(channel={"0": 1}, policies=policies), chosen.names["shedding"], chosen.profile,
         settings, write_settings=True, placement=chosen.names["placement"],
     )  # fmt: skip
     record = shed_record(occasion, decision)
-    found = decode(key_of(record), encode(record))
-    assert isinstance(found, DecisionRecord)
-    return found
+    entry = decode(key_of(record), encode(record))
+    assert isinstance(entry, DecisionRecord)
+    return entry
 
 
-def told(decision: Decision) -> dict[str, Any]:
+def describe(decision: Decision) -> dict[str, Any]:
     return cycle_part(1, decision).model_dump()
 
 
@@ -288,7 +288,7 @@ def test_the_plan_of_the_snapshot_is_what_the_balancer_decides(name: str) -> Non
     before = decided(balance, first, chosen)
     snapshot = as_file(snapshot_taken(gathered(topics, member, choice=of_chosen(chosen))))
     assert cluster_of(snapshot) == first
-    assert told(dry_run(snapshot.model_copy(update={"booked": []}))) == told(before)
+    assert describe(dry_run(snapshot.model_copy(update={"booked": []}))) == describe(before)
 
     # The next cycle, with what was remembered and settings as the decision tells them.
     record = record_of(before, chosen, topics.book.position)
@@ -300,7 +300,7 @@ def test_the_plan_of_the_snapshot_is_what_the_balancer_decides(name: str) -> Non
     snapshot = as_file(snapshot_taken(gathered(topics, member, choice=choice, decision=record)))
     assert cluster_of(snapshot) == second
     assert snapshot.memory.shedding == ({chosen.names["shedding"]: dict(before.memory)})
-    assert told(dry_run(snapshot.model_copy(update={"booked": []}))) == told(after)
+    assert describe(dry_run(snapshot.model_copy(update={"booked": []}))) == describe(after)
     for kind in ("shedding", "placement", "split"):
         assert chosen_by(snapshot, kind).settings == chosen.settings[kind]
     assert part_settings(snapshot, "filters", FilterSettings) == chosen.settings["filters"]
@@ -342,11 +342,11 @@ def test_states_owners_reports_and_their_ages(topics: Cluster, take: Callable[..
     assert snapshot.brokers["b1"].load is None  # its tombstone names its newest report
     assert snapshot.brokers["b2"].load is not None
     assert (snapshot.brokers["b2"].load_age_s, snapshot.brokers["b3"].load_age_s) == (4.0, 3.5)
-    assert not any(one.load_lapsed for one in snapshot.brokers.values())
+    assert not any(broker.load_lapsed for broker in snapshot.brokers.values())
     assert snapshot.bundles[topics.names[0]].owner == "b2"
     assert snapshot.bundles[topics.names[0]].rank == 0
     assert snapshot.bundles[topics.names[9]].state == "Releasing"
-    assert [(one.bundle, one.source, one.destination) for one in snapshot.booked] == [(topics.names[9], "b2", "b4")]
+    assert [(item.bundle, item.source, item.destination) for item in snapshot.booked] == [(topics.names[9], "b2", "b4")]
     assert snapshot.clock.now_ms == NOW_MS
     assert snapshot.safe is None
     assert remarks(snapshot, cluster_of(snapshot)) == [
@@ -356,7 +356,7 @@ def test_states_owners_reports_and_their_ages(topics: Cluster, take: Callable[..
 
 
 def test_moves_are_recent_by_the_logs_own_times(topics: Cluster, take: Callable[..., Snapshot]) -> None:
-    moved = next(one for one in _read(topics)[1].accepted if one.from_ == "b3" and one.state == "Assigned")
+    moved = next(item for item in _read(topics)[1].accepted if item.from_ == "b3" and item.state == "Assigned")
     age_s = (NOW_MS - moved.timestamp_ms) / 1_000
     recent = take().recent
     assert recent.bundles == {topics.names[15]: age_s}
@@ -369,7 +369,7 @@ def test_a_report_older_than_a_change_of_what_its_broker_owns_is_marked(
 ) -> None:
     topics.log.moved(topics.names[14], "b3", "b4")
     snapshot = take()
-    assert {name: one.load_lapsed for name, one in snapshot.brokers.items()} == {
+    assert {name: broker.load_lapsed for name, broker in snapshot.brokers.items()} == {
         "b1": False, "b2": False, "b3": True, "b4": True
     }  # fmt: skip
 
@@ -390,7 +390,9 @@ def test_policies_domains_and_quotas_are_in_it(topics: Cluster, take: Callable[.
     snapshot = take()
     assert list(snapshot.policies.cordons) == ["b3"]
     assert snapshot.brokers["b2"].domain == "rack-7"
-    assert [one for one in snapshot.remarks if one.startswith("the balancer makes no plan now: shedding is off")]
+    assert [
+        remark for remark in snapshot.remarks if remark.startswith("the balancer makes no plan now: shedding is off")
+    ]
 
 
 def test_an_isolation_policy_that_nobody_can_read_lets_nobody_have_anything(
@@ -423,7 +425,7 @@ def test_a_cluster_without_load_topics_says_so(take: Callable[..., Snapshot]) ->
 
 def test_empty_topics_old_reports_and_junk_are_said(topics: Cluster, take: Callable[..., Snapshot]) -> None:
     assert take(loads=[]).remarks == ["there are no load reports (any more)"]
-    old = [one._replace(timestamp_ms=NOW_MS - 2_000_000) for one in topics.loads]
+    old = [load._replace(timestamp_ms=NOW_MS - 2_000_000) for load in topics.loads]
     assert take(loads=old).remarks == ["outdated load reports: b2, b3, b4"]
     junk = SideRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
     assert take(loads=[*topics.loads, junk]).remarks[0].startswith("1 load reports could not be used; the newest: ")
@@ -474,29 +476,29 @@ def test_policies_laid_down_after_the_newest_decision_are_found(topics: Cluster,
 
 def test_it_is_the_same_whatever_the_order_of_the_log_partitions(topics: Cluster) -> None:
     member = Member(topics.log)
-    one = gathered(topics, member)
-    other = gathered(topics, member, accepted=list(reversed(one.accepted)), bundles=list(reversed(one.bundles)))
-    assert snapshot_bytes(snapshot_taken(one)) == snapshot_bytes(snapshot_taken(other))
-    assert json.loads(snapshot_bytes(snapshot_taken(one)))["kind"] == "statechannel-snapshot"
+    state = gathered(topics, member)
+    other = gathered(topics, member, accepted=list(reversed(state.accepted)), bundles=list(reversed(state.bundles)))
+    assert snapshot_bytes(snapshot_taken(state)) == snapshot_bytes(snapshot_taken(other))
+    assert json.loads(snapshot_bytes(snapshot_taken(state)))["kind"] == "statechannel-snapshot"
 
 
 def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
-    found: Sequence[AcceptedRecord] = _read(topics)[1].accepted
-    assert {one.bundle for one in found} == set(topics.names)
-    assert len(found) == 2 * 16 + 3 + 1
+    records: Sequence[AcceptedRecord] = _read(topics)[1].accepted
+    assert {record.bundle for record in records} == set(topics.names)
+    assert len(records) == 2 * 16 + 3 + 1
 
 
 def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
     assert take(effective=None).balancing == BalancingPart(budget=BudgetPart(moves=500, load_percent=60.0))
     off = EffectivePolicies(unload_mode="unload", shedding_on=False, shedding_why="sale")
-    found = take(effective=off, budget=BudgetSettings(moves=7)).balancing
-    assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=60.0), "unload")
-    assert found.shedding_off == "sale"
+    balancing = take(effective=off, budget=BudgetSettings(moves=7)).balancing
+    assert (balancing.budget, balancing.unload_mode) == (BudgetPart(moves=7, load_percent=60.0), "unload")
+    assert balancing.shedding_off == "sale"
     assert take(effective=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
 
 
 def test_the_budget_of_the_newest_decision_stands_over_the_commands(take: Callable[..., Snapshot]) -> None:
     chosen = of_chosen(choose(BalancerSettings()))
-    told = {**chosen.settings, "budget": {"moves": 5, "load_percent": 3.0}}
-    found = take(choice=chosen._replace(settings=told), budget=BudgetSettings(moves=9)).balancing
-    assert found.budget == BudgetPart(moves=5, load_percent=3.0)
+    results = {**chosen.settings, "budget": {"moves": 5, "load_percent": 3.0}}
+    balancing = take(choice=chosen._replace(settings=results), budget=BudgetSettings(moves=9)).balancing
+    assert balancing.budget == BudgetPart(moves=5, load_percent=3.0)

@@ -42,12 +42,12 @@ def test_without_transfer_the_placement_chooses():
 )
 def test_from_the_threshold_on(usage: float, moves: int):
     # Mean of usage and 0.4; above by (usage - 0.4) / 2: 0.1 at 0.6 (a hair more, in single precision). 1,280 MiB/s.
-    made = by_bytes({"a": usage, "b": 0.4}, {"a": [800, 200, 160, 120], "b": []}, MIB)
+    cluster = by_bytes({"a": usage, "b": 0.4}, {"a": [800, 200, 160, 120], "b": []}, MIB)
     if moves:
         # share = (0.1 - 0.1 + 0.05) / 0.6 = 1/12: 106 MiB/s. No one fits; of the larger 120 ends b at 0.456.
-        assert moved(shed(made), MIB) == [("a", "b", 120.0)]
+        assert moved(shed(cluster), MIB) == [("a", "b", 120.0)]
     else:
-        assert left(shed(made)) == {"a": "within-threshold", "b": "within-threshold"}
+        assert left(shed(cluster)) == {"a": "within-threshold", "b": "within-threshold"}
 
 
 def test_a_swap_of_places_is_no_gain():
@@ -95,28 +95,28 @@ def test_memory_that_is_no_memory_is_forgotten(garbage):
 
 def test_messages_where_bytes_are_too_few():
     """A CPU full of small messages: upstream never relieves it."""
-    made = by_messages({"a": 0.8, "b": 0.42}, {"a": [20_000, 8_000, 3_000, 1_000], "b": []})
-    assert moved(shed(made)) == [("a", "b", 3_000.0), ("a", "b", 1_000.0)]
-    theirs = shed(made, upstream=True)
+    cluster = by_messages({"a": 0.8, "b": 0.42}, {"a": [20_000, 8_000, 3_000, 1_000], "b": []})
+    assert moved(shed(cluster)) == [("a", "b", 3_000.0), ("a", "b", 1_000.0)]
+    theirs = shed(cluster, upstream=True)
     assert (moved(theirs), left(theirs)["a"]) == ([], "little-traffic")
 
 
 def test_the_floor():
-    made = by_bytes({"a": 0.8, "b": 0.4}, {"a": [30, 10, 8, 5], "b": []}, MIB)
+    cluster = by_bytes({"a": 0.8, "b": 0.4}, {"a": [30, 10, 8, 5], "b": []}, MIB)
     # 53 * 3/16 = 9.9 MiB/s, less than 10.
-    assert left(shed(made))["a"] == "little-traffic"
+    assert left(shed(cluster))["a"] == "little-traffic"
     # 53 * 0.15 = 7.95.
-    assert left(shed(made, upstream=True))["a"] == "little-traffic"
-    assert moved(shed(made, upstream=True, min_unload_mib_per_s=7.9), MIB) == [("a", None, 30.0)]
+    assert left(shed(cluster, upstream=True))["a"] == "little-traffic"
+    assert moved(shed(cluster, upstream=True, min_unload_mib_per_s=7.9), MIB) == [("a", None, 30.0)]
 
 
 @pytest.mark.parametrize("bundles", [[], [320]])
 @pytest.mark.parametrize("upstream", [False, True])
 def test_one_bundle_or_none_is_not_spread(bundles, upstream: bool):
-    made = by_bytes({"a": 0.8, "b": 0.4}, {"a": bundles, "b": []}, MIB)
-    busy = replace(made.brokers["a"], load=replace(made.brokers["a"].load, msg_throughput_in=320 * MIB))
-    made = replace(made, brokers={**made.brokers, "a": busy})
-    assert left(shed(made, upstream=upstream))["a"] == "sole-bundle"
+    cluster = by_bytes({"a": 0.8, "b": 0.4}, {"a": bundles, "b": []}, MIB)
+    busy = replace(cluster.brokers["a"], load=replace(cluster.brokers["a"].load, msg_throughput_in=320 * MIB))
+    cluster = replace(cluster, brokers={**cluster.brokers, "a": busy})
+    assert left(shed(cluster, upstream=upstream))["a"] == "sole-bundle"
 
 
 TEN = {f"b{number:02}": 0.8 for number in range(10)}
@@ -148,37 +148,37 @@ def test_upstream_feeds_the_average_twice_where_it_looks_at_the_lower_boundary()
 
 
 def test_an_average_of_nothing_ends_it():
-    made = by_bytes({"a": 0.0, "b": 0.0}, {"a": [200, 200], "b": []}, MIB)
+    cluster = by_bytes({"a": 0.0, "b": 0.0}, {"a": [200, 200], "b": []}, MIB)
     for upstream in (False, True):
-        assert moved(shed(made, upstream=upstream, lower_boundary=True)) == []
+        assert moved(shed(cluster, upstream=upstream, lower_boundary=True)) == []
 
 
 def test_signals_above_the_limit_count():
-    made = by_bytes({"a": 1.4, "b": 0.4}, {"a": [200, 80, 30, 10], "b": []}, MIB)
-    assert shed(made, upstream=True).scores["a"] == pytest.approx(1.4)
+    cluster = by_bytes({"a": 1.4, "b": 0.4}, {"a": [200, 80, 30, 10], "b": []}, MIB)
+    assert shed(cluster, upstream=True).scores["a"] == pytest.approx(1.4)
 
 
 def test_single_precision():
     """As Java: 1f / 3f * 100 = 33.333335876..., where double precision has 33.333333333..."""
-    made = by_bytes({"a": 0.5, "b": 0.5}, {"a": [], "b": []})
-    third = replace(made.brokers["a"], load=replace(made.brokers["a"].load, cpu=ResourceUsage(1.0, 3.0)))
-    made = replace(made, brokers={**made.brokers, "a": third})
-    assert shed(made, upstream=True).scores["a"] == 0.33333335876464844
+    cluster = by_bytes({"a": 0.5, "b": 0.5}, {"a": [], "b": []})
+    third = replace(cluster.brokers["a"], load=replace(cluster.brokers["a"].load, cpu=ResourceUsage(1.0, 3.0)))
+    cluster = replace(cluster, brokers={**cluster.brokers, "a": third})
+    assert shed(cluster, upstream=True).scores["a"] == 0.33333335876464844
 
 
 def test_many_high_ones_do_not_all_send_to_the_least():
-    made = by_bytes(
+    cluster = by_bytes(
         {"a": 0.9, "b": 0.9, "c": 0.3, "d": 0.31}, {"a": [40, 40, 40, 40], "b": [40, 40, 40, 40], "c": [], "d": []}, MIB
     )
-    plan = shed(made)
+    plan = shed(cluster)
     # 0.2975 above; share (0.2975 - 0.1 + 0.05) / 0.9 = 0.275: 44 MiB/s; one of 40 each (0.225 of load).
     assert moved(plan, MIB) == [("a", "c", 40.0), ("b", "d", 40.0)]
 
 
 def test_filters_are_asked():
     shedder = ThresholdShedder(ThresholdSettings(), can_take=lambda bundle, broker: "no" if broker == "b" else None)
-    made = by_bytes({"a": 0.8, "b": 0.1, "c": 0.3}, {"a": [200, 80, 30, 10], "b": [], "c": []}, MIB)
-    plan = shedder.plan(made, {})
+    cluster = by_bytes({"a": 0.8, "b": 0.1, "c": 0.3}, {"a": [200, 80, 30, 10], "b": [], "c": []}, MIB)
+    plan = shedder.plan(cluster, {})
     assert {move.destination for move in plan.moves} == {"c"}
 
 
@@ -188,13 +188,13 @@ def test_a_filter_that_fails_lets_nothing_in():
 
     plan = ThresholdShedder(ThresholdSettings(), can_take=broken).plan(EXAMPLE, {})
     assert left(plan)["a"] == "nothing-fits"
-    assert "RuntimeError('down')" in next(one.why for one in plan.left if one.name == "a")
+    assert "RuntimeError('down')" in next(bundle.why for bundle in plan.left if bundle.name == "a")
 
 
 def test_excluded_as_upstream_counts_as_moved():
     """Upstream finds only afterwards that it may not go, and looks for no replacement."""
     policies = Policies(excluded=frozenset({"t/x"}))
-    made = cluster(
+    base = cluster(
         [broker("a", 0.8, bytes_per_s=320 * MIB), broker("b", 0.42)],
         [
             bundle(1, "a", bytes_per_s=200 * MIB, namespace="t/x"),
@@ -203,6 +203,6 @@ def test_excluded_as_upstream_counts_as_moved():
         ],
         policies=policies,
     )
-    theirs = shed(made, upstream=True)
-    assert (moved(theirs), left(theirs)[made.bundles_of["a"][-1].name]) == ([], "excluded")
-    assert moved(shed(made), MIB) == [("a", "b", 40.0)]
+    theirs = shed(base, upstream=True)
+    assert (moved(theirs), left(theirs)[base.bundles_of["a"][-1].name]) == ([], "excluded")
+    assert moved(shed(base), MIB) == [("a", "b", 40.0)]

@@ -79,18 +79,18 @@ def test_without_transfer_the_destination_is_left_open_and_nothing_comes_back():
     ],
 )
 def test_condition(loads, reason):
-    found = cluster({f"b{place:02}": (load, [0.01] * 100) for place, load in enumerate(loads)})
-    plan = decide(found, hit_threshold=1)
+    base = cluster({f"b{place:02}": (load, [0.01] * 100) for place, load in enumerate(loads)})
+    plan = decide(base, hit_threshold=1)
     assert (plan.reason, plan.moves) == (Reason.HIT_COUNT, ())
     assert plan.memory == {"hits": 0 if reason is None else 1}
-    plan = decide(found)
+    plan = decide(base)
     assert (plan.reason if plan.moves else None) is reason
 
 
 def test_traffic_of_an_idle_broker_is_a_reason_by_itself():
-    found = cluster({"b1": (0.4, [1, 1]), "b2": (0.5, [5, 1, 1, 1, 0.5, 0.5])})
-    assert decide(found).reason is Reason.HIT_COUNT
-    idle = with_report(found, "b1", msg_throughput_ema=0.9 * MB)
+    base = cluster({"b1": (0.4, [1, 1]), "b2": (0.5, [5, 1, 1, 1, 0.5, 0.5])})
+    assert decide(base).reason is Reason.HIT_COUNT
+    idle = with_report(base, "b1", msg_throughput_ema=0.9 * MB)
     plan = decide(idle)
     assert plan.reason is Reason.UNDERLOADED
     # 9 MB/s * 0.05 / 0.5 = 0.9 MB/s: the first of the bundles of 0.5.
@@ -98,9 +98,9 @@ def test_traffic_of_an_idle_broker_is_a_reason_by_itself():
 
 
 def test_it_acts_only_when_the_condition_was_met_often_enough_in_a_row():
-    found, memory, seen = cluster(TWO), {}, []
+    base, memory, seen = cluster(TWO), {}, []
     for _ in range(6):
-        plan = decide(found, memory, hit_threshold=3)
+        plan = decide(base, memory, hit_threshold=3)
         memory = json.loads(json.dumps(dict(plan.memory)))
         seen.append((plan.reason, len(plan.moves), memory["hits"]))
     assert seen == [
@@ -151,26 +151,26 @@ THREE = {"b1": (0.0, [0.1, 0.1]), "b2": (0.3, [1, 1, 1]), "b3": (0.9, [1] * 9)}
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda found: with_broker(found, "b1", accepting=False), "not-accepting"),
-        (lambda found: with_broker(found, "b1", load=None), "no-load-data"),
-        (lambda found: with_report(found, "b1", updated_at_ms=0), "no-load-data"),
-        (lambda found: with_broker(found, "b1", load_age_s=1800.5), "outdated"),
-        (lambda found: with_broker(found, "b1", load_age_s=math.nan), "outdated"),
-        (lambda found: with_broker(found, "b1", load_lapsed=True), "lapsed"),
-        (lambda found: with_report(found, "b1", weighted_max_ema=math.nan), "bad-load"),
-        (lambda found: with_report(found, "b1", weighted_max_ema=-0.1), "bad-load"),
-        (lambda found: with_report(found, "b1", weighted_max_ema=2e6), "bad-load"),
-        (lambda found: with_report(found, "b1", msg_throughput_in=math.inf), "bad-load"),
-        (lambda found: with_report(found, "b1", msg_throughput_ema=1e19), "bad-load"),
-        (lambda found: with_report(found, "b1", cpu=ResourceUsage(0.0, 0.0)), "no-limits"),
-        (lambda found: replace(found, policies=Policies(cordons={"b1": "disk"})), "cordoned"),
-        (lambda found: replace(found, recent=RecentMoves(brokers={"b1": 180.0})), "cooling"),
-        (lambda found: replace(found, recent=RecentMoves(brokers={"b1": math.nan})), "cooling"),
+        (lambda cluster: with_broker(cluster, "b1", accepting=False), "not-accepting"),
+        (lambda cluster: with_broker(cluster, "b1", load=None), "no-load-data"),
+        (lambda cluster: with_report(cluster, "b1", updated_at_ms=0), "no-load-data"),
+        (lambda cluster: with_broker(cluster, "b1", load_age_s=1800.5), "outdated"),
+        (lambda cluster: with_broker(cluster, "b1", load_age_s=math.nan), "outdated"),
+        (lambda cluster: with_broker(cluster, "b1", load_lapsed=True), "lapsed"),
+        (lambda cluster: with_report(cluster, "b1", weighted_max_ema=math.nan), "bad-load"),
+        (lambda cluster: with_report(cluster, "b1", weighted_max_ema=-0.1), "bad-load"),
+        (lambda cluster: with_report(cluster, "b1", weighted_max_ema=2e6), "bad-load"),
+        (lambda cluster: with_report(cluster, "b1", msg_throughput_in=math.inf), "bad-load"),
+        (lambda cluster: with_report(cluster, "b1", msg_throughput_ema=1e19), "bad-load"),
+        (lambda cluster: with_report(cluster, "b1", cpu=ResourceUsage(0.0, 0.0)), "no-limits"),
+        (lambda cluster: replace(cluster, policies=Policies(cordons={"b1": "disk"})), "cordoned"),
+        (lambda cluster: replace(cluster, recent=RecentMoves(brokers={"b1": 180.0})), "cooling"),
+        (lambda cluster: replace(cluster, recent=RecentMoves(brokers={"b1": math.nan})), "cooling"),
     ],
 )
 def test_a_broker_that_takes_no_part_gets_nothing_and_says_why(change, word):
-    found = change(cluster(THREE))
-    plan = decide(found)
+    verdict = change(cluster(THREE))
+    plan = decide(verdict)
     assert words(plan)["b1"] == word
     # b2 is the lightest of the rest: 9 MB/s * 0.3 / 0.9 = 3 MB/s go there.
     assert {(move.source, move.destination) for move in plan.moves} == {("b3", "b2")}
@@ -179,8 +179,8 @@ def test_a_broker_that_takes_no_part_gets_nothing_and_says_why(change, word):
 
 
 def test_a_cordoned_broker_above_the_others_may_give():
-    found = replace(cluster(THREE), policies=Policies(cordons={"b3": "disk"}))
-    assert {(move.source, move.destination) for move in decide(found).moves} == {("b3", "b1")}
+    changed = replace(cluster(THREE), policies=Policies(cordons={"b3": "disk"}))
+    assert {(move.source, move.destination) for move in decide(changed).moves} == {("b3", "b1")}
 
 
 def test_nothing_comes_back_to_a_cordoned_broker():
@@ -190,7 +190,7 @@ def test_nothing_comes_back_to_a_cordoned_broker():
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("base", "reason"),
     [
         (Cluster({}, {}), Reason.NO_BROKERS),
         (cluster({"b1": (0.9, [1, 1])}), Reason.NO_BROKERS),
@@ -202,29 +202,29 @@ def test_nothing_comes_back_to_a_cordoned_broker():
         (replace(cluster(TWO), recent=RecentMoves(brokers={"low": 5.0})), Reason.COOL_DOWN),
     ],
 )
-def test_too_few_brokers_to_decide_on(found, reason):
-    plan = decide(found, {"hits": 9})
+def test_too_few_brokers_to_decide_on(base, reason):
+    plan = decide(base, {"hits": 9})
     assert (plan.label, plan.reason, plan.moves, plan.memory) == (Label.SKIP, reason, (), {"hits": 0})
     assert "two are needed" in plan.why
 
 
 def test_all_brokers_cordoned():
-    found = replace(cluster(TWO), policies=Policies(cordons={"low": "x", "top": "y"}))
-    assert not decide(found).moves
+    changed = replace(cluster(TWO), policies=Policies(cordons={"low": "x", "top": "y"}))
+    assert not decide(changed).moves
 
 
 def test_with_too_few_reports_nothing_moves():
     rows = {f"b{place}": (0.1 * place, [1, 1, 1]) for place in range(1, 9)}
-    found = cluster(rows)
+    base = cluster(rows)
     for name in ("b3", "b4", "b5", "b6"):
-        found = with_broker(found, name, load=None)
-    assert decide(found).moves
-    found = with_broker(found, "b2", load_age_s=5000.0)
-    plan = decide(found)
+        base = with_broker(base, name, load=None)
+    assert decide(base).moves
+    base = with_broker(base, "b2", load_age_s=5000.0)
+    plan = decide(base)
     assert not plan.moves
     assert plan.reason is Reason.OUTDATED_DATA
     assert plan.why == "only 3 of 8 brokers have a usable report"
-    assert decide(found, min_reporting_share=0.375).moves
+    assert decide(base, min_reporting_share=0.375).moves
 
 
 @pytest.mark.parametrize("upstream", [False, True])
@@ -245,24 +245,27 @@ NAMESPACE = "acme/top"
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda found: with_bundle(found, FITS, in_flight=True), "in-flight"),
-        (lambda found: with_bundle(found, FITS, stats=None), "no-stats"),
-        (lambda found: replace(found, recent=RecentMoves(bundles={FITS: 1800.0})), "recently-moved"),
-        (lambda found: replace(found, recent=RecentMoves(bundles={FITS: math.nan})), "recently-moved"),
-        (lambda found: replace(found, policies=Policies(excluded=frozenset({NAMESPACE}))), "excluded"),
-        (lambda found: replace(found, policies=Policies(anti_affinity={NAMESPACE: "racks"})), "policies"),
+        (lambda cluster: with_bundle(cluster, FITS, in_flight=True), "in-flight"),
+        (lambda cluster: with_bundle(cluster, FITS, stats=None), "no-stats"),
+        (lambda cluster: replace(cluster, recent=RecentMoves(bundles={FITS: 1800.0})), "recently-moved"),
+        (lambda cluster: replace(cluster, recent=RecentMoves(bundles={FITS: math.nan})), "recently-moved"),
+        (lambda cluster: replace(cluster, policies=Policies(excluded=frozenset({NAMESPACE}))), "excluded"),
+        (lambda cluster: replace(cluster, policies=Policies(anti_affinity={NAMESPACE: "racks"})), "policies"),
         (
-            lambda found: replace(found, policies=Policies([IsolationPolicy("gold", ["acme/t.*"], ["top"])])),
+            lambda cluster: replace(cluster, policies=Policies([IsolationPolicy("gold", ["acme/t.*"], ["top"])])),
             "policies",
         ),
-        (lambda found: replace(found, policies=Policies([IsolationPolicy("bad", ["acme/("], ["top"])])), "policies"),
-        (lambda found: replace(found, policies=Policies(pins={FITS: "top"})), "pinned"),
-        (lambda found: replace(found, policies=Policies(pins={NAMESPACE: "elsewhere"})), "pinned"),
+        (
+            lambda cluster: replace(cluster, policies=Policies([IsolationPolicy("bad", ["acme/("], ["top"])])),
+            "policies",
+        ),
+        (lambda cluster: replace(cluster, policies=Policies(pins={FITS: "top"})), "pinned"),
+        (lambda cluster: replace(cluster, policies=Policies(pins={NAMESPACE: "elsewhere"})), "pinned"),
     ],
 )
 def test_a_bundle_that_stays_says_why(change, word):
-    found = change(cluster(ONE_FITS))
-    plan = decide(found, max_bundles_per_pair=1)
+    verdict = change(cluster(ONE_FITS))
+    plan = decide(verdict, max_bundles_per_pair=1)
     assert not plan.moves
     assert words(plan)[FITS] == word
     assert plan.reason is Reason.NO_BUNDLES
@@ -270,11 +273,11 @@ def test_a_bundle_that_stays_says_why(change, word):
 
 @pytest.mark.parametrize("traffic", [math.nan, math.inf, -1.0, 1e19])
 def test_a_bundle_with_impossible_traffic_stays(traffic):
-    found = cluster(ONE_FITS)
-    stats = found.bundles[FITS].stats
+    base = cluster(ONE_FITS)
+    stats = base.bundles[FITS].stats
     assert stats is not None
-    found = with_bundle(found, FITS, stats=replace(stats, msg_throughput_out=traffic))
-    plan = decide(found, max_bundles_per_pair=1)
+    base = with_bundle(base, FITS, stats=replace(stats, msg_throughput_out=traffic))
+    plan = decide(base, max_bundles_per_pair=1)
     assert not plan.moves
     assert words(plan)[FITS] == "bad-load"
 
@@ -286,13 +289,13 @@ def test_a_bundle_without_traffic_stays():
 
 
 def test_bundles_with_policies_move_where_that_is_allowed():
-    found = replace(cluster(ONE_FITS), policies=Policies(anti_affinity={NAMESPACE: "racks"}))
-    assert moves(decide(found, shed_with_policies=True)) == [(FITS, "top", "low")]
+    changed = replace(cluster(ONE_FITS), policies=Policies(anti_affinity={NAMESPACE: "racks"}))
+    assert moves(decide(changed, shed_with_policies=True)) == [(FITS, "top", "low")]
 
 
 def test_a_pin_to_the_destination_lets_it_go_there():
-    found = replace(cluster(ONE_FITS), policies=Policies(pins={FITS: "low"}))
-    assert moves(decide(found)) == [(FITS, "top", "low")]
+    changed = replace(cluster(ONE_FITS), policies=Policies(pins={FITS: "low"}))
+    assert moves(decide(changed)) == [(FITS, "top", "low")]
 
 
 @pytest.mark.parametrize(
@@ -311,10 +314,10 @@ def test_a_source_that_cannot_be_relieved_says_why(row, word):
 
 
 def test_a_source_whose_bundles_are_not_reported_says_so():
-    found = cluster(TWO)
+    base = cluster(TWO)
     for place in range(4):
-        found = with_bundle(found, key("top", place), stats=None)
-    assert words(decide(found))["top"] == "no-bundles"
+        base = with_bundle(base, key("top", place), stats=None)
+    assert words(decide(base))["top"] == "no-bundles"
 
 
 def test_a_pair_that_is_nearly_even_is_not_worth_a_move():
@@ -329,14 +332,14 @@ def test_tries_are_bounded():
     # What a broker would have to give is less than 50 MB/s everywhere, and both bundles have that.
     rows = {"low": (0.1, []), **{f"top{place}": (0.9 - place / 100, [50, 50]) for place in range(9)}}
     plan = decide(cluster(rows), target_std=0.1, max_destinations_per_source=1, max_tries_per_cycle=4)
-    found = {left.name: left.reason for left in plan.left if left.name in rows}
-    assert found == {**{f"top{place}": "nothing-fits" for place in range(4)}, "top4": "tries-used-up"}
+    results = {left.name: left.reason for left in plan.left if left.name in rows}
+    assert results == {**{f"top{place}": "nothing-fits" for place in range(4)}, "top4": "tries-used-up"}
 
 
 def test_a_long_list_of_bundles_is_not_named_whole():
-    found = cluster({"low": (0.0, []), "top": (0.9, [1.0] * 200)})
-    found = replace(found, policies=Policies(excluded=frozenset({NAMESPACE})))
-    plan = decide(found)
+    base = cluster({"low": (0.0, []), "top": (0.9, [1.0] * 200)})
+    base = replace(base, policies=Policies(excluded=frozenset({NAMESPACE})))
+    plan = decide(base)
     assert words(plan)["top"] == "no-bundles"
     assert len(plan.left) == 50 + 1
 
@@ -365,9 +368,9 @@ def test_brokers_that_are_close_enough_are_said_to_be_so():
 
 
 def test_short_ages_are_told_with_a_decimal():
-    found = replace(cluster(TWO), recent=RecentMoves(brokers={"top": 6.04}))
-    found = with_broker(found, "top", load_age_s=4.16)
-    (left,) = [one for one in decide(found, cool_down_s=2.0).left if one.name == "top"]
+    changed = replace(cluster(TWO), recent=RecentMoves(brokers={"top": 6.04}))
+    changed = with_broker(changed, "top", load_age_s=4.16)
+    (left,) = [bundle for bundle in decide(changed, cool_down_s=2.0).left if bundle.name == "top"]
     assert (
         left.why
         == "gave or got a bundle 6.0 s ago, its report is 4.2 s old; the report must be 2.0 s younger than the move"

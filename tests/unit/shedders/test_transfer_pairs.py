@@ -17,7 +17,7 @@ from shedders.shedding.transfer_pairs import (
 from tests.support.transfer_clusters import MB, cluster, decide, key, moves, words
 
 
-def found(mine, theirs, target, *, refused=(), enough=0.5, most_going=99, most=10, swap=True):
+def find_pair(mine, theirs, target, *, refused=(), enough=0.5, most_going=99, most=10, swap=True):
     """Loads that go and loads that come back."""
     bundles = Bundles(
         cluster({}),
@@ -27,14 +27,14 @@ def found(mine, theirs, target, *, refused=(), enough=0.5, most_going=99, most=1
     )
 
     def cargo(who, loads):
-        ordered = sorted(enumerate(loads), key=lambda one: (-one[1], one[0]))
+        ordered = sorted(enumerate(loads), key=lambda item: (-item[1], item[0]))
         return [TransferCandidate(Bundle(f"acme/{who}/{place}"), load) for place, load in ordered]
 
     aim = ExchangeTarget(target=target, enough=enough, most_going=most_going, most=most, swap=swap)
     answer = exchange(
         cargo("mine", mine), lambda: cargo("theirs", theirs), aim, Way(bundles, "low", 9), Way(bundles, "top", 9)
     )
-    return [one.load for one in answer.going], [one.load for one in answer.back], answer.net
+    return [item.load for item in answer.going], [entry.load for entry in answer.back], answer.net
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,29 @@ def found(mine, theirs, target, *, refused=(), enough=0.5, most_going=99, most=1
     ],
 )
 def test_exchange(mine, theirs, target, answer):
-    assert found(mine, theirs, target) == answer
+    assert find_pair(mine, theirs, target) == answer
 
 
 def test_limits_of_an_exchange():
-    assert found([1, 1, 1, 1], [], 9, most_going=3) == ([1, 1, 1], [], 3)
-    assert found([1, 1, 1, 1], [], 9, most=2) == ([1, 1], [], 2)
-    assert found([9], [4], 5, swap=False) == ([], [], 0)
-    assert found([9], [3, 2], 5, most=2) == ([], [], 0)
-    assert found([9], [4], 5, most_going=0) == ([], [], 0)
-    assert found([9], [4], 5, most=1) == ([], [], 0)
-    assert found([2, 9], [7], 5, enough=0.4) == ([2], [], 2)
+    assert find_pair([1, 1, 1, 1], [], 9, most_going=3) == ([1, 1, 1], [], 3)
+    assert find_pair([1, 1, 1, 1], [], 9, most=2) == ([1, 1], [], 2)
+    assert find_pair([9], [4], 5, swap=False) == ([], [], 0)
+    assert find_pair([9], [3, 2], 5, most=2) == ([], [], 0)
+    assert find_pair([9], [4], 5, most_going=0) == ([], [], 0)
+    assert find_pair([9], [4], 5, most=1) == ([], [], 0)
+    assert find_pair([2, 9], [7], 5, enough=0.4) == ([2], [], 2)
 
 
 def test_refused_bundles_neither_go_nor_come_back():
-    assert found([3, 2], [], 4, refused={"acme/mine/0"}) == ([2], [], 2)
-    assert found([9], [4, 5], 5, refused={"acme/theirs/0"}) == ([9], [5], 4)
-    assert found([9], [4], 5, refused={"acme/mine/0"}) == ([], [], 0)
-    assert found([9], [3, 2, 1, 2.5], 5, refused={"acme/theirs/0"}) == ([9], [2.5, 2], 4.5)
+    assert find_pair([3, 2], [], 4, refused={"acme/mine/0"}) == ([2], [], 2)
+    assert find_pair([9], [4, 5], 5, refused={"acme/theirs/0"}) == ([9], [5], 4)
+    assert find_pair([9], [4], 5, refused={"acme/mine/0"}) == ([], [], 0)
+    assert find_pair([9], [3, 2, 1, 2.5], 5, refused={"acme/theirs/0"}) == ([9], [2.5, 2], 4.5)
 
 
 def test_rounding_does_not_keep_a_bundle_that_fits_exactly():
     third = 0.1 + 0.2
-    assert found([third], [], 0.3) == ([third], [], third)
+    assert find_pair([third], [], 0.3) == ([third], [], third)
 
 
 # --- filters ---------------------------------------------------------------------------------

@@ -18,13 +18,13 @@ def shed(cluster: Cluster, **settings):
     return UniformLoadShedder(UniformSettings(**settings)).plan(cluster, {})
 
 
-def reporting(made: Cluster, **rates: float) -> Cluster:
+def reporting(cluster: Cluster, **rates: float) -> Cluster:
     """The same cluster with brokers that report other message rates than their bundles' averages add up to."""
     brokers = {
-        name: replace(one, load=replace(one.load, msg_rate_in=rates.get(name, one.load.msg_rate_in)))
-        for name, one in made.brokers.items()
+        name: replace(broker, load=replace(broker.load, msg_rate_in=rates.get(name, broker.load.msg_rate_in)))
+        for name, broker in cluster.brokers.items()
     }
-    return replace(made, brokers=brokers)
+    return replace(cluster, brokers=brokers)
 
 
 @pytest.mark.parametrize("upstream", [False, True])
@@ -38,24 +38,24 @@ def test_worked_example(upstream: bool):
 
 def test_messages_within_the_difference():
     # 3,000 against 2,000 is exactly 50 %, and that is not more.
-    made = by_messages(USAGES, {"a": [1_500, 1_500], "b": [2_000]})
+    cluster = by_messages(USAGES, {"a": [1_500, 1_500], "b": [2_000]})
     for upstream in (False, True):
-        plan = shed(made, upstream=upstream, min_unload_msg_per_s=100)
+        plan = shed(cluster, upstream=upstream, min_unload_msg_per_s=100)
         assert (plan.reason, left(plan)) == (Reason.HIT_COUNT, {"a": "within-range", "b": "within-range"})
-        assert shed(made, upstream=upstream, min_unload_msg_per_s=100, max_rate_difference_percent=49.9).reason == (
+        assert shed(cluster, upstream=upstream, min_unload_msg_per_s=100, max_rate_difference_percent=49.9).reason == (
             Reason.NO_BUNDLES
         )
-        assert shed(made, upstream=upstream, max_rate_difference_percent=0).reason == Reason.HIT_COUNT
+        assert shed(cluster, upstream=upstream, max_rate_difference_percent=0).reason == Reason.HIT_COUNT
 
 
 def test_bytes_within_the_ratio():
-    made = by_bytes(USAGES, {"a": [16, 16, 4, 4], "b": [10]}, MIB)
+    cluster = by_bytes(USAGES, {"a": [16, 16, 4, 4], "b": [10]}, MIB)
     for upstream in (False, True):
-        assert moved(shed(made, upstream=upstream)) == []
-        assert moved(shed(made, upstream=upstream, max_throughput_ratio=-1)) == []
+        assert moved(shed(cluster, upstream=upstream)) == []
+        assert moved(shed(cluster, upstream=upstream, max_throughput_ratio=-1)) == []
     # 30 * 0.2 = 6 MiB/s; ours finds the missing 2 more than the floor of 1.
-    assert moved(shed(made, upstream=True, max_throughput_ratio=3.9), MIB) == [("a", None, 4.0)]
-    assert moved(shed(made, max_throughput_ratio=3.9), MIB) == [("a", "b", 4.0), ("a", "b", 4.0)]
+    assert moved(shed(cluster, upstream=True, max_throughput_ratio=3.9), MIB) == [("a", None, 4.0)]
+    assert moved(shed(cluster, max_throughput_ratio=3.9), MIB) == [("a", "b", 4.0), ("a", "b", 4.0)]
 
 
 @pytest.mark.parametrize(("share", "floor", "moves"), [(0.2, 1_600, 2), (0.2, 1_601, 0), (0.0, 0, 0)])
@@ -68,22 +68,22 @@ def test_the_floor(share: float, floor: int, moves: int, upstream: bool):
 
 
 def test_more_than_half_would_turn_it_round():
-    made = by_messages(USAGES, {"a": [7_000, 1_500, 1_500], "b": [2_000]})
+    cluster = by_messages(USAGES, {"a": [7_000, 1_500, 1_500], "b": [2_000]})
     # Upstream: 8,000 * 1.0, so 7,000 go, and then b has 9,000 and a 3,000.
-    assert moved(shed(made, upstream=True, max_unload_share=1.0)) == [("a", None, 7_000.0)]
+    assert moved(shed(cluster, upstream=True, max_unload_share=1.0)) == [("a", None, 7_000.0)]
     # Ours: 4,000 at most: both of 1,500.
-    assert moved(shed(made, max_unload_share=1.0)) == [("a", "b", 1_500.0), ("a", "b", 1_500.0)]
+    assert moved(shed(cluster, max_unload_share=1.0)) == [("a", "b", 1_500.0), ("a", "b", 1_500.0)]
 
 
 def test_bundles_that_fit_behind_one_that_does_not():
-    made = by_messages(USAGES, {"a": [5_000, 1_600, 1_500, 1_000, 900], "b": [2_000]})
+    cluster = by_messages(USAGES, {"a": [5_000, 1_600, 1_500, 1_000, 900], "b": [2_000]})
     for upstream in (False, True):
         # 8,000 * 0.2 = 1,600, all of it in one.
-        assert [load for _, _, load in moved(shed(made, upstream=upstream))] == [1_600.0]
+        assert [load for _, _, load in moved(shed(cluster, upstream=upstream))] == [1_600.0]
     # Ours has a third way where a floor's worth is missing: the smallest larger one.
-    made = by_messages(USAGES, {"a": [6_000, 4_000], "b": [2_000]})
-    assert moved(shed(made)) == [("a", "b", 4_000.0)]
-    assert moved(shed(made, upstream=True)) == []
+    cluster = by_messages(USAGES, {"a": [6_000, 4_000], "b": [2_000]})
+    assert moved(shed(cluster)) == [("a", "b", 4_000.0)]
+    assert moved(shed(cluster, upstream=True)) == []
 
 
 def test_no_more_bundles_than():
@@ -94,44 +94,44 @@ def test_no_more_bundles_than():
 
 def test_whole_numbers_as_upstream():
     """Q is cut once, and by the whole part of each bundle: 0.9 more than it had is given."""
-    made = by_messages(USAGES, {"a": [5_999.5, 1_499.9, 900.9, 0.4], "b": [401.7]})
+    cluster = by_messages(USAGES, {"a": [5_999.5, 1_499.9, 900.9, 0.4], "b": [401.7]})
     # 8,400.7 - 401.7 = 7,999.0; * 0.2 = 1,599.8, cut to 1,599; less 1,499 (of 1,499.9) is 100; 0.4 fits.
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [1_499.9, 0.4]
-    made = by_messages(USAGES, {"a": [6_000.0, 1_000.9, 599.5, 399.0], "b": [0.4]})
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [1_499.9, 0.4]
+    cluster = by_messages(USAGES, {"a": [6_000.0, 1_000.9, 599.5, 399.0], "b": [0.4]})
     # 7,999.4 - 0.4 = 7,999; 1,599; less 1,000 is 599; 599.5 does not fit, 399 does.
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [1_000.9, 399.0]
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [1_000.9, 399.0]
 
 
 def test_nothing_counts_as_one_for_upstream():
-    made = by_messages(USAGES, {"a": [8_000.5, 1_999.5], "b": []})
+    cluster = by_messages(USAGES, {"a": [8_000.5, 1_999.5], "b": []})
     # (10,000 - 1) * 0.2 = 1,999.8, cut to 1,999: neither fits.
-    assert moved(shed(made, upstream=True)) == []
+    assert moved(shed(cluster, upstream=True)) == []
     # Ours: 10,000 * 0.2 = 2,000.
-    assert moved(shed(made)) == [("a", "b", 1_999.5)]
+    assert moved(shed(cluster)) == [("a", "b", 1_999.5)]
     idle = by_messages(USAGES, {"a": [1.2, 0.4], "b": []})
     assert shed(idle, upstream=True).reason == Reason.NO_BUNDLES, "60 % more than 1"
 
 
 def test_upstream_moves_idle_bundles_along():
-    made = by_messages(USAGES, {"a": [8_000, 1_500, 0, 0], "b": [500]})
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [1_500.0, 0.0, 0.0]
-    assert [load for _, _, load in moved(shed(made))] == [1_500.0]
+    cluster = by_messages(USAGES, {"a": [8_000, 1_500, 0, 0], "b": [500]})
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [1_500.0, 0.0, 0.0]
+    assert [load for _, _, load in moved(shed(cluster))] == [1_500.0]
 
 
 def test_a_quota_of_more_than_an_int_holds():
-    made = by_bytes(USAGES, {"a": [30e9, 3e9, 2.2e9, 2e9], "b": [1e9]})
+    cluster = by_bytes(USAGES, {"a": [30e9, 3e9, 2.2e9, 2e9], "b": [1e9]})
     # 36.2e9 * 0.2 = 7.24e9 saturates at 2,147,483,647: 2e9 fits, nothing else.
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [2e9]
-    assert [load for _, _, load in moved(shed(made))] == [3e9, 2.2e9, 2e9]
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [2e9]
+    assert [load for _, _, load in moved(shed(cluster))] == [3e9, 2.2e9, 2e9]
 
 
 def test_a_minimum_that_upstream_does_not_find():
     """With 2^31 - 1 bytes/s and more everywhere the minimum stays at its starting value."""
-    made = by_bytes(USAGES, {"a": [9e9, 3e8], "b": [3e9]})
-    assert shed(made, upstream=True).stats["throughput_min"] == 2**31 - 1
+    cluster = by_bytes(USAGES, {"a": [9e9, 3e8], "b": [3e9]})
+    assert shed(cluster, upstream=True).stats["throughput_min"] == 2**31 - 1
     # 9.3e9 / 2,147,483,647 = 4.33 is more than 4; in truth it is 3.1.
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [3e8]
-    assert moved(shed(made)) == []
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [3e8]
+    assert moved(shed(cluster)) == []
 
 
 def test_bytes_where_messages_cannot_do_it():
@@ -145,47 +145,47 @@ def test_bytes_where_messages_cannot_do_it():
         broker("a", 0.5, bytes_per_s=70 * MIB, msg_per_s=800),
         broker("b", 0.5, bytes_per_s=10 * MIB, msg_per_s=200),
     ]
-    made = cluster(brokers, bundles)
-    assert moved(shed(made, upstream=True)) == []
+    base = cluster(brokers, bundles)
+    assert moved(shed(base, upstream=True)) == []
     # 60 * 0.2 = 12 MiB/s.
-    assert moved(shed(made), MIB) == [("a", "b", 10.0)]
+    assert moved(shed(base), MIB) == [("a", "b", 10.0)]
 
 
 def test_one_shot_values_do_not_decide_alone():
     """A burst that the averages do not know (pull request 19893)."""
-    made = reporting(by_messages(USAGES, {"a": [1_300, 500, 200], "b": [2_000]}), a=10_000)
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [1_300.0, 200.0]
-    assert shed(made).reason == Reason.HIT_COUNT
+    cluster = reporting(by_messages(USAGES, {"a": [1_300, 500, 200], "b": [2_000]}), a=10_000)
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [1_300.0, 200.0]
+    assert shed(cluster).reason == Reason.HIT_COUNT
     # Nor a broker that reports nothing yet of what its bundles bring.
-    made = reporting(by_messages(USAGES, {"a": [6_000, 900, 600], "b": [7_000]}), b=0)
+    cluster = reporting(by_messages(USAGES, {"a": [6_000, 900, 600], "b": [7_000]}), b=0)
     # 7,499 * 0.2 = 1,499.
-    assert [load for _, _, load in moved(shed(made, upstream=True))] == [900.0]
-    assert moved(shed(made)) == []
+    assert [load for _, _, load in moved(shed(cluster, upstream=True))] == [900.0]
+    assert moved(shed(cluster)) == []
 
 
 def test_equally_busy_brokers_go_by_name():
-    made = by_messages({"c": 0.1, "a": 0.1, "b": 0.1}, {"a": [4_000, 2_000], "b": [4_000, 2_000], "c": []})
-    assert {move.source for move in shed(made).moves} == {"a"}
-    assert {move.source for move in shed(made, upstream=True, max_unload_share=0.5).moves} == {"a"}
+    cluster = by_messages({"c": 0.1, "a": 0.1, "b": 0.1}, {"a": [4_000, 2_000], "b": [4_000, 2_000], "c": []})
+    assert {move.source for move in shed(cluster).moves} == {"a"}
+    assert {move.source for move in shed(cluster, upstream=True, max_unload_share=0.5).moves} == {"a"}
 
 
 @pytest.mark.parametrize("upstream", [False, True])
 def test_sole_bundle(upstream: bool):
-    made = by_messages(USAGES, {"a": [10_000], "b": [2_000]})
-    assert left(shed(made, upstream=upstream))["a"] == "sole-bundle"
+    cluster = by_messages(USAGES, {"a": [10_000], "b": [2_000]})
+    assert left(shed(cluster, upstream=upstream))["a"] == "sole-bundle"
 
 
 def test_no_limit_is_needed():
     """Usage has no part in it: a report without limits will do."""
     brokers = {
-        name: Broker(name, load=BrokerLoad(ResourceUsage(), msg_rate_in=one.load.msg_rate_in))
-        for name, one in EXAMPLE.brokers.items()
+        name: Broker(name, load=BrokerLoad(ResourceUsage(), msg_rate_in=broker.load.msg_rate_in))
+        for name, broker in EXAMPLE.brokers.items()
     }
     assert len(shed(replace(EXAMPLE, brokers=brokers)).moves) == 2
 
 
 def test_more_receivers_than_are_reckoned_with():
     usages = {f"b{number:03}": 0.1 for number in range(200)}
-    made = by_messages(usages, {"b000": [3_000, 3_000, 900, 900], **{name: [100] for name in list(usages)[1:]}})
-    plan = shed(made)
+    cluster = by_messages(usages, {"b000": [3_000, 3_000, 900, 900], **{name: [100] for name in list(usages)[1:]}})
+    plan = shed(cluster)
     assert moved(plan) == [("b000", "b001", 900.0)]

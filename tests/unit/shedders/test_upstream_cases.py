@@ -60,17 +60,17 @@ def ways(decision: Decision) -> list[tuple[str, str, str | None]]:
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_swap_with_a_bundle_on_its_way_costs_that_half_only(guarded: bool) -> None:
-    found = shed(case("d1-transfer-in-flight"), EXTENSIBLE, "hit_threshold=0", guarded=guarded)
+    decision = shed(case("d1-transfer-in-flight"), EXTENSIBLE, "hit_threshold=0", guarded=guarded)
     # Pulsar's plan has both; its channel drops the move of the bundle that is being released.
-    assert [(one.bundle, one.source, one.destination) for one in found.plan.moves] == [
+    assert [(move.bundle, move.source, move.destination) for move in decision.plan.moves] == [
         ("t/a/0x00000000_0x80000000", "low", "top"),
         ("t/b/0x00000000_0x80000000", "top", "low"),
     ]
-    assert ways(found) == [("t/b/0x00000000_0x80000000", "top", "low")]
-    (refused,) = [one for one in found.checked if one.refused is not None]
+    assert ways(decision) == [("t/b/0x00000000_0x80000000", "top", "low")]
+    (refused,) = [check for check in decision.checked if check.refused is not None]
     assert (refused.move.bundle, refused.planned) == ("t/a/0x00000000_0x80000000", "top")
     assert str(refused.refused).startswith("in-flight: ")
-    assert found.memory == {"hits": 0, "receivers": []}
+    assert decision.memory == {"hits": 0, "receivers": []}
 
 
 def test_hits_before_a_swap_with_a_bundle_on_its_way_are_kept() -> None:
@@ -78,9 +78,9 @@ def test_hits_before_a_swap_with_a_bundle_on_its_way_are_kept() -> None:
     memory: dict[str, Any] = {}
     hits = []
     for _ in range(4):
-        found = shed(snapshot, EXTENSIBLE, memory=memory)
-        memory = dict(found.memory)
-        hits.append((memory["hits"], len(found.moves)))
+        decision = shed(snapshot, EXTENSIBLE, memory=memory)
+        memory = dict(decision.memory)
+        hits.append((memory["hits"], len(decision.moves)))
     assert hits == [(1, 0), (2, 0), (3, 0), (0, 1)]
 
 
@@ -90,7 +90,7 @@ def test_hits_before_a_swap_with_a_bundle_on_its_way_are_kept() -> None:
 def placed(snapshot: Snapshot, profile: str, *bundles: str, cluster: Cluster | None = None) -> list[list[str]]:
     _, pipeline = pipeline_of(snapshot, profile=profile)
     where = cluster_of(snapshot) if cluster is None else cluster
-    return [list(one.best) for one in place_all(where, bundles, pipeline)]
+    return [list(placement.best) for placement in place_all(where, bundles, pipeline)]
 
 
 OTHER, N_LOW, N_HIGH = "t/o/0x00000000_0xffffffff", "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -156,19 +156,19 @@ def test_a_bundle_that_is_shed_counts_as_persistent(
 
 
 def test_the_transfer_of_a_bundle_to_a_broker_without_its_assumed_kind_is_refused() -> None:
-    found = shed(case("d3-kind"), EXTENSIBLE, "hit_threshold=0")
-    assert found.plan.moves == ()
+    decision = shed(case("d3-kind"), EXTENSIBLE, "hit_threshold=0")
+    assert decision.plan.moves == ()
 
 
 def test_the_older_manager_places_what_it_sheds_as_persistent() -> None:
     snapshot = case("d5-herding")
     cluster = cluster_of(snapshot)
-    bundles = {name: replace(one, non_persistent=one.owner == "a:80") for name, one in cluster.bundles.items()}
+    bundles = {name: replace(bundle, non_persistent=bundle.owner == "a:80") for name, bundle in cluster.bundles.items()}
     # b takes the kind that these bundles really hold, and not the one that Pulsar assumes.
     b = replace(cluster.brokers["b:80"], persistent=False)
     cluster = replace(cluster, brokers={**cluster.brokers, "b:80": b}, bundles=bundles)
-    found = shed(snapshot, MODULAR, "filters.fewest_bundles=false", cluster=cluster)
-    assert [move.destination for move in found.moves] == ["c:80", "c:80", "c:80"]
+    decision = shed(snapshot, MODULAR, "filters.fewest_bundles=false", cluster=cluster)
+    assert [move.destination for move in decision.moves] == ["c:80", "c:80", "c:80"]
 
 
 # --- hits of splits --------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def split_hits(snapshot: Snapshot, memory: dict[str, Any]) -> tuple[dict[str, in
     chosen = choose(snapshot, "split")
     algorithm: SplitAlgorithm = chosen.strategy(chosen.settings)
     (look,) = run_splits(cluster_of(snapshot), when, algorithm, memory)
-    return dict(look.memory["hits"]), [one.bundle for one in look.splits if one.positions]
+    return dict(look.memory["hits"]), [split.bundle for split in look.splits if split.positions]
 
 
 def test_hits_end_with_a_look_without_figures() -> None:
@@ -198,8 +198,10 @@ def test_hits_of_a_bundle_with_figures_go_on() -> None:
     few = after.model_copy(
         update={
             "bundles": {
-                name: one.model_copy(update={"stats": one.stats and one.stats.model_copy(update={"topics": 1})})
-                for name, one in after.bundles.items()
+                name: bundle.model_copy(
+                    update={"stats": bundle.stats and bundle.stats.model_copy(update={"topics": 1})}
+                )
+                for name, bundle in after.bundles.items()
             }
         }
     )
@@ -212,8 +214,8 @@ def test_hits_of_a_bundle_with_figures_go_on() -> None:
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_bundles_of_one_plan_are_placed_on_the_same_data(guarded: bool) -> None:
-    found = shed(case("d5-herding"), MODULAR, "filters.fewest_bundles=false", guarded=guarded)
-    assert ways(found) == [
+    decision = shed(case("d5-herding"), MODULAR, "filters.fewest_bundles=false", guarded=guarded)
+    assert ways(decision) == [
         ("t/n/0x00000000_0x40000000", "a:80", "b:80"),
         ("t/n/0x40000000_0x80000000", "a:80", "b:80"),
         ("t/n/0x80000000_0xc0000000", "a:80", "b:80"),
@@ -221,14 +223,14 @@ def test_bundles_of_one_plan_are_placed_on_the_same_data(guarded: bool) -> None:
 
 
 def test_the_filter_of_fewest_bundles_sees_nothing_of_the_plan_either() -> None:
-    found = shed(case("d5-herding"), MODULAR)
+    decision = shed(case("d5-herding"), MODULAR)
     # b and c have none of the namespace: both are fewest for each of the three bundles, and b has the fewest messages.
-    assert [move.destination for move in found.moves] == ["b:80", "b:80", "b:80"]
+    assert [move.destination for move in decision.moves] == ["b:80", "b:80", "b:80"]
 
 
 def test_the_filter_of_topics_sees_nothing_of_the_plan_either() -> None:
-    found = shed(case("d5-herding"), MODULAR, "filters.fewest_bundles=false", "filters.max_topics=1")
-    assert [move.destination for move in found.moves] == ["b:80", "b:80", "b:80"]
+    decision = shed(case("d5-herding"), MODULAR, "filters.fewest_bundles=false", "filters.max_topics=1")
+    assert [move.destination for move in decision.moves] == ["b:80", "b:80", "b:80"]
 
 
 def test_what_is_on_its_way_from_before_counts_as_before() -> None:
@@ -237,7 +239,7 @@ def test_what_is_on_its_way_from_before_counts_as_before() -> None:
     names = [name for name in snapshot.bundles if name.startswith("t/n/")]
     placed_ = place_all(cluster_of(snapshot), names, pipeline)
     # Assignments are preallocated in Pulsar, too, and 2,000 messages of one bundle are more than c has.
-    assert [one.broker for one in placed_] == ["b:80", "c:80", "b:80"]
+    assert [item.broker for item in placed_] == ["b:80", "c:80", "b:80"]
 
 
 def test_ours_counts_the_moves_of_a_plan() -> None:
@@ -246,8 +248,8 @@ def test_ours_counts_the_moves_of_a_plan() -> None:
     _, pipeline = pipeline_of(
         snapshot, profile=MODULAR, flags=Flags.parse(["filters.upstream=false", "filters.fewest_bundles=false"])
     )
-    found = decide(cluster_of(snapshot), shedding_of(chosen), {}, pipeline)
-    assert [move.destination for move in found.moves] == ["b:80", "c:80", "b:80"]
+    decision = decide(cluster_of(snapshot), shedding_of(chosen), {}, pipeline)
+    assert [move.destination for move in decision.moves] == ["b:80", "c:80", "b:80"]
 
 
 def contest_moves(name: str, snapshot: Snapshot) -> list[str | None]:
@@ -296,8 +298,8 @@ def test_hot_is_strictly_above_the_limit(placement: str, setting: str, percent: 
     snapshot = case("d6-second-choice")
     flags = Flags.parse([f"{setting}={percent}", "placement.upstream=true"])
     _, pipeline = pipeline_of(snapshot, name=placement, profile=MODULAR, flags=flags)
-    (found,) = place_all(cluster_of(snapshot), [SECOND], pipeline)
-    assert found.broker == broker
+    (result,) = place_all(cluster_of(snapshot), [SECOND], pipeline)
+    assert result.broker == broker
 
 
 def test_the_newer_manager_chooses_once() -> None:
@@ -308,8 +310,8 @@ def test_the_newer_manager_chooses_once() -> None:
     assert load is not None
     full = replace(cluster.brokers["a:80"], load=replace(load, topics=1))
     _, pipeline = pipeline_of(snapshot, profile=MODULAR, flags=flags)
-    (found,) = place_all(replace(cluster, brokers={**cluster.brokers, "a:80": full}), [SECOND], pipeline)
-    assert found.broker == "b:80"
+    (placement,) = place_all(replace(cluster, brokers={**cluster.brokers, "a:80": full}), [SECOND], pipeline)
+    assert placement.broker == "b:80"
 
 
 def test_a_policy_holds_for_the_second_choice_too() -> None:

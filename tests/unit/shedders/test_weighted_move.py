@@ -19,18 +19,20 @@ from tests.support.loads import MIB, broker, bundle, by_bytes, cluster, left, mo
 EXAMPLE = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
 
 
-def shed(found: Cluster, memory=None, *, can_take=None, **settings) -> Plan:
-    return WeightedMove(WeightedMoveSettings(**settings), can_take).plan(found, memory or {})
+def shed(cluster: Cluster, memory=None, *, can_take=None, **settings) -> Plan:
+    return WeightedMove(WeightedMoveSettings(**settings), can_take).plan(cluster, memory or {})
 
 
-def cycles(found: Cluster, count: int = 6, **settings):
+def cycles(cluster: Cluster, count: int = 6, **settings):
     """Decisions, and the CPU of every broker after the last one, in percent."""
-    made = WeightedMoveSettings(**settings)
-    line = Pipeline(WeightedMove(made))
-    decisions = list(run_cycles(found, shedding_maker(WeightedMove, made), {}, line, cycles=count))
+    result = WeightedMoveSettings(**settings)
+    line = Pipeline(WeightedMove(result))
+    decisions = list(run_cycles(cluster, shedding_maker(WeightedMove, result), {}, line, cycles=count))
     after = decisions[-1].after(60.0)
     return decisions, {
-        name: one.load.cpu.usage / one.load.cpu.limit * 100 for name, one in after.brokers.items() if one.load
+        name: broker.load.cpu.usage / broker.load.cpu.limit * 100
+        for name, broker in after.brokers.items()
+        if broker.load
     }
 
 
@@ -40,7 +42,7 @@ def spread(usages: dict[str, float]) -> float:
 
 @pytest.mark.parametrize("kind", ["shedding", "placement"])
 def test_conforms(kind: str):
-    broken = [one for one in conform(kind, "weighted-move", WeightedMove) if not one.passed]
+    broken = [finding for finding in conform(kind, "weighted-move", WeightedMove) if not finding.passed]
     assert not broken
 
 
@@ -76,21 +78,21 @@ def test_budget_by_number_and_by_load():
 @pytest.mark.parametrize(("high", "waits"), [(0.54, 8), (0.58, 3), (0.65, 0)])
 def test_small_gaps_need_hits_and_large_ones_fewer(high: float, waits: int):
     """1.08 needs 8 * 0.17 / 0.2 hits, and two looks before that until noise allows to tell; 1.16 needs 8 * 0.09 / 0.2."""
-    found = by_bytes({"a": high, "b": 1.0 - high, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+    cluster = by_bytes({"a": high, "b": 1.0 - high, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
     memory = {}
     for number in range(waits):
-        plan = shed(replace(found, now_ms=1_000_000 + number * 60_000), memory)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
         assert (list(plan.moves), plan.reason) == ([], Reason.HIT_COUNT)
         memory = plan.memory
-    assert shed(replace(found, now_ms=1_000_000 + waits * 60_000), memory).moves
+    assert shed(replace(cluster, now_ms=1_000_000 + waits * 60_000), memory).moves
 
 
 def test_hits_take_time():
     """Decisions that come one upon the other are no proof."""
-    found = by_bytes({"a": 0.54, "b": 0.46, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+    cluster = by_bytes({"a": 0.54, "b": 0.46, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
     memory = {}
     for number in range(20):
-        plan = shed(replace(found, now_ms=1_000_000 + number * 1_000), memory)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 1_000), memory)
         assert not plan.moves
         memory = plan.memory
     # From the third look on, when noise allows to tell.
@@ -102,8 +104,8 @@ def test_noise_widens_the_band():
     memory = {}
     for number in range(30):
         high = 0.52 + (0.08 if number % 2 else 0.0)
-        found = by_bytes({"a": high, "b": 0.48, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
-        plan = shed(replace(found, now_ms=1_000_000 + number * 60_000), memory)
+        cluster = by_bytes({"a": high, "b": 0.48, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
         assert not plan.moves
         memory = plan.memory
 
@@ -113,8 +115,8 @@ def test_a_burst_is_waited_out():
     memory = {}
     for number in range(30):
         high = 0.7 if 10 <= number < 15 else 0.5
-        found = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
-        plan = shed(replace(found, now_ms=1_000_000 + number * 60_000), memory)
+        cluster = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
         assert not plan.moves, number
         memory = plan.memory
 
@@ -123,8 +125,8 @@ def test_a_rise_that_stays_is_levelled():
     memory, moves = {}, []
     for number in range(25):
         high = 0.7 if number >= 10 else 0.5
-        found = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
-        plan = shed(replace(found, now_ms=1_000_000 + number * 60_000), memory)
+        cluster = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
         memory = plan.memory
         if plan.moves:
             moves.append(number)
@@ -136,8 +138,8 @@ def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
     memory = {}
     for number in range(12):
         high = 0.95 if number >= 10 else 0.5
-        found = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
-        plan = shed(replace(found, now_ms=1_000_000 + number * 60_000), memory)
+        cluster = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
         memory = plan.memory
         assert bool(plan.moves) == (number == 11)
     # From 95 to 80 %: 15 of 95, 8 of its 50 bundles.
@@ -146,35 +148,38 @@ def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
 
 def test_levels_are_against_the_brokers_own_limits():
     """b has twice the CPU: 100 cores' worth of 120 is two thirds of all, and a keeps a third."""
-    found = by_bytes({"a": 0.8, "b": 0.2}, {"a": [8.0] * 10, "b": [4.0] * 10}, MIB)
-    large = found.brokers["b"].load
+    cluster = by_bytes({"a": 0.8, "b": 0.2}, {"a": [8.0] * 10, "b": [4.0] * 10}, MIB)
+    large = cluster.brokers["b"].load
     assert large is not None
-    found = replace(
-        found,
-        brokers={**found.brokers, "b": replace(found.brokers["b"], load=replace(large, cpu=ResourceUsage(40, 200)))},
+    cluster = replace(
+        cluster,
+        brokers={
+            **cluster.brokers,
+            "b": replace(cluster.brokers["b"], load=replace(large, cpu=ResourceUsage(40, 200))),
+        },
     )
-    _, after = cycles(found, 1)
+    _, after = cycles(cluster, 1)
     assert after == {"a": pytest.approx(40.0), "b": pytest.approx(40.0)}
 
 
 def test_the_most_used_resource_decides():
     """a is full by network, b by CPU: what a gives is heavy in bytes and light in messages."""
-    made = []
+    results = []
     for name, heavy in (("a", True), ("b", False)):
         for place in range(4):
-            number = len(made)
+            number = len(results)
             size = 20 * MIB if heavy and place < 3 else 1 * MIB
             rate = 50.0 if size > 2 * MIB else 8_000.0
-            made.append(bundle(number, name, bytes_per_s=size, msg_per_s=rate))
+            results.append(bundle(number, name, bytes_per_s=size, msg_per_s=rate))
     brokers = []
     for name in "abc":
-        mine = [one.stats for one in made if one.owner == name]
-        size, rate = sum(one.msg_throughput_in for one in mine), sum(one.msg_rate_in for one in mine)
+        mine = [item.stats for item in results if item.owner == name]
+        size, rate = sum(bundle.msg_throughput_in for bundle in mine), sum(bundle.msg_rate_in for bundle in mine)
         plain = broker(name, rate / 40_000, bytes_per_s=size, msg_per_s=rate)
         brokers.append(
             replace(plain, load=replace(plain.load, bandwidth_in=ResourceUsage(size * 8 / 1e3, 100 * MIB * 8 / 1e3)))
         )
-    plan = shed(cluster(brokers, made))
+    plan = shed(cluster(brokers, results))
     first = {move.source: move for move in reversed(plan.moves)}
     assert "bandwidth in" in first["a"].why
     assert first["a"].load == 20 * MIB
@@ -185,10 +190,10 @@ def test_the_most_used_resource_decides():
 def test_over_placement():
     """PIP-364: with 40, 40, 40, 40, 69, 70 others choose at random; here the two give to the four."""
     shares = dict(zip("abcdef", (40, 40, 40, 40, 69, 70), strict=True))
-    found = by_bytes(
+    cluster = by_bytes(
         {name: value / 100 for name, value in shares.items()}, {n: [v / 20] * 20 for n, v in shares.items()}
     )
-    decisions, after = cycles(found)
+    decisions, after = cycles(cluster)
     assert all(move.source in "ef" and move.destination in "abcd" for move in decisions[0].moves)
     assert not decisions[1].moves
     assert spread(after) < 1.08
@@ -197,7 +202,7 @@ def test_over_placement():
 def test_no_swap_after_equalising():
     """PIP-217: two brokers with 90 and 10 are levelled once, though averages lag behind."""
     decisions, after = cycles(by_bytes({"a": 0.9, "b": 0.1}, {"a": [4.5] * 20, "b": [0.5] * 20}), 10)
-    assert [bool(one.moves) for one in decisions] == [True] + [False] * 9
+    assert [bool(decision.moves) for decision in decisions] == [True] + [False] * 9
     assert spread(after) < 1.06
 
 
@@ -215,9 +220,9 @@ def test_twelve_two_one_one():
 def test_fifty_and_an_idle_one():
     """PIP-220: 50 brokers with 5 %, one with nothing."""
     names = [f"b{number:02}" for number in range(50)]
-    found = by_bytes({**dict.fromkeys(names, 0.05), "z": 0.0}, {name: [0.5] * 10 for name in names})
-    decisions, after = cycles(found, 3)
-    assert all(move.destination == "z" for one in decisions for move in one.moves)
+    cluster = by_bytes({**dict.fromkeys(names, 0.05), "z": 0.0}, {name: [0.5] * 10 for name in names})
+    decisions, after = cycles(cluster, 3)
+    assert all(move.destination == "z" for decision in decisions for move in decision.moves)
     assert len({move.source for move in decisions[0].moves}) == 9
     assert after["z"] == pytest.approx(4.5)
 
@@ -225,17 +230,17 @@ def test_fifty_and_an_idle_one():
 def test_a_hundred_hot_and_a_hundred_new_brokers_in_one_decision():
     """PIP-364: one broker a round takes 100 minutes."""
     hot, new = [f"h{number:03}" for number in range(100)], [f"n{number:03}" for number in range(100)]
-    found = by_bytes({**dict.fromkeys(hot, 0.8), **dict.fromkeys(new, 0.01)}, {name: [8.0] * 10 for name in hot})
-    decisions, after = cycles(found, 4)
-    assert [len(one.moves) for one in decisions] == [500, 0, 0, 0]
+    cluster = by_bytes({**dict.fromkeys(hot, 0.8), **dict.fromkeys(new, 0.01)}, {name: [8.0] * 10 for name in hot})
+    decisions, after = cycles(cluster, 4)
+    assert [len(decision.moves) for decision in decisions] == [500, 0, 0, 0]
     assert spread(after) < 1.02
 
 
 def test_a_hot_broker_among_a_hundred():
     names = [f"b{number:03}" for number in range(100)]
-    found = by_bytes({**dict.fromkeys(names, 0.4), "x": 0.9}, {**{n: [2.0] * 20 for n in names}, "x": [3.0] * 30})
-    decisions, after = cycles(found, 3)
-    assert {move.source for one in decisions for move in one.moves} == {"x"}
+    cluster = by_bytes({**dict.fromkeys(names, 0.4), "x": 0.9}, {**{n: [2.0] * 20 for n in names}, "x": [3.0] * 30})
+    decisions, after = cycles(cluster, 3)
+    assert {move.source for decision in decisions for move in decision.moves} == {"x"}
     assert spread(after) < 1.1
 
 
@@ -246,20 +251,21 @@ def test_a_bundle_too_big_to_place_is_to_be_split():
     two = replace(big, bundles={**big.bundles, name: replace(big.bundles[name], stats=replace(stats, topics=2))})
     plan = shed(two)
     assert moved(plan, MIB) == [("a", "b", 5.0), ("a", "c", 5.0)]
-    assert [one.bundle for one in plan.splits] == [name]
+    assert [split.bundle for split in plan.splits] == [name]
     assert not shed(two, plan.memory).splits  # it is asked for once
     assert not shed(big).splits  # with one topic there is nothing to split
 
 
 def test_young_averages_move_only_where_it_is_urgent():
-    found = by_bytes({"a": 0.58, "b": 0.42, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+    cluster = by_bytes({"a": 0.58, "b": 0.42, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
     young = MessageAverage(0.0, 0.0, MIB, 0.0, samples=1)
     unsure = {
-        name: replace(one, averages=BundleAverages(young, young), estimated=True) for name, one in found.bundles.items()
+        name: replace(bundle, averages=BundleAverages(young, young), estimated=True)
+        for name, bundle in cluster.bundles.items()
     }
     memory = {}
     for number in range(10):
-        plan = shed(replace(found, bundles=unsure, now_ms=1_000_000 + number * 60_000), memory)
+        plan = shed(replace(cluster, bundles=unsure, now_ms=1_000_000 + number * 60_000), memory)
         assert not plan.moves
         memory = plan.memory
     assert left(plan)["a"] == "nothing-fits"
@@ -267,7 +273,7 @@ def test_young_averages_move_only_where_it_is_urgent():
     assert shed(
         replace(
             urgent,
-            bundles={n: replace(one, averages=BundleAverages(young, young)) for n, one in urgent.bundles.items()},
+            bundles={n: replace(bundle, averages=BundleAverages(young, young)) for n, bundle in urgent.bundles.items()},
         )
     ).moves
 
@@ -293,7 +299,7 @@ def test_filters_are_asked():
     assert {move.destination for move in plan.moves} <= {"a", "b"}
     plan = shed(EXAMPLE, can_take=lambda _bundle, _name: "closed")
     assert not plan.moves
-    assert "closed" in next(one.why for one in plan.left if one.name == "a")
+    assert "closed" in next(bundle.why for bundle in plan.left if bundle.name == "a")
 
 
 def test_cordoned_brokers_give_only():
@@ -310,7 +316,7 @@ def test_a_cordoned_broker_gets_nothing_in_exchange():
 def test_brokers_that_are_left_alone_come_in_order():
     away = {name: replace(EXAMPLE.brokers["b"], name=name, accepting=False) for name in "zyxwvu"}
     plan = shed(replace(EXAMPLE, brokers={**EXAMPLE.brokers, **away}))
-    assert [one.name for one in plan.left if one.reason == "not-accepting"] == list("uvwxyz")
+    assert [bundle.name for bundle in plan.left if bundle.reason == "not-accepting"] == list("uvwxyz")
 
 
 def test_lapsed_brokers_are_left_alone_and_the_others_balanced():
@@ -339,12 +345,12 @@ def test_nothing_to_do():
     idle = by_bytes({"a": 0.0, "b": 0.0}, {"a": [1], "b": []})
     assert (shed(idle).label, shed(idle).why) == (Label.SKIP, "no broker has any load")
     even = by_bytes({"a": 0.5, "b": 0.5}, {"a": [1.0] * 5, "b": [1.0] * 5})
-    assert shed(even).why == "no broker deviates from the mean"
+    assert shed(even).why == "balanced: no broker is far enough from the average"
 
 
-def place(found: Cluster, one, booked=None):
+def place(cluster: Cluster, bundle, booked=None):
     strategy = WeightedMove(WeightedMoveSettings())
-    return strategy.place(found, one, found.broker_names, booked or {}, {})
+    return strategy.place(cluster, bundle, cluster.broker_names, booked or {}, {})
 
 
 def test_placement_goes_by_what_is_left_afterwards():
@@ -354,30 +360,30 @@ def test_placement_goes_by_what_is_left_afterwards():
     large = replace(large, load=replace(large.load, cpu=ResourceUsage(40, 200)))
     # 50 % of a core for 50 MB/s: a byte costs the same on both.
     new = bundle(1, None, bytes_per_s=60 * MIB)
-    found = cluster([small, large], [new])
-    placed = place(found, new)
+    base = cluster([small, large], [new])
+    placed = place(base, new)
     assert placed.broker == "b"
     assert placed.scores == {"a": pytest.approx(0.1), "b": pytest.approx(0.2)}
-    assert "0.500 of" in placed.why
+    assert "(50.0 % of its most used resource" in placed.why
 
 
 def test_placement_counts_what_is_on_its_way():
     others = [bundle(number, None, bytes_per_s=10 * MIB) for number in range(4)]
-    found = cluster([broker("a", 0.2, bytes_per_s=20 * MIB), broker("b", 0.3, bytes_per_s=30 * MIB)], others)
-    assert place(found, others[0]).broker == "a"
-    placed = place(found, others[0], {"a": [others[1].name, others[2].name]})
+    base = cluster([broker("a", 0.2, bytes_per_s=20 * MIB), broker("b", 0.3, bytes_per_s=30 * MIB)], others)
+    assert place(base, others[0]).broker == "a"
+    placed = place(base, others[0], {"a": [others[1].name, others[2].name]})
     assert placed.broker == "b"
     assert isclose(placed.scores["a"], 0.4)
 
 
 def test_placement_of_equals_is_by_name():
-    found = cluster([broker(name, 0.2, bytes_per_s=20 * MIB) for name in "abc"], [bundle(1, None), bundle(2, None)])
-    chosen = {name: place(found, one) for name, one in found.bundles.items()}
-    assert all(one.best == ["a", "b", "c"] for one in chosen.values())
-    assert chosen == {name: place(found, one) for name, one in found.bundles.items()}
+    base = cluster([broker(name, 0.2, bytes_per_s=20 * MIB) for name in "abc"], [bundle(1, None), bundle(2, None)])
+    chosen = {name: place(base, bundle) for name, bundle in base.bundles.items()}
+    assert all(item.best == ["a", "b", "c"] for item in chosen.values())
+    assert chosen == {name: place(base, bundle) for name, bundle in base.bundles.items()}
 
 
 def test_placement_without_any_report_takes_the_fewest_bundles():
     blind = [replace(broker(name, 0.2), load=None) for name in "ab"]
-    found = cluster(blind, [bundle(1, "a"), bundle(2, None)])
-    assert place(found, bundle(2, None)).broker == "b"
+    base = cluster(blind, [bundle(1, "a"), bundle(2, None)])
+    assert place(base, bundle(2, None)).broker == "b"

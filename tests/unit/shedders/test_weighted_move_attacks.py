@@ -17,37 +17,39 @@ ALIKE = [4.0] * 20
 OURS, THEIRS = ("p1", "p2", "p3"), tuple(f"q{number:02d}" for number in range(40))
 
 
-def shed(found: Cluster, memory=None, *, can_take=None, **settings) -> Plan:
-    return WeightedMove(WeightedMoveSettings(**settings), can_take).plan(found, memory or {})
+def shed(cluster: Cluster, memory=None, *, can_take=None, **settings) -> Plan:
+    return WeightedMove(WeightedMoveSettings(**settings), can_take).plan(cluster, memory or {})
 
 
-def isolated(found: Bundle, name: str) -> str | None:
+def isolated(bundle: Bundle, name: str) -> str | None:
     """Brokers p are for namespace t/n, which may use no others."""
     return "isolation: not for t/n" if name.startswith("q") else None
 
 
 def test_idle_brokers_that_may_take_nothing_do_not_stand_in_the_way():
     """p1 is busy and p3 idle; forty others are idler still, but closed to all that p1 has."""
-    found = by_bytes({"p1": 0.9, "p2": 0.5, "p3": 0.3, **dict.fromkeys(THEIRS, 0.1)}, {"p1": ALIKE, "p2": ALIKE}, MIB)
-    plan = shed(found, can_take=isolated)
+    cluster = by_bytes({"p1": 0.9, "p2": 0.5, "p3": 0.3, **dict.fromkeys(THEIRS, 0.1)}, {"p1": ALIKE, "p2": ALIKE}, MIB)
+    plan = shed(cluster, can_take=isolated)
     assert plan.moves
     assert {move.destination for move in plan.moves} <= {"p2", "p3"}
 
 
 def test_nothing_is_split_because_filters_refuse_it():
     """Its parts would be refused as well."""
-    made = by_bytes({"p1": 0.9, "p2": 0.88, **dict.fromkeys(THEIRS, 0.1)}, {"p1": [40, 40], "p2": [40, 40]}, MIB)
+    cluster = by_bytes({"p1": 0.9, "p2": 0.88, **dict.fromkeys(THEIRS, 0.1)}, {"p1": [40, 40], "p2": [40, 40]}, MIB)
     bundles = {
-        name: replace(one, stats=None if one.stats is None else replace(one.stats, topics=9))
-        for name, one in made.bundles.items()
+        name: replace(bundle, stats=None if bundle.stats is None else replace(bundle.stats, topics=9))
+        for name, bundle in cluster.bundles.items()
     }
-    found = replace(made, bundles=bundles)
-    plan = shed(found, can_take=isolated)
+    changed = replace(cluster, bundles=bundles)
+    plan = shed(changed, can_take=isolated)
     assert (list(plan.moves), list(plan.splits)) == ([], [])
     alone = by_bytes({"p1": 0.9, "p2": 0.1}, {"p1": [80]}, MIB)
     alone = replace(
         alone,
-        bundles={name: replace(one, stats=replace(one.stats, topics=9)) for name, one in alone.bundles.items()},
+        bundles={
+            name: replace(bundle, stats=replace(bundle.stats, topics=9)) for name, bundle in alone.bundles.items()
+        },
     )
     assert len(shed(alone).splits) == 1
     assert not shed(alone, can_take=lambda _bundle, _name: "no").splits
@@ -56,29 +58,29 @@ def test_nothing_is_split_because_filters_refuse_it():
 def test_a_filter_is_asked_a_bounded_number_of_times():
     asked = []
 
-    def never(found: Bundle, name: str) -> str:
-        asked.append((found.name, name))
+    def never(bundle: Bundle, name: str) -> str:
+        asked.append((bundle.name, name))
         return "no"
 
     usages = {f"b{number:03d}": 0.9 if number % 2 else 0.1 for number in range(200)}
-    found = by_bytes(usages, {name: [1.0] * 30 for name, usage in usages.items() if usage > 0.5}, MIB)
-    assert not shed(found, can_take=never).moves
+    cluster = by_bytes(usages, {name: [1.0] * 30 for name, usage in usages.items() if usage > 0.5}, MIB)
+    assert not shed(cluster, can_take=never).moves
     assert len(asked) <= 20_000
 
 
 def test_what_fills_an_idle_broker_is_not_said_to_relieve_a_busy_one():
     """e joins; the others have nothing too much by the gap that is set, and it is filled up to the average."""
     each = dict.fromkeys("abcd", 0.5)
-    found = by_bytes({**each, "e": 0.02}, dict.fromkeys(each, ALIKE), MIB)
-    plan = shed(found, gap_percent=40.0, urgent_percent=40.0)
+    cluster = by_bytes({**each, "e": 0.02}, dict.fromkeys(each, ALIKE), MIB)
+    plan = shed(cluster, gap_percent=40.0, urgent_percent=40.0)
     assert plan.moves
     assert {move.destination for move in plan.moves} == {"e"}
     assert {move.reason for move in plan.moves} == {Reason.UNDERLOADED}
 
 
 def test_an_exchange_is_two_moves_of_the_most_there_may_be():
-    found = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
-    assert [len(shed(found, max_moves=most).moves) for most in (1, 2, 3, 4)] == [1, 2, 2, 4]
+    cluster = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
+    assert [len(shed(cluster, max_moves=most).moves) for most in (1, 2, 3, 4)] == [1, 2, 2, 4]
 
 
 def side(name: str, level: float, *, over: bool, aim: float = 1.02) -> BrokerLevel:
@@ -96,107 +98,110 @@ def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
     ]
     sides[3].under = True
     cargo = {
-        one.name: [
-            BundleDemand(0.02, bundle(100 * place + number, one.name), (0.02, 0.0, 0.0), 0.02, 1.0)
+        side.name: [
+            BundleDemand(0.02, bundle(100 * place + number, side.name), (0.02, 0.0, 0.0), 0.02, 1.0)
             for number in range(40)
         ]
-        for place, one in enumerate(sides)
+        for place, side in enumerate(sides)
     }
     steps = Steps(
-        sides, StepRules(0.02, 0.01, 0.01, 100.0, 1_000), lambda one: cargo[one.name], lambda _bundle, _side: None
+        sides, StepRules(0.02, 0.01, 0.01, 100.0, 1_000), lambda item: cargo[item.name], lambda _bundle, _side: None
     )
     steps.run()
-    assert all(one.level <= 1.02 + 1e-9 or one.name in steps.stuck for one in sides if one.over and one.name != "a")
+    assert all(
+        side.level <= 1.02 + 1e-9 or side.name in steps.stuck for side in sides if side.over and side.name != "a"
+    )
 
 
 def test_a_move_that_was_given_up_later_may_be_tried_again():
     """The bundles were on their way at one decision, and back at the next: nothing has moved them."""
-    found = by_bytes({"a": 0.9, "b": 0.1}, {"a": ALIKE}, MIB)
-    first = shed(found)
+    cluster = by_bytes({"a": 0.9, "b": 0.1}, {"a": ALIKE}, MIB)
+    first = shed(cluster)
     assert first.moves
     going = {move.bundle for move in first.moves}
-    flying = {name: replace(one, in_flight=name in going) for name, one in found.bundles.items()}
+    flying = {name: replace(bundle, in_flight=name in going) for name, bundle in cluster.bundles.items()}
     coming = {"a": broker("a", 0.5, bytes_per_s=40 * MIB), "b": broker("b", 0.5, bytes_per_s=40 * MIB)}  # as booked
-    second = shed(replace(found, brokers=coming, bundles=flying, now_ms=NOW_MS + 60_000), first.memory)
-    third = shed(replace(found, now_ms=NOW_MS + 120_000), second.memory)
-    fourth = shed(replace(found, now_ms=NOW_MS + 180_000), third.memory)
+    second = shed(replace(cluster, brokers=coming, bundles=flying, now_ms=NOW_MS + 60_000), first.memory)
+    third = shed(replace(cluster, now_ms=NOW_MS + 120_000), second.memory)
+    fourth = shed(replace(cluster, now_ms=NOW_MS + 180_000), third.memory)
     assert going & {move.bundle for move in [*third.moves, *fourth.moves]}
     # One that somebody has brought back was moved all the same.
     back = RecentMoves(dict.fromkeys(going, 30.0), {})
-    third = shed(replace(found, recent=back, now_ms=NOW_MS + 120_000), second.memory)
+    third = shed(replace(cluster, recent=back, now_ms=NOW_MS + 120_000), second.memory)
     assert going <= set(third.memory["came"])
     assert not going & {move.bundle for move in third.moves}
 
 
 def test_a_cluster_with_next_to_no_traffic_is_placed_by_numbers():
     """What a byte costs is bounded: an endless cost of no traffic is no number, and nobody would be the best."""
-    found = cluster(
+    base = cluster(
         [broker(name, 0.5, bytes_per_s=1e-320, msg_per_s=1e-320) for name in "ab"],
         [bundle(1, "a", bytes_per_s=MIB), bundle(2, "b")],
     )
     placer = WeightedMove(WeightedMoveSettings())
-    for one in (bundle(3, None), bundle(4, None, bytes_per_s=1e30, msg_per_s=1e30)):
-        placed = placer.place(found, one, ["a", "b"], {"a": [bundle(1, "a").name]}, {})
+    for item in (bundle(3, None), bundle(4, None, bytes_per_s=1e30, msg_per_s=1e30)):
+        placed = placer.place(base, item, ["a", "b"], {"a": [bundle(1, "a").name]}, {})
         assert placed.broker in ("a", "b")
         assert all(isfinite(score) for score in placed.scores.values())
 
 
 def test_words_of_moves_are_true():
     """Levels told are those that the moves so far leave, by the strategy's own reckoning."""
-    found = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
-    plan = shed(found)
+    cluster = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
+    plan = shed(cluster)
     use = {"a": 1.6, "b": 0.8, "c": 0.6}
-    for move, load in zip(plan.moves, [one[2] for one in moved(plan, MIB)], strict=True):
+    for move, load in zip(plan.moves, [item[2] for item in moved(plan, MIB)], strict=True):
         use[move.source] -= load / 50
         use[move.destination or ""] += load / 50
         if not move.swap and load < 25:
-            assert f"become {use[move.source]:.3f} and {use[move.destination or '']:.3f} of" in move.why
+            assert f"to {use[move.source] * 100:.0f} % of the average" in move.why
+            assert f"to {use[move.destination or ''] * 100:.0f} %; gain per load moved" in move.why
     assert use == {"a": 1.2, "b": 0.9, "c": 0.9} or max(use.values()) < 1.2 + 1e-9
 
 
 def test_nobody_is_doubted_for_what_went_elsewhere():
     """In unload mode the placement chooses: what c was to get went to b and d, so nothing of it has to show on c."""
     usages = {"a": 0.9, "b": 0.3, "c": 0.1, "d": 0.3}
-    found = by_bytes(usages, {"a": ALIKE, "b": [4.0] * 6, "d": [4.0] * 6}, MIB)
-    first = shed(found)
+    cluster = by_bytes(usages, {"a": ALIKE, "b": [4.0] * 6, "d": [4.0] * 6}, MIB)
+    first = shed(cluster)
     goes = {move.bundle: move.destination for move in first.moves}
     for_c = {move.bundle for move in first.moves if move.destination == "c"}
     assert for_c
     after = replace(
-        found,
+        cluster,
         brokers={name: broker(name, usage) for name, usage in {"a": 0.4, "b": 0.55, "c": 0.1, "d": 0.55}.items()},
         bundles={
-            name: replace(one, owner="b" if name in for_c else goes.get(name, one.owner))
-            for name, one in found.bundles.items()
+            name: replace(bundle, owner="b" if name in for_c else goes.get(name, bundle.owner))
+            for name, bundle in cluster.bundles.items()
         },
         now_ms=NOW_MS + 60_000,
     )
     assert first.memory["doubts"]["sent"]["c"]
     plan = shed(after, first.memory)
     assert "doubts" not in plan.memory or "c" not in plan.memory["doubts"].get("kinds", {})
-    there = {name: replace(one, owner=goes.get(name, one.owner)) for name, one in found.bundles.items()}
+    there = {name: replace(bundle, owner=goes.get(name, bundle.owner)) for name, bundle in cluster.bundles.items()}
     plan = shed(replace(after, bundles=there), first.memory)
     assert plan.memory["doubts"]["kinds"]["c"] == "unmoved"
 
 
 def networked(usage: float, bandwidth: float, name: str) -> Broker:
-    one = broker(name, usage, bytes_per_s=40 * MIB)
-    return replace(one, load=replace(one.load or BrokerLoad(), bandwidth_in=ResourceUsage(bandwidth, 100.0)))
+    result = broker(name, usage, bytes_per_s=40 * MIB)
+    return replace(result, load=replace(result.load or BrokerLoad(), bandwidth_in=ResourceUsage(bandwidth, 100.0)))
 
 
 def test_weights_that_operators_lay_down_decide_what_counts():
     """CPU says that a has too much, the network that b has."""
     bundles = [bundle(number, "ab"[number // 10], bytes_per_s=4 * MIB, msg_per_s=100) for number in range(20)]
-    found = cluster([networked(0.8, 10.0, "a"), networked(0.2, 40.0, "b")], bundles)
-    assert {move.source for move in shed(found).moves} == {"a"}
-    assert {move.source for move in shed(found, cpu_weight=0.0).moves} == {"b"}
-    assert {move.source for move in shed(found, cpu_weight=0.1).moves} == {"b"}
-    assert shed(found, cpu_weight=7.0, bandwidth_in_weight=7.0, bandwidth_out_weight=7.0) == shed(found)
-    nothing = shed(found, cpu_weight=0.0, bandwidth_in_weight=0.0, bandwidth_out_weight=0.0)
-    assert {one.reason for one in nothing.left} == {"no-limits"}
+    base = cluster([networked(0.8, 10.0, "a"), networked(0.2, 40.0, "b")], bundles)
+    assert {move.source for move in shed(base).moves} == {"a"}
+    assert {move.source for move in shed(base, cpu_weight=0.0).moves} == {"b"}
+    assert {move.source for move in shed(base, cpu_weight=0.1).moves} == {"b"}
+    assert shed(base, cpu_weight=7.0, bandwidth_in_weight=7.0, bandwidth_out_weight=7.0) == shed(base)
+    nothing = shed(base, cpu_weight=0.0, bandwidth_in_weight=0.0, bandwidth_out_weight=0.0)
+    assert {bundle.reason for bundle in nothing.left} == {"no-limits"}
     for weight, best in ((1.0, "b"), (0.0, "a")):
         placer = WeightedMove(WeightedMoveSettings(cpu_weight=weight))
-        assert placer.place(found, bundle(30, None), ["a", "b"], {}, {}).broker == best
+        assert placer.place(base, bundle(30, None), ["a", "b"], {}, {}).broker == best
 
 
 def test_a_policy_about_weights_reaches_the_default():
@@ -209,9 +214,9 @@ def test_a_policy_about_weights_reaches_the_default():
 
 def test_nothing_comes_back_to_a_broker_that_takes_nothing():
     """Two of three moves are an exchange; a cordoned broker gives, and gets nothing for it."""
-    found = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
-    assert any(move.destination == "a" for move in shed(found).moves)
-    plan = shed(replace(found, policies=Policies(cordons={"a": ""})))
+    cluster = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
+    assert any(move.destination == "a" for move in shed(cluster).moves)
+    plan = shed(replace(cluster, policies=Policies(cordons={"a": ""})))
     assert plan.moves
     assert all(move.destination != "a" for move in plan.moves)
 
@@ -225,6 +230,6 @@ def test_a_bundle_is_split_although_all_are_above_an_average_that_has_not_risen_
         sides,
         StepRules(0.02, 0.08, 0.01, 9.0, 9),
         lambda _side: [],
-        lambda _bundle, one: "no" if one.name == "b" else None,
+        lambda _bundle, item: "no" if item.name == "b" else None,
     )
     assert not shut.has_room(sides[0], bundle(1, "a"), 0.05)  # c is level with it

@@ -17,7 +17,7 @@ NAMES = "abcdefgh"
 EACH = 10
 
 
-def told(now: float, long: float, *, samples: int = 1_000, number: int = 0) -> Bundle:
+def make_bundle(now: float, long: float, *, samples: int = 1_000, number: int = 0) -> Bundle:
     average = MessageAverage(0.0, 0.0, long, 0.0, samples=samples)
     stats = BundleStats(0.0, 0.0, now, 0.0, topics=1)
     return (
@@ -28,16 +28,22 @@ def told(now: float, long: float, *, samples: int = 1_000, number: int = 0) -> B
 
 
 def test_pulse_is_the_median_of_now_over_long():
-    some = [told(5.0, 10.0), told(8.0, 10.0), told(9.0, 10.0), told(10.0, 10.0), told(50.0, 10.0)]
+    some = [
+        make_bundle(5.0, 10.0),
+        make_bundle(8.0, 10.0),
+        make_bundle(9.0, 10.0),
+        make_bundle(10.0, 10.0),
+        make_bundle(50.0, 10.0),
+    ]
     assert pulse_of(some) == (0.9, [10.0, 10.0, 10.0])
     assert pulse_of(some[:3]) == (None, None)  # three have no common pulse
     young = [
-        replace(one, averages=BundleAverages(one.averages.short, replace(one.averages.long, samples=59)))
-        for one in some
+        replace(item, averages=BundleAverages(item.averages.short, replace(item.averages.long, samples=59)))
+        for item in some
     ]
     assert pulse_of(young) == (None, None)
-    assert pulse_of([replace(one, stats=None) for one in some]) == (None, None)
-    assert pulse_of([told(float("nan"), 10.0)] * 9) == (None, None)
+    assert pulse_of([replace(item, stats=None) for item in some]) == (None, None)
+    assert pulse_of([make_bundle(float("nan"), 10.0)] * 9) == (None, None)
 
 
 def judged(doubts: Doubts, odd: float, **levels: float) -> None:
@@ -148,16 +154,16 @@ def world(factor: float = 1.0, *, lying: float = 1.0, number: int = 0) -> Cluste
                     averages=BundleAverages(now, long),
                 )
             )
-        mine = sum(one.stats.msg_throughput_in for one in bundles[-EACH:])
+        mine = sum(bundle.stats.msg_throughput_in for bundle in bundles[-EACH:])
         brokers.append(broker(name, 0.5 * part * said, bytes_per_s=mine))
     return cluster(brokers, bundles, now_ms=1_000_000 + number * 60_000)
 
 
 def decided(*worlds: Cluster) -> list[Plan]:
     plans: list[Plan] = []
-    for number, found in enumerate(worlds):
+    for number, world in enumerate(worlds):
         memory = plans[-1].memory if plans else {}
-        now = replace(found, now_ms=1_000_000 + number * 60_000)
+        now = replace(world, now_ms=1_000_000 + number * 60_000)
         plans.append(WeightedMove(WeightedMoveSettings()).plan(now, memory))
     return plans
 
@@ -167,11 +173,11 @@ def test_a_slow_broker_that_looks_idle_gets_nothing_and_gives_a_part_to_find_out
     assert not any(plan.moves for plan in plans[:5])
     assert {move.source for move in plans[5].moves} == {"a"}
     share = sum(move.load for move in plans[5].moves) / sum(
-        one.stats.msg_throughput for one in world(0.8).bundles.values() if one.owner == "a"
+        bundle.stats.msg_throughput for bundle in world(0.8).bundles.values() if bundle.owner == "a"
     )
     assert 0.15 < share < 0.35
     assert left(plans[5])["a"] == "doubted"
-    assert "0.80 of the usual" in next(one.why for one in plans[5].left if one.name == "a")
+    assert "0.80 of the usual" in next(bundle.why for bundle in plans[5].left if bundle.name == "a")
 
 
 def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
@@ -180,7 +186,9 @@ def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
     strained = world(0.8)
     strained = replace(
         strained,
-        bundles={name: replace(one, owner=gone.get(name, one.owner)) for name, one in strained.bundles.items()},
+        bundles={
+            name: replace(bundle, owner=gone.get(name, bundle.owner)) for name, bundle in strained.bundles.items()
+        },
         now_ms=1_000_000 + 6 * 60_000,
     )
     plan = WeightedMove(WeightedMoveSettings()).plan(strained, plans[-1].memory)
@@ -206,24 +214,24 @@ def test_a_liar_is_no_part_of_the_average():
 
 
 def load(idle: float, rate: float, size: float, limit: float = 100.0):
-    one = broker("a", 0.0, bytes_per_s=size, msg_per_s=rate).load
-    return replace(one, cpu=ResourceUsage(idle * limit + 0.002 * rate + 1e-6 * size, limit))
+    load = broker("a", 0.0, bytes_per_s=size, msg_per_s=rate).load
+    return replace(load, cpu=ResourceUsage(idle * limit + 0.002 * rate + 1e-6 * size, limit))
 
 
 def test_costs_of_cpu_are_found_where_brokers_differ():
-    found = cpu_costs(
+    costs = cpu_costs(
         [load(0.03, 10_000, 1e6), load(0.03, 1_000, 30e6), load(0.03, 0, 0), load(0.06 / 2, 20_000, 5e6, 200)]
     )
-    assert found.message == pytest.approx(0.002, rel=0.1)
-    assert found.size == pytest.approx(1e-6, rel=0.1)
-    assert found.idle == pytest.approx(0.03, abs=0.01)
-    assert found.of(1_000, 1e6) == pytest.approx(3.0, rel=0.1)
+    assert costs.message == pytest.approx(0.002, rel=0.1)
+    assert costs.size == pytest.approx(1e-6, rel=0.1)
+    assert costs.idle == pytest.approx(0.03, abs=0.01)
+    assert costs.of(1_000, 1e6) == pytest.approx(3.0, rel=0.1)
 
 
 def test_where_brokers_are_alike_half_is_for_messages():
-    found = cpu_costs([load(0.0, 10_000, 20e6)] * 5)
-    assert (found.message, found.size) == (pytest.approx(0.002), pytest.approx(1e-6))
-    assert found.idle == pytest.approx(0.0, abs=1e-9)
+    costs = cpu_costs([load(0.0, 10_000, 20e6)] * 5)
+    assert (costs.message, costs.size) == (pytest.approx(0.002), pytest.approx(1e-6))
+    assert costs.idle == pytest.approx(0.0, abs=1e-9)
 
 
 def test_costs_of_nothing():

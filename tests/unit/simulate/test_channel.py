@@ -7,7 +7,7 @@ from statechannel.protocol.verdict import Verdict
 
 
 def _owners(channel: ContestChannel) -> dict[str, str | None]:
-    return {one.bundle: one.owner for one in channel.seen()}
+    return {entry.bundle: entry.owner for entry in channel.seen()}
 
 
 def test_a_bundle_through_its_life() -> None:
@@ -39,10 +39,10 @@ def test_generations_are_those_of_the_protocol() -> None:
 def test_what_has_not_changed_is_the_same_object() -> None:
     channel = ContestChannel()
     low, high = channel.create("t/n", bounds_of(2, ()))
-    before = {one.bundle: one for one in channel.seen()}
+    before = {entry.bundle: entry for entry in channel.seen()}
     assert channel.seen() is channel.seen()
     channel.assign(low, "b1")
-    after = {one.bundle: one for one in channel.seen()}
+    after = {entry.bundle: entry for entry in channel.seen()}
     assert after[high] is before[high]
     assert after[low] is not before[low]
 

@@ -26,11 +26,11 @@ PAGE = Path(__file__).parents[3] / "design/cli.md"
 
 
 def row(comparison: ContestComparison, name: str, scenario: int = 0) -> ContenderRow:
-    return next(one for one in comparison.scenarios[scenario].rows if one.contender == name)
+    return next(row for row in comparison.scenarios[scenario].rows if row.contender == name)
 
 
-def aim(found: ContenderRow, name: str):
-    return next(one for one in found.aims if one.aim == name)
+def aim(row: ContenderRow, name: str):
+    return next(aim for aim in row.aims if aim.aim == name)
 
 
 # --- the sign test --------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def test_the_sign_test_is_exact():
         for lower in range(pairs + 1):
             rarer = min(lower, pairs - lower)
             heads = [toss.bit_count() for toss in range(2**pairs)]
-            as_lopsided = sum(min(one, pairs - one) <= rarer for one in heads)
+            as_lopsided = sum(min(head, pairs - head) <= rarer for head in heads)
             assert sign_test(lower, pairs - lower) == as_lopsided / 2**pairs
 
 
@@ -79,8 +79,8 @@ def test_differences_of_rounding_are_none():
 
 
 def test_medians_and_worst_seeds_of_every_measure():
-    found = compared([ran(seed=seed, max_over_mean=figure) for seed, figure in ((1, 1.3), (2, 1.1), (3, 1.2))])
-    measures = row(found, "ours").measures
+    result = compared([ran(seed=seed, max_over_mean=figure) for seed, figure in ((1, 1.3), (2, 1.1), (3, 1.2))])
+    measures = row(result, "ours").measures
     assert measures.keys() == Measures.model_fields.keys()
     assert (measures["max_over_mean"].median, measures["max_over_mean"].worst) == (1.2, 1.3)
 
@@ -92,15 +92,15 @@ def test_never_settled_is_the_worst_there_is():
 
 
 def test_others_are_compared_with_ours_over_the_seeds_that_both_have():
-    found = compared([*field_of(range(1, 7)), ran("transfer", 9, max_over_mean=0.1)])
-    assert row(found, "ours").marks == {}
-    marks = row(found, "transfer@upstream").marks
+    result = compared([*field_of(range(1, 7)), ran("transfer", 9, max_over_mean=0.1)])
+    assert row(result, "ours").marks == {}
+    marks = row(result, "transfer@upstream").marks
     assert set(marks) == set(COMPARED)
     assert marks["max_over_mean"].certainty is Certainty.SURE
     assert (marks["max_over_mean"].higher, marks["moved_share"].lower) == (6, 6)
     assert marks["reconnects"].certainty is Certainty.SAME
-    assert row(found, "transfer").marks["max_over_mean"].equal == 0
-    assert row(found, "transfer").marks["max_over_mean"].higher == 6
+    assert row(result, "transfer").marks["max_over_mean"].equal == 0
+    assert row(result, "transfer").marks["max_over_mean"].higher == 6
 
 
 def test_the_order_in_which_runs_end_changes_nothing_but_the_order_of_rows():
@@ -110,8 +110,8 @@ def test_the_order_in_which_runs_end_changes_nothing_but_the_order_of_rows():
     again = compared(shuffled)
     assert again.digest == once.digest
     for part in once.scenarios:
-        other = next(one for one in again.scenarios if one.scenario == part.scenario)
-        assert {one.contender: one for one in other.rows} == {one.contender: one for one in part.rows}
+        other = next(scenario for scenario in again.scenarios if scenario.scenario == part.scenario)
+        assert {row.contender: row for row in other.rows} == {row.contender: row for row in part.rows}
 
 
 def test_the_digest_is_of_every_figure_and_not_of_times():
@@ -124,40 +124,40 @@ def test_the_digest_is_of_every_figure_and_not_of_times():
 
 
 def test_failed_runs_are_told_and_do_not_count():
-    found = compared([*field_of(), failed("avg", 1), failed("avg", 2, "KeyError: b"), failed("ours", 4)])
-    lost = row(found, "avg")
-    assert [(one.seed, one.error) for one in lost.failed] == [(1, "ValueError: no"), (2, "KeyError: b")]
+    result = compared([*field_of(), failed("avg", 1), failed("avg", 2, "KeyError: b"), failed("ours", 4)])
+    lost = row(result, "avg")
+    assert [(item.seed, item.error) for item in lost.failed] == [(1, "ValueError: no"), (2, "KeyError: b")]
     assert (lost.measures, lost.aims, lost.marks, lost.timings) == ({}, [], {}, None)
-    assert row(found, "ours").seeds == [1, 2, 3]
-    assert [one.failed for one in found.overall["seen"] if one.contender == "avg"] == [2]
+    assert row(result, "ours").seeds == [1, 2, 3]
+    assert [entry.failed for entry in result.overall["seen"] if entry.contender == "avg"] == [2]
 
 
 def test_held_out_scenarios_are_a_group_of_their_own():
     runs = field_of(of=source("a")) + field_of(of=source("b")) + field_of(of=source("c", held_out=True))
-    found = compared(runs)
-    assert {name: [one.scenarios for one in rows] for name, rows in found.overall.items()} == {
+    result = compared(runs)
+    assert {name: [row.scenarios for row in rows] for name, rows in result.overall.items()} == {
         "seen": [2] * 4,
         "held-out": [1] * 4,
     }
 
 
 def test_over_scenarios_a_scenario_is_a_pair():
-    runs = [one for number in range(6) for one in field_of((1,), source(f"s{number}"))]
+    runs = [result for number in range(6) for result in field_of((1,), source(f"s{number}"))]
     upstream = compared(runs).overall["seen"][1]
     assert upstream.marks["max_over_mean"].certainty is Certainty.SURE
     assert upstream.marks["max_over_mean"].higher == 6
 
 
 def test_without_ours_the_first_is_compared_with():
-    found = compared([ran("a"), ran("b", max_over_mean=1.5)])
-    assert found.against == "a"
-    assert row(found, "b").marks["max_over_mean"].higher == 1
+    result = compared([ran("a"), ran("b", max_over_mean=1.5)])
+    assert result.against == "a"
+    assert row(result, "b").marks["max_over_mean"].higher == 1
 
 
 def test_the_document_can_be_read_back():
-    found = compared([*field_of(), failed("avg")])
-    text = orjson.dumps(found.model_dump(mode="json"))
-    assert ContestComparison.model_validate_json(text) == found
+    result = compared([*field_of(), failed("avg")])
+    text = orjson.dumps(result.model_dump(mode="json"))
+    assert ContestComparison.model_validate_json(text) == result
 
 
 # --- aims -------------------------------------------------------------------------------------------------------------------
@@ -201,21 +201,21 @@ def test_an_aim_is_met_only_if_the_worst_seed_meets_it(name, sort, figures, brok
 
 
 def test_aims_of_other_sorts_of_scenarios_do_not_apply():
-    assert {one.aim for one in row(compared(field_of()), "ours").aims} == {
+    assert {aim.aim for aim in row(compared(field_of()), "ours").aims} == {
         "balance", "returns", "spread", "spread-at-moved", "moved-at-spread"
     }  # fmt: skip
-    assert {one.aim for one in row(compared(field_of()), "transfer@upstream").aims} == {"balance", "returns"}
+    assert {aim.aim for aim in row(compared(field_of()), "transfer@upstream").aims} == {"balance", "returns"}
 
 
 def against(ours: tuple[float, float], *rivals: tuple[float, float]) -> dict[str, bool]:
     """Which aims are met; each contender is its max/mean and what it moved."""
     runs = [ran("ours", max_over_mean=ours[0], moved_share=ours[1])]
     runs += [
-        ran(f"r{n}@upstream", max_over_mean=one[0], moved_share=one[1], max_over_mean_worst=1.9)
-        for n, one in enumerate(rivals)
+        ran(f"r{n}@upstream", max_over_mean=rival[0], moved_share=rival[1], max_over_mean_worst=1.9)
+        for n, rival in enumerate(rivals)
     ]
     names = ("spread", "spread-at-moved", "moved-at-spread")
-    return {one.aim: one.met for one in row(compared(runs), "ours").aims if one.aim in names}
+    return {aim.aim: aim.met for aim in row(compared(runs), "ours").aims if aim.aim in names}
 
 
 def test_aims_against_upstream():
@@ -237,7 +237,7 @@ def test_aims_against_upstream():
 
 
 def best_of(*runs: RunResult) -> list[str]:
-    return [one.contender for one in recommended(compared(runs), runs).ranking]
+    return [contender.contender for contender in recommended(compared(runs), runs).ranking]
 
 
 def test_the_lowest_load_suits_best_then_the_least_moved_then_the_most_available():
@@ -257,9 +257,12 @@ def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
     alike = {"max_over_mean": 1.02, "moved_share": 0.001}
     now = contender("as-it-is")
     runs = [ran("a", **alike, unavailable_bundle_s=1), ran(who=now, **alike, unavailable_bundle_s=3)]
-    found = recommended(compared(runs), runs)
-    assert ([one.contender for one in found.ranking], found.commands) == (["as-it-is", "a"], [])
-    assert "this is the present configuration of the cluster: no change is needed" in found.said
+    recommendation = recommended(compared(runs), runs)
+    assert ([contender.contender for contender in recommendation.ranking], recommendation.commands) == (
+        ["as-it-is", "a"],
+        [],
+    )
+    assert "this is the present configuration of the cluster: no change is needed" in recommendation.said
     better = [ran("a", max_over_mean=1.0, moved_share=0.0), ran(who=now, max_over_mean=1.02, moved_share=0.0)]
     assert best_of(*better) == ["a", "as-it-is"]
     several = [ran(who, seed, max_over_mean=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
@@ -288,14 +291,14 @@ def test_a_recommendation_says_settings_commands_and_how_sure_it_is():
     mine = contender("mine", overrides={"shedding.transfer.hit_threshold": 2, "parts.filters.max_topics": 5})
     runs = [ran(seed=seed, who=mine, max_over_mean=1.1 + seed / 100) for seed in range(1, 7)]
     runs += [ran("transfer@upstream", seed, max_over_mean=1.5) for seed in range(1, 7)]
-    found = recommended(compared(runs), runs)
-    assert found.contender == "mine"
-    assert found.settings["shedding.transfer.hit_threshold"] == 2
-    assert "statechannel policy set setting shedding.transfer.hit_threshold 2" in found.commands
-    assert "statechannel policy set setting filters.max_topics 5" in found.commands
-    assert "statechannel policy set manager extensible" in found.commands
-    assert found.against_next["max_over_mean"].certainty is Certainty.SURE
-    said = " ".join(found.said)
+    recommendation = recommended(compared(runs), runs)
+    assert recommendation.contender == "mine"
+    assert recommendation.settings["shedding.transfer.hit_threshold"] == 2
+    assert "statechannel policy set setting shedding.transfer.hit_threshold 2" in recommendation.commands
+    assert "statechannel policy set setting filters.max_topics 5" in recommendation.commands
+    assert "statechannel policy set manager extensible" in recommendation.commands
+    assert recommendation.against_next["max_over_mean"].certainty is Certainty.SURE
+    said = " ".join(recommendation.said)
     assert "mine is lower on 6 of 6 seeds: sure (sign test, p = 0.031)" in said
     assert "1.14 (worst seed 1.16) x the mean" in said.replace("1.135", "1.14")
 
@@ -307,9 +310,9 @@ def test_one_seed_is_said_to_be_one():
 
 def test_when_all_fail_nothing_is_recommended():
     runs = [failed("a"), failed("b")]
-    found = recommended(compared(runs), runs)
-    assert (found.contender, found.commands) == (None, [])
-    assert "every run failed" in found.said[0]
+    recommendation = recommended(compared(runs), runs)
+    assert (recommendation.contender, recommendation.commands) == (None, [])
+    assert "every run failed" in recommendation.said[0]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------------
@@ -318,15 +321,15 @@ def test_when_all_fail_nothing_is_recommended():
 def test_tables_have_a_cell_for_every_header_and_markdown_a_line_for_every_row():
     place = source("a|b", steady=True)
     runs = [*field_of(range(1, 7), place), failed("avg", of=place), ran("odd", of=place, remarks=["it failed\nonce"])]
-    found = compared(runs)
-    part: ScenarioPart = found.scenarios[0]
+    result = compared(runs)
+    part: ScenarioPart = result.scenarios[0]
     grids = [
-        scenario_grid(part, found.against),
-        aims_grid(found, "ours"),
-        aims_grid(found, "ours", missed_only=True),
-        overall_grid(found, "seen"),
+        scenario_grid(part, result.against),
+        aims_grid(result, "ours"),
+        aims_grid(result, "ours", missed_only=True),
+        overall_grid(result, "seen"),
         outcome_grid(outcome(runs[0].run)),
-        ranking_grid(recommended(found, runs)),
+        ranking_grid(recommended(result, runs)),
     ]
     for grid in grids:
         assert all(len(line) == len(grid.headers) for line in grid.rows), grid.title
@@ -355,25 +358,25 @@ def test_a_line_a_scenario_beside_the_best_of_upstream():
 
 def test_many_failures_of_one_kind_are_one_line():
     runs = [failed("avg", seed) for seed in range(1, 9)] + [failed("avg", 9, "KeyError: x")]
-    found = compared(runs)
-    notes = scenario_grid(found.scenarios[0], "avg").notes[1:]
+    result = compared(runs)
+    notes = scenario_grid(result.scenarios[0], "avg").notes[1:]
     assert notes == (
         "avg, seeds 1, 2, 3, 4, 5, 6 and 2 more, failed: ValueError: no",
         "avg, seed 9, failed: KeyError: x",
     )
-    assert ranking_grid(recommended(found, runs)).rows == (
+    assert ranking_grid(recommended(result, runs)).rows == (
         ("1", "avg", "-", "-", "-", "-", "failed on 9 seeds; about avg"),
     )
 
 
 def test_never_settled_reads_as_never():
-    found = compared([ran(rounds_to_settle=None)])
-    assert "never" in scenario_grid(found.scenarios[0], "ours").rows[0]
+    result = compared([ran(rounds_to_settle=None)])
+    assert "never" in scenario_grid(result.scenarios[0], "ours").rows[0]
 
 
 def test_the_missed_aims_alone():
-    found = compared([ran(returns=3), ran("a@upstream", max_over_mean=1.01, moved_share=0.0)])
-    assert [line[1] for line in aims_grid(found, "ours", missed_only=True).rows] == [
+    result = compared([ran(returns=3), ran("a@upstream", max_over_mean=1.01, moved_share=0.0)])
+    assert [line[1] for line in aims_grid(result, "ours", missed_only=True).rows] == [
         "returns", "spread", "spread-at-moved", "moved-at-spread"
     ]  # fmt: skip
 
@@ -392,6 +395,6 @@ def test_the_missed_aims_alone():
     ],
 )
 def test_the_page_of_commands_has_every_key(row, model, more):
-    line = next(one for one in PAGE.read_text().splitlines() if one.startswith(f"| {row} |"))
+    line = next(item for item in PAGE.read_text().splitlines() if item.startswith(f"| {row} |"))
     keys = re.sub(r"\([^)]*\)", "", line.split("|")[2])
-    assert {one.strip() for one in keys.split(",")} == set(model.model_fields) | more
+    assert {word.strip() for word in keys.split(",")} == set(model.model_fields) | more

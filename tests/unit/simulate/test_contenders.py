@@ -14,31 +14,31 @@ def _manager(name: str) -> Manager:
 
 
 def test_every_manager_with_every_shedder_and_placement_both_ways() -> None:
-    names = [one.name for one in everybody()]
+    names = [contender.name for contender in everybody()]
     assert len(names) == len(set(names))
     pairs = [name for name in names if "+" in name]
     assert len(pairs) == 2 * len(available(SHEDDING)) * len(available(PLACEMENT)) * 2
-    assert {one.name for one in default_contenders()} < set(names)
+    assert {contender.name for contender in default_contenders()} < set(names)
 
 
-@pytest.mark.parametrize("one", default_contenders(), ids=lambda one: one.name)
-def test_all_that_compete_by_default_can_be_made(one: object) -> None:
-    assert _manager(one.name).contender == one  # type: ignore[attr-defined]
+@pytest.mark.parametrize("expected", default_contenders(), ids=lambda item: item.name)
+def test_all_that_compete_by_default_can_be_made(expected: object) -> None:
+    assert _manager(expected.name).contender == expected  # type: ignore[attr-defined]
 
 
 def test_pulsars_ways_are_those_of_the_profiles() -> None:
-    made = contender("modular/threshold+least-long-term-rate@upstream")
+    result = contender("modular/threshold+least-long-term-rate@upstream")
     like = profile("upstream-defaults")
-    assert made.overrides["shedding.threshold.upstream"] is True
-    assert made.overrides["placement.least-long-term-rate.upstream"] is True
+    assert result.overrides["shedding.threshold.upstream"] is True
+    assert result.overrides["placement.least-long-term-rate.upstream"] is True
     for part in ("filters", "splitting"):
         for name, value in like.settings["parts"][part].items():
-            assert made.overrides[f"parts.{part}.{name}"] == value
-    assert _manager(made.name).unloads
-    told = _manager(made.name).report_settings()
-    assert told.reading_s == 60.0
+            assert result.overrides[f"parts.{part}.{name}"] == value
+    assert _manager(result.name).unloads
+    settings = _manager(result.name).report_settings()
+    assert settings.reading_s == 60.0
     # A sample at each tick of 5 s, also of an old reading.
-    assert told.clock.due(0.0, 60.0) == (12, 60.0)
+    assert settings.clock.due(0.0, 60.0) == (12, 60.0)
 
 
 def test_what_is_said_behind_the_name_stands_over_it() -> None:
@@ -60,8 +60,13 @@ def test_settings_of_splits_and_filters_go_by_their_short_names() -> None:
 
 
 def test_several_at_once() -> None:
-    assert [one.name for one in contenders("ours profile/production; ours")] == ["ours", "profile/production"]
-    assert [one.name for one in contenders("default")] == [one.name for one in default_contenders()]
+    assert [contender.name for contender in contenders("ours profile/production; ours")] == [
+        "ours",
+        "profile/production",
+    ]
+    assert [contender.name for contender in contenders("default")] == [
+        contender.name for contender in default_contenders()
+    ]
 
 
 @pytest.mark.parametrize(

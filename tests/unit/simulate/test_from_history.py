@@ -27,7 +27,7 @@ LOW, HIGH = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
 START_MS = 1_750_000_000_000
 
 
-def told(at_s, broker, amount, cpu=112.0, bundles=3):
+def make_report(at_s, broker, amount, cpu=112.0, bundles=3):
     """A report of a broker of 4 cores; 12 % of a core are idle."""
     usage = BrokerLoad(
         cpu=ResourceUsage(cpu, 400.0),
@@ -46,8 +46,8 @@ def told(at_s, broker, amount, cpu=112.0, bundles=3):
 def top(at_s, broker, **amounts):
     names = {"low": LOW, "high": HIGH, "left": "t/a/0x00000000_0x40000000", "right": "t/a/0x40000000_0x80000000"}
     some = [
-        TopBundle(names[name], BundleStats(one, 2 * one, 100 * one, 200 * one, producers=8, consumers=8))
-        for name, one in amounts.items()
+        TopBundle(names[name], BundleStats(amount, 2 * amount, 100 * amount, 200 * amount, producers=8, consumers=8))
+        for name, amount in amounts.items()
     ]
     value = encode_top_bundles(TopBundlesReport(ReportHeader(broker, "i-1", 1, START_MS), some))
     return HistoryRecord(START_MS + int(at_s * 1e3), broker.encode(), value, ReportKind.TOP_BUNDLES)
@@ -65,21 +65,24 @@ def halves(trace, step, channel="msg_rate_in"):
 
 
 BASIC = [
-    told(0, "b1", 40.0),
+    make_report(0, "b1", 40.0),
     top(0, "b1", low=20.0, high=10.0),
-    told(0, "b2", 5.0),
-    told(600, "b1", 60.0),
+    make_report(0, "b2", 5.0),
+    make_report(600, "b1", 60.0),
     top(700, "b1", low=30.0),
-    told(3600, "b2", 5.0),
+    make_report(3600, "b2", 5.0),
 ]
 
 
 def test_figures_by_hand():
     trace = from_history(BASIC, step_s=60)
     assert (trace.steps, trace.step_s) == (60, 60)
-    assert [(one.name, one.cores, one.idle_percent) for one in trace.machines] == [("b1", 4, 3), ("b2", 4, 3)]
+    assert [(machine.name, machine.cores, machine.idle_percent) for machine in trace.machines] == [
+        ("b1", 4, 3),
+        ("b2", 4, 3),
+    ]
     assert trace.namespaces[0].owners == ("b1", "b1")
-    assert [(one.name, one.bundles, set(one.owners)) for one in trace.namespaces[1:]] == [
+    assert [(namespace.name, namespace.bundles, set(namespace.owners)) for namespace in trace.namespaces[1:]] == [
         ("unseen/1", 1, {"b1"}),
         ("unseen/2", 3, {"b2"}),
     ]
@@ -103,13 +106,13 @@ def test_records_may_come_in_any_order():
 
 def test_a_bundle_that_moved_counts_at_its_new_broker():
     records = [
-        told(0, "b1", 40.0),
+        make_report(0, "b1", 40.0),
         top(0, "b1", low=30.0),
-        told(0, "b2", 5.0),
-        told(600, "b1", 10.0),
-        told(600, "b2", 35.0),
+        make_report(0, "b2", 5.0),
+        make_report(600, "b1", 10.0),
+        make_report(600, "b2", 35.0),
         top(600, "b2", low=30.0),
-        told(3600, "b1", 10.0),
+        make_report(3600, "b1", 10.0),
     ]
     trace = from_history(records, step_s=60)
     assert halves(trace, 5) == pytest.approx([30, 0, 15])
@@ -118,10 +121,10 @@ def test_a_bundle_that_moved_counts_at_its_new_broker():
 
 def test_a_split_ends_the_parent():
     records = [
-        told(0, "b1", 40.0),
+        make_report(0, "b1", 40.0),
         top(0, "b1", low=30.0),
         top(900, "b1", left=18.0, right=11.0),
-        told(3600, "b1", 40.0),
+        make_report(3600, "b1", 40.0),
     ]
     trace = from_history(records, step_s=60)
     assert trace.namespaces[0].bundles == 2
@@ -133,15 +136,15 @@ def test_a_split_ends_the_parent():
 
 def test_brokers_come_and_go():
     records = [
-        told(0, "b1", 40.0),
-        told(1800, "b2", 5.0),
+        make_report(0, "b1", 40.0),
+        make_report(1800, "b2", 5.0),
         gone(2400, "b2"),
         gone(2500, "b2"),
         gone(2600, "b1", ReportKind.TOP_BUNDLES),
-        told(3000, "b2", 6.0),
-        told(3300, "b3", 1.0),
+        make_report(3000, "b2", 6.0),
+        make_report(3300, "b3", 1.0),
         gone(6900, "b3"),
-        told(7200, "b1", 40.0),
+        make_report(7200, "b1", 40.0),
     ]
     trace = from_history(records, step_s=60)
     assert trace.events == [
@@ -159,12 +162,12 @@ def test_brokers_come_and_go():
 
 def test_what_a_lost_broker_had_is_not_counted_twice():
     records = [
-        told(0, "b1", 40.0),
-        told(0, "b2", 30.0),
+        make_report(0, "b1", 40.0),
+        make_report(0, "b2", 30.0),
         top(0, "b2", low=30.0),
         gone(600, "b2"),
-        told(600, "b1", 70.0),
-        told(3600, "b1", 70.0),
+        make_report(600, "b1", 70.0),
+        make_report(3600, "b1", 70.0),
     ]
     trace = from_history(records, step_s=60)
     assert halves(trace, 5) == pytest.approx([30, 0, 40])
@@ -180,9 +183,9 @@ def test_together_it_is_what_the_brokers_reported(first, second, share):
     records = []
     for place, some in ((0, first), (1200, second)):
         for number, amount in enumerate(some):
-            records.append(told(place, f"b{number}", amount))
+            records.append(make_report(place, f"b{number}", amount))
         records.append(top(place, "b0", low=some[0] * share, high=some[0] * (1 - share) / 2))
-    records.append(told(2400, "b0", second[0]))
+    records.append(make_report(2400, "b0", second[0]))
     trace = from_history(records, step_s=60)
     for step, some in ((3, first), (30, second)):
         assert sum(halves(trace, step)) == pytest.approx(sum(some))
@@ -192,10 +195,10 @@ def test_together_it_is_what_the_brokers_reported(first, second, share):
 def test_it_can_be_saved_and_run(tmp_path):
     trace = from_history(BASIC, name="mine")
     save(trace, tmp_path / "a.npz")
-    found = load(tmp_path / "a.npz")
-    assert (found.name, found.remarks) == ("mine", trace.remarks)
-    assert all(equal(found.demand(step), trace.demand(step)) for step in range(0, trace.steps, 7))
-    outcome = simulate(found, contender("extensible/transfer+least-resource-usage@recommended"))
+    loaded = load(tmp_path / "a.npz")
+    assert (loaded.name, loaded.remarks) == ("mine", trace.remarks)
+    assert all(equal(loaded.demand(step), trace.demand(step)) for step in range(0, trace.steps, 7))
+    outcome = simulate(loaded, contender("extensible/transfer+least-resource-usage@recommended"))
     assert outcome.steps == 180
 
 
@@ -212,7 +215,7 @@ def test_nothing_to_make_a_trace_of():
     with pytest.raises(HistoryError, match="format is not 1"):
         from_history([HistoryRecord(START_MS, b"b1", b"{}", ReportKind.BROKER_LOAD)])
     with pytest.raises(HistoryError, match="are too many"):
-        from_history([told(0, "b1", 1.0), told(1e8, "b1", 1.0)])
+        from_history([make_report(0, "b1", 1.0), make_report(1e8, "b1", 1.0)])
 
 
 def lines(records):
@@ -237,7 +240,7 @@ def test_a_line_as_other_tools_write_it(tmp_path):
     value = orjson.loads(BASIC[0].value)
     path.write_text(f'{{"value": {orjson.dumps(value).decode()}, "at_ms": {START_MS}, "key": "b1"}}\n')
     assert list(read_history(path)) == BASIC[:1]
-    assert from_history([tuple(one) for one in read_history(path)]).steps == 1
+    assert from_history([tuple(record) for record in read_history(path)]).steps == 1
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_figures_by_hand():
             )
         )
     )
-    assert [one.name for one in trace.machines] == ["b1", "b2"]
+    assert [machine.name for machine in trace.machines] == ["b1", "b2"]
     assert (trace.machines[0].cores, trace.machines[0].bandwidth_in_kbit, trace.machines[0].domain) == (4, 5e6, "d1")
     assert trace.namespaces[0].owners == ("b1", "b1")
     assert in_halves(trace, trace.base.msg_rate_in) == pytest.approx([30, 10])
@@ -72,14 +72,14 @@ def test_figures_by_hand():
     assert in_halves(trace, trace.base.direct_memory_mib) == pytest.approx([75, 25])
     assert in_halves(trace, trace.units.sessions) == [160, 16]
     assert trace.units.position[:8].tolist() == places(0, HALF)
-    assert any("b2 reported nothing" in one for one in trace.remarks)
+    assert any("b2 reported nothing" in remark for remark in trace.remarks)
 
 
 def test_bundles_without_figures_share_the_rest():
     trace = from_snapshot(snapshot(both({"owner": "b1", "stats": rates(30.0)}, {"owner": "b1"})))
     assert in_halves(trace, trace.base.msg_rate_in) == pytest.approx([30, 10])
     assert in_halves(trace, trace.base.cpu) == pytest.approx([300, 100])
-    assert any("b1 has 1 bundles without figures" in one for one in trace.remarks)
+    assert any("b1 has 1 bundles without figures" in remark for remark in trace.remarks)
 
 
 def test_averages_count_where_nothing_is_known_of_the_moment():
@@ -111,7 +111,7 @@ def test_gaps_and_owners_that_are_gone():
     trace = from_snapshot(value)
     assert trace.namespaces[0].bounds == (0, HALF, 0xFFFFFFFF)
     assert trace.namespaces[0].owners == (None, None)
-    assert any("1 parts of rings" in one for one in trace.remarks)
+    assert any("1 parts of rings" in remark for remark in trace.remarks)
     # 75 us a message in both directions: nobody says better.
     assert trace.base.cpu.sum() == pytest.approx(3 * 25e-6 * 100)
 
@@ -129,10 +129,10 @@ def test_it_goes_on_with_noise_and_can_be_saved_and_run(tmp_path):
     assert not np.array_equal(trace.demand(30).cpu, trace.demand(31).cpu)
     assert np.array_equal(from_snapshot(snapshot(both(some, some)), noise=[]).demand(9).cpu, trace.base.cpu)
     save(trace, tmp_path / "a.npz")
-    found = load(tmp_path / "a.npz")
-    assert found.remarks == trace.remarks
+    loaded = load(tmp_path / "a.npz")
+    assert loaded.remarks == trace.remarks
     name = "extensible/transfer+least-resource-usage@recommended"
-    outcome = simulate(found, contender(name))
+    outcome = simulate(loaded, contender(name))
     assert outcome.measures.max_over_mean > 1
     assert simulate(trace, contender(name)).digest() == outcome.digest()
 

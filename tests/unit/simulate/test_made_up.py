@@ -37,14 +37,14 @@ def trace(steps: int = 240) -> Trace:
 @pytest.mark.parametrize("step", [0, 59, 60, 200])
 def test_brokers_measure_in_the_simulator_what_they_measure_live(step: int) -> None:
     """Before anything has moved: usage of each machine as `SimulatedHost` reads it, and what it serves."""
-    made = trace()
-    world = ContestWorld(made, contender("ours"))
+    result = trace()
+    world = ContestWorld(result, contender("ours"))
     served: dict[str, list[str]] = {name: [] for name in BROKERS}
     for namespace, owners in OWNERS.items():
         bounds = namespace_bounds(8)
         for owner, lower, upper in zip(owners, bounds[:-1], bounds[1:], strict=True):
             served[owner].append(bundle_key(namespace, lower, upper))
-    world._asked = made.demand(step)
+    world._asked = result.demand(step)
     world._wanted = world._table.demand(world._asked)
     _, loads = world._loads()
     for number, name in enumerate(BROKERS):
@@ -55,22 +55,22 @@ def test_brokers_measure_in_the_simulator_what_they_measure_live(step: int) -> N
 
 
 def test_it_answers_the_same_in_whatever_order_it_is_asked() -> None:
-    one, other = trace(), trace()
-    late = one.demand(100)
-    assert [list(row) for row in one.demand(3)] == [list(row) for row in other.demand(3)]
+    result, other = trace(), trace()
+    late = result.demand(100)
+    assert [list(row) for row in result.demand(3)] == [list(row) for row in other.demand(3)]
     assert [list(row) for row in other.demand(100)] == [list(row) for row in late]
 
 
 def test_a_hot_spot_is_balanced_in_the_simulator() -> None:
-    found = [
+    results = [
         simulate(
             trace(), contender("ours,balancer.interval_s=5,load.measure_interval_s=1,shedding.weighted-move.hit_s=2")
         )
         for _ in range(2)
     ]
-    assert found[0].digest() == found[1].digest()
-    assert found[0].remarks == []
-    loads = [[series[at] for series in found[0].series.loads.values()] for at in (62, -1)]
+    assert results[0].digest() == results[1].digest()
+    assert results[0].remarks == []
+    loads = [[series[at] for series in results[0].series.loads.values()] for at in (62, -1)]
     assert max(loads[0]) - min(loads[0]) > 2 * (max(loads[1]) - min(loads[1]))  # type: ignore[type-var,operator]
-    assert found[0].moves
-    assert found[0].measures.returns == 0
+    assert results[0].moves
+    assert results[0].measures.returns == 0

@@ -51,13 +51,13 @@ def test_balance_is_judged_in_its_spans_and_all_else_everywhere() -> None:
     meter = _meter(4, judged=[(60.0, 180.0)])
     for first, second in ((0.9, 0.1), (0.6, 0.4), (0.5, 0.5), (0.9, 0.1)):
         _step(meter, first, second)
-    found = meter.measures()
-    assert found.max_over_mean == pytest.approx(1.1)
-    assert found.max_over_bound == pytest.approx(1.1)
-    assert found.std == pytest.approx(0.05)
-    assert found.overloaded_broker_s == 120.0
-    assert found.refused_share == pytest.approx(0.05)
-    assert found.unavailable_share == pytest.approx(0.01)
+    measures = meter.measures()
+    assert measures.max_over_mean == pytest.approx(1.1)
+    assert measures.max_over_bound == pytest.approx(1.1)
+    assert measures.std == pytest.approx(0.05)
+    assert measures.overloaded_broker_s == 120.0
+    assert measures.refused_share == pytest.approx(0.05)
+    assert measures.unavailable_share == pytest.approx(0.01)
 
 
 def test_a_return_is_a_move_to_where_it_was_within_half_an_hour() -> None:
@@ -76,9 +76,9 @@ def test_settled_is_five_good_minutes() -> None:
         good = 3 <= step < 10 or step >= 12
         _step(meter, 0.54 if good else 0.7, 0.4)
     meter.rounds_s += [60.0, 120.0, 240.0, 660.0]
-    found = meter.measures()
-    assert found.settle_s == 180.0
-    assert found.rounds_to_settle == 2
+    measures = meter.measures()
+    assert measures.settle_s == 180.0
+    assert measures.rounds_to_settle == 2
     never = _meter(20)
     for step in range(20):
         _step(never, 0.7 if step % 5 == 0 else 0.5, 0.5)
@@ -101,7 +101,7 @@ def test_where_nothing_can_be_balanced_nothing_is_judged(alive: list[int], loads
     meter = _meter(2, judged=[(0.0, 120.0)])
     _step(meter, 0.75, 0.25)
     meter.step(np.array(loads), np.array(alive, dtype=np.int64), 0.0, 0.0, 0.0, 0.0, 0)
-    found = meter.measures()
-    assert found.max_over_mean == pytest.approx((1.5 + 1.0) / 2)
-    assert found.max_over_bound == pytest.approx((1.5 + 1.0) / 2)
-    assert found.bound_over_mean == pytest.approx(1.0)
+    measures = meter.measures()
+    assert measures.max_over_mean == pytest.approx((1.5 + 1.0) / 2)
+    assert measures.max_over_bound == pytest.approx((1.5 + 1.0) / 2)
+    assert measures.bound_over_mean == pytest.approx(1.0)

@@ -52,21 +52,23 @@ class Reader(html.parser.HTMLParser):
 
 
 def outcomes(runs: list[RunResult], seed: int = 1) -> list[RunOutcome]:
-    return [one.outcome for one in runs if one.outcome is not None and one.run.seed == seed]
+    return [run.outcome for run in runs if run.outcome is not None and run.run.seed == seed]
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[str, Reader]:
+def drawn_page() -> tuple[str, Reader]:
     runs = [*field_of(of=source("calm")), *field_of(of=source("far", held_out=True)), failed("avg", of=source("far"))]
     runs.append(ran("<script>alert(1)</script>", of=source("calm"), remarks=["</script><b>"]))
-    found = compared(runs)
-    text = page(found, outcomes(runs), recommendation=recommended(found, runs), command="statechannel simulate compare")
+    result = compared(runs)
+    text = page(
+        result, outcomes(runs), recommendation=recommended(result, runs), command="statechannel simulate compare"
+    )
     return text, Reader(text)
 
 
-def test_it_refers_to_nothing_but_itself(made):
-    text, reader = made
-    assert all(one.startswith("#") or one == "data:," for one in reader.references)
+def test_it_refers_to_nothing_but_itself(drawn_page):
+    text, reader = drawn_page
+    assert all(reference.startswith("#") or reference == "data:," for reference in reader.references)
     assert len(reader.references) > 100
     assert re.findall(r"(?:https?:|ftp:|//[a-z])[^\s\"'<>]*", text) == []
     assert "@import" not in text
@@ -74,8 +76,8 @@ def test_it_refers_to_nothing_but_itself(made):
     assert "default-src 'none'" in html.unescape(text)
 
 
-def test_it_is_well_formed_and_every_name_in_it_is_there_once(made):
-    text, reader = made
+def test_it_is_well_formed_and_every_name_in_it_is_there_once(drawn_page):
+    text, reader = drawn_page
     assert reader.wrong == []
     assert reader.opened == []
     assert len(set(reader.ids)) == len(reader.ids)
@@ -84,10 +86,10 @@ def test_it_is_well_formed_and_every_name_in_it_is_there_once(made):
     assert used <= set(reader.ids)
 
 
-def test_all_that_was_found_out_is_in_it(made):
-    text, reader = made
+def test_all_that_was_found_out_is_in_it(drawn_page):
+    text, reader = drawn_page
     words = " ".join(reader.words)
-    for one in (
+    for item in (
         "transfer@upstream",
         "threshold@upstream",
         "calm",
@@ -95,7 +97,7 @@ def test_all_that_was_found_out_is_in_it(made):
         "held out",
         "avg, seed 1, failed: ValueError: no",
     ):
-        assert one in words
+        assert item in words
     assert "ours suits best" in words
     assert "statechannel policy set manager extensible" in words
     assert reader.tags.count("svg") == 3
@@ -103,31 +105,31 @@ def test_all_that_was_found_out_is_in_it(made):
     assert "style" in text
 
 
-def test_names_are_no_markup(made):
-    text, reader = made
+def test_names_are_no_markup(drawn_page):
+    text, reader = drawn_page
     assert "alert(1)</script>" not in text
     assert reader.tags.count("script") == 1
     assert "</script><b>" in " ".join(reader.words)
 
 
-def test_in_a_browser_it_asks_for_nothing_and_shows_only_what_is_looked_for(made, tmp_path):
+def test_in_a_browser_it_asks_for_nothing_and_shows_only_what_is_looked_for(drawn_page, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(made[0], encoding="utf-8")
+    path.write_text(drawn_page[0], encoding="utf-8")
     browser_or_skip()
     with running_browser() as browser, shown(browser) as seen:
         seen.open(path)
         assert seen.requests == []
         sections = seen.page.locator("section.scenario")
-        assert [one.is_visible() for one in sections.all()] == [True, True]
+        assert [process.is_visible() for process in sections.all()] == [True, True]
         seen.page.fill("#find", "FAR")
-        assert [one.is_visible() for one in sections.all()] == [False, True]
+        assert [process.is_visible() for process in sections.all()] == [False, True]
         assert seen.texts("#found") == ["1 of 2 scenarios"]
         seen.page.fill("#find", "threshold@")
         rows = seen.page.locator("section.scenario tbody tr")
-        assert {one.text_content().split("@")[0] for one in rows.all() if one.is_visible()} == {"threshold"}
-        assert [one.is_visible() for one in sections.all()] == [True, True]
+        assert {process.text_content().split("@")[0] for process in rows.all() if process.is_visible()} == {"threshold"}
+        assert [process.is_visible() for process in sections.all()] == [True, True]
         seen.page.fill("#find", "")
-        assert all(one.is_visible() for one in rows.all())
+        assert all(process.is_visible() for process in rows.all())
         assert seen.errors == []
 
 
@@ -147,12 +149,14 @@ def test_twenty_scenarios_of_twelve_contenders_can_be_opened():
     names = ["ours", *(f"modular/threshold-{number}+least-long-term-rate@upstream" for number in range(11))]
     first = ran("ours", 1, brokers=10, points=720)
     every = [_as(first, name, source(f"s{place}")) for place in range(20) for name in names]
-    found = compared(every)
+    result = compared(every)
 
     def size(scenarios: int) -> int:
         """Of a page that draws so many; all are counted when points are chosen."""
         drawn = outcomes(every[: 12 * scenarios])
-        return len(page(found, drawn + [_only_counted(one) for one in outcomes(every[12 * scenarios :])]).encode())
+        return len(
+            page(result, drawn + [_only_counted(outcome) for outcome in outcomes(every[12 * scenarios :])]).encode()
+        )
 
     least = size(1)
     per_scenario = size(2) - least
@@ -160,12 +164,12 @@ def test_twenty_scenarios_of_twelve_contenders_can_be_opened():
     assert least + 19 * per_scenario < 8_000_000
 
 
-def _as(one: RunResult, name: str, of: TraceSource) -> RunResult:
+def _as(result: RunResult, name: str, of: TraceSource) -> RunResult:
     """The same outcome as somebody else's."""
-    outcome = one.outcome.model_copy(update={"scenario": of.name, "contender": name})
-    return RunResult(ContestRun(of, 1, contender(name)), outcome, digest=one.digest)
+    outcome = result.outcome.model_copy(update={"scenario": of.name, "contender": name})
+    return RunResult(ContestRun(of, 1, contender(name)), outcome, digest=result.digest)
 
 
-def _only_counted(one: RunOutcome) -> RunOutcome:
+def _only_counted(outcome: RunOutcome) -> RunOutcome:
     names = {f"b{number:03}": [] for number in range(10)}
-    return one.model_copy(update={"series": one.series.model_copy(update={"loads": names, "at_s": []})})
+    return outcome.model_copy(update={"series": outcome.series.model_copy(update={"loads": names, "at_s": []})})

@@ -14,17 +14,17 @@ import pytest
 from shedders.contest.comparison import compared
 from shedders.contest.outcome import ContestRun
 from shedders.contest.plots import TICKS_MAX, churn_picture, drawn, run_picture, scenario_picture, ticks_of
-from tests.support.contest_runs import contender, field_of, outcome, source
+from tests.support.contest_runs import contender, field_of, outcome, ran, source
 
 ROOT = Path(__file__).parents[3]
 
 
-def one(name: str = "ours", **more: object):
+def make_run(name: str = "ours", **more: object):
     return outcome(ContestRun(source(), 1, contender(name)), **more)
 
 
 def test_a_thinned_series_keeps_the_ends_and_the_worst_of_each_stretch():
-    run = one(points=700)
+    run = make_run(points=700)
     peak = 333
     run.series.max_over_mean[peak] = 9.0
     few = drawn(run, 60)
@@ -36,7 +36,7 @@ def test_a_thinned_series_keeps_the_ends_and_the_worst_of_each_stretch():
 
 
 def test_a_broker_that_is_not_there_leaves_a_gap_and_counts_in_no_mean():
-    few = drawn(one(points=10), 60)
+    few = drawn(make_run(points=10), 60)
     last = list(few.loads.values())[-1]
     assert [math.isnan(load) for load in last] == [True] * 5 + [False] * 5
     assert all(low <= mean <= high for low, mean, high in zip(few.lowest, few.mean, few.highest, strict=True))
@@ -44,7 +44,7 @@ def test_a_broker_that_is_not_there_leaves_a_gap_and_counts_in_no_mean():
 
 
 def test_many_moves_are_few_ticks():
-    run = one()
+    run = make_run()
     many = run.model_copy(update={"moves": [run.moves[0].model_copy(update={"at_s": n / 10}) for n in range(17_000)]})
     ticks = ticks_of(drawn(many, 60))
     assert 100 < len(ticks) <= TICKS_MAX + 1
@@ -53,7 +53,7 @@ def test_many_moves_are_few_ticks():
 
 @pytest.mark.parametrize("brokers", [1, 4, 40])
 def test_one_run_shows_brokers_mean_moves_and_its_name(brokers):
-    text = run_picture(one(brokers=brokers)).svg()
+    text = run_picture(make_run(brokers=brokers)).svg()
     assert "ours on calm, seed 1" in text
     words = re.findall(r">([^<>]+)</text>", text)
     assert {"mean", "overloaded", "moves", "hours"} <= set(words)
@@ -63,37 +63,68 @@ def test_one_run_shows_brokers_mean_moves_and_its_name(brokers):
 
 def test_all_contenders_of_a_scenario_are_side_by_side():
     names = [f"contender-{number}" for number in range(7)]
-    text = scenario_picture([one(name) for name in names], title="calm").svg()
+    text = scenario_picture([make_run(name) for name in names], title="calm").svg()
     assert all(f">{name}</tspan>" in text or f">{name}</text>" in text for name in names)
+    words = set(re.findall(r">([^<>]+)</text>", text))
+    assert {"mean", "overloaded from here on", "moves of bundles"} <= words
+    assert {"a line for each broker", "middle half of the brokers"} & words
+    assert any(word.startswith("calm: contender-0 is the most even, max/mean ") for word in words)
 
 
 def test_balance_against_churn_names_everybody():
     runs = [ran for name in "abc" for ran in field_of(of=source(name))]
     text = churn_picture(compared(runs)).svg()
     assert all(name in text for name in ("ours", "transfer@upstream", "threshold@upstream", "transfer"))
+    words = re.findall(r">([^<>]+)</text>", text) + re.findall(r">([^<>]+)</tspan>", text)
+    assert any(word.startswith("ours: max/mean ") for word in words)
+    assert any("linear up to 1 %, logarithmic beyond" in word for word in words)
+
+
+def test_contenders_look_different_and_no_mark_covers_another():
+    names = [f"strategy-{number}@{variant}" for number in range(8) for variant in ("upstream", "recommended")]
+    runs = [ContestRun(source(), 1, contender(name)) for name in ("ours", *names)]
+    same = [ran(run.contender.name) for run in runs]
+    figure = churn_picture(compared(same)).figure
+    axes = figure.axes[0]
+    marks = [line for line in axes.lines if line.get_marker() in {"o", "s", "D", "p"}]
+    assert len(marks) == 17
+    assert len({(line.get_color(), line.get_marker()) for line in marks}) == 17
+    per_point = figure.dpi / 72
+    places = [line.get_transform().transform((line.get_xdata()[0], line.get_ydata()[0])) / per_point for line in marks]
+    for number, one in enumerate(places):
+        for other in places[:number]:
+            assert max(abs(one - other)) >= marks[0].get_markersize()
+
+
+def test_a_plot_has_a_dark_variant_in_the_same_file():
+    text = run_picture(make_run()).svg()
+    [rules] = re.findall(r"@media \(prefers-color-scheme: dark\) \{(.*?)\}</style>", text)
+    light = set(re.findall(r'\[style\*="(?:fill|stroke): (#[0-9a-f]{6})"\]', rules))
+    used = set(re.findall(r'style="[^"]*?(?:fill|stroke): (#[0-9a-f]{6})', text.replace(rules, "")))
+    assert {"#ffffff", "#1d2430", "#5c6675", "#d9dde3", "#c22f35"} <= light & used
 
 
 def test_pictures_are_the_files_that_they_say_and_differ_with_the_figures():
-    picture = run_picture(one())
+    picture = run_picture(make_run())
     png = picture.of("png")
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", png[16:24]) == (1100, 660)
     assert picture.of("svg").startswith(b"<?xml")
-    assert run_picture(one(tilt=0.9)).of("svg") != picture.of("svg")
+    assert run_picture(make_run(tilt=0.9)).of("svg") != picture.of("svg")
 
 
-def made() -> list[str]:
+def draw_plots() -> list[str]:
     """Digests of one plot of each kind, as SVG and as PNG."""
     runs = field_of((1,))
-    whole = [one.outcome for one in runs]
+    whole = [run.outcome for run in runs]
     pictures = [run_picture(whole[0]), scenario_picture(whole), churn_picture(compared(runs))]
-    return [hashlib.sha256(one.of(form)).hexdigest() for one in pictures for form in ("svg", "png")]
+    return [hashlib.sha256(picture.of(form)).hexdigest() for picture in pictures for form in ("svg", "png")]
 
 
 def test_the_same_bytes_in_another_process_whatever_its_hash_seed_and_settings(tmp_path):
     (tmp_path / "matplotlibrc").write_text("font.size: 20\nlines.linewidth: 5\naxes.facecolor: red\nsvg.hashsalt: x\n")
-    script = "from tests.unit.simulate.test_plots import made; print(*made())"
-    found = subprocess.run(
+    script = "from tests.unit.simulate.test_plots import draw_plots; print(*draw_plots())"
+    result = subprocess.run(
         [sys.executable, "-c", script],
         check=True,
         capture_output=True,
@@ -102,6 +133,6 @@ def test_the_same_bytes_in_another_process_whatever_its_hash_seed_and_settings(t
         timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"},
     )
-    here = made()
-    assert found.stdout.split() == here
+    here = draw_plots()
+    assert result.stdout.split() == here
     assert len(set(here)) == 6

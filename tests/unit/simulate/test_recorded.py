@@ -21,7 +21,7 @@ def plain(trace):
     """A trace that says all six numbers of each unit by itself."""
 
     def rows(step):
-        return np.stack([one * (1 + number * step / 1000) for number, one in enumerate(trace.demand(step))])
+        return np.stack([item * (1 + number * step / 1000) for number, item in enumerate(trace.demand(step))])
 
     return replace(trace, rows=rows, base=None)
 
@@ -46,15 +46,15 @@ def saved(short, tmp_path):
 def test_what_is_loaded_is_what_was_saved(short, tmp_path, kind):
     trace, path = kind(short), tmp_path / "a.npz"
     save(trace, path)
-    found = load(path)
+    loaded = load(path)
     for name in ("name", "about", "seed", "step_s", "steps", "machines", "namespaces", "events", "judged", "costs"):
-        assert lists(getattr(found, name)) == lists(getattr(trace, name))
-    assert lists(found.disturbances) == lists(trace.disturbances)
-    assert equal(found.units, trace.units)
+        assert lists(getattr(loaded, name)) == lists(getattr(trace, name))
+    assert lists(loaded.disturbances) == lists(trace.disturbances)
+    assert equal(loaded.units, trace.units)
     for step in (0, trace.steps - 1, 7, 7, 3):
-        assert equal(found.demand(step), trace.demand(step))
+        assert equal(loaded.demand(step), trace.demand(step))
     with pytest.raises(IndexError):
-        found.demand(trace.steps)
+        loaded.demand(trace.steps)
 
 
 def test_what_is_saved_again_is_the_same_file(saved, tmp_path):
@@ -121,9 +121,9 @@ CREATED = [{"at_s": 1, "what": "create", "namespace": "sim/app-1"}]
 
 
 def read_whole(path):
-    found = load(path)
-    for step in range(found.steps):
-        found.demand(step)
+    loaded = load(path)
+    for step in range(loaded.steps):
+        loaded.demand(step)
 
 
 def refused(path):

@@ -40,10 +40,10 @@ def test_averages_and_choice_are_those_of_a_live_broker(readings: list[list[floa
         rates = np.array(reading).reshape(4, 3)
         assert reports.read(now_s, 0, rates, _use(rates, table), [0, 1], {})
         for number, name in enumerate(table.names):
-            told = reports.known_of(number)
-            stats[name] = told.stats
-            timed[name] = timed[name].advanced(told.stats, now_s, clock)
-            assert told.averages == timed[name].averages
+            result = reports.known_of(number)
+            stats[name] = result.stats
+            timed[name] = timed[name].advanced(result.stats, now_s, clock)
+            assert result.averages == timed[name].averages
     local = {name: LocalBundle(stats[name], timed[name]) for name in table.names}
     seen = reports.tops([0, 1], ["b0", "b1"], now_s)
     assert seen["b0"].bundles == top_bundles(local, TopRules(count_max=most))
@@ -58,11 +58,11 @@ def test_a_report_is_older_than_what_came_since() -> None:
     table.owner[0] = 1
     reports.changed(0, [0, 1], 7, 10.0)
     seen = reports.loads([0, 1], ["b0", "b1"], 10.0)
-    assert [one.lapsed for one in seen.values()] == [True, True]
+    assert [entry.lapsed for entry in seen.values()] == [True, True]
     assert reports.tops([0], ["b0"], 10.0)["b0"].owned_as_of == {0: 0}
     reports.read(20.0, 7, rates, _use(rates, table), [0, 1], {})
     seen = reports.loads([0, 1], ["b0", "b1"], 20.0)
-    assert [(one.lapsed, one.load.bundles) for one in seen.values()] == [(False, 1), (False, 2)]
+    assert [(entry.lapsed, entry.load.bundles) for entry in seen.values()] == [(False, 1), (False, 2)]
     assert reports.known_of(0).averages.short.samples == 4, "its new owner has measured it once, for four samples"
     assert reports.known_of(1).averages.short.samples == 5
 
@@ -74,7 +74,7 @@ def test_pulsar_tells_nobody_that_a_report_is_old() -> None:
     assert reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {})
     assert not reports.read(20.0, 7, rates, _use(rates, table), [0, 1], {})
     reports.changed(0, [0, 1], 7, 20.0)
-    assert not any(one.lapsed for one in reports.loads([0, 1], ["b0", "b1"], 20.0).values())
+    assert not any(load.lapsed for load in reports.loads([0, 1], ["b0", "b1"], 20.0).values())
 
 
 def test_silence_and_lies() -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def names(rans: list[RunResult]) -> list[tuple[str, int]]:
-    return [(one.run.contender.name, one.run.seed) for one in rans]
+    return [(ran.run.contender.name, ran.run.seed) for ran in rans]
 
 
 def test_results_come_in_the_order_of_the_runs_whoever_is_first():
@@ -30,26 +30,26 @@ def test_results_come_in_the_order_of_the_runs_whoever_is_first():
     alone = run_all(wanted, play=play)
     many = run_all(wanted, jobs=2, play=play)
     assert names(many) == names(alone) == [(run.contender.name, run.seed) for run in wanted]
-    assert [one.digest for one in many] == [one.digest for one in alone]
+    assert [item.digest for item in many] == [item.digest for item in alone]
 
 
 def test_a_run_that_raises_or_whose_process_dies_ends_no_other():
-    told: list[int] = []
+    results: list[int] = []
     wanted = runs("a", "raises", "dies", "b", "c", seeds=(1,))
-    found = run_all(wanted, jobs=2, play=play, progress=told.append)
-    assert names(found) == [(run.contender.name, run.seed) for run in wanted]
-    errors = {one.run.contender.name: one.error for one in found}
+    result = run_all(wanted, jobs=2, play=play, progress=results.append)
+    assert names(result) == [(run.contender.name, run.seed) for run in wanted]
+    errors = {item.run.contender.name: item.error for item in result}
     assert errors["raises"] == "KeyError: 'no such broker'"
     assert "its process ended" in errors["dies"]
-    assert [one.outcome is not None for one in found] == [True, False, False, True, True]
-    assert told == list(range(1, 6))
+    assert [item.outcome is not None for item in result] == [True, False, False, True, True]
+    assert results == list(range(1, 6))
 
 
 def test_a_run_that_fails_in_this_process_is_a_result():
     lost = ContestRun(source("no-such-scenario"), 1, contender())
-    found = run_all([lost])[0]
-    assert found.outcome is None
-    assert found.error.startswith("ScenarioError: scenario no-such-scenario")
+    result = run_all([lost])[0]
+    assert result.outcome is None
+    assert result.error.startswith("ScenarioError: scenario no-such-scenario")
 
 
 def test_series_are_left_away_unless_they_are_wanted():
@@ -91,9 +91,9 @@ def test_what_is_there_is_not_run_again(counted):
     assert played == ["a-1", "b-1", "a-2", "b-2"]
     second, played = counted(runs("a", "b", "c"))
     assert played == ["c-1", "c-2"]
-    assert [one.kept for one in second] == [True, True, False] * 2
-    assert [one.digest for one in second if one.kept] == [one.digest for one in first]
-    assert [one.outcome for one in second if one.kept] == [one.outcome for one in first]
+    assert [item.kept for item in second] == [True, True, False] * 2
+    assert [item.digest for item in second if item.kept] == [item.digest for item in first]
+    assert [item.outcome for item in second if item.kept] == [item.outcome for item in first]
     assert counted(runs("a"), again=True)[1] == ["a-1", "a-2"]
 
 
@@ -133,9 +133,9 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
 def test_names_of_files_are_safe_and_differ():
     usual = "extensible/transfer+least-resource-usage@upstream,shedding.transfer.hit_threshold=2"
     odd = ["../../etc/passwd", "a b", "a_b", "a/b", ".", "x" * 500, usual]
-    found = [file_name(one) for one in odd]
-    assert len(set(found)) == len(odd)
-    assert not any("/" in one or one.startswith(".") or len(one) > 140 for one in found)
+    results = [file_name(item) for item in odd]
+    assert len(set(results)) == len(odd)
+    assert not any("/" in item or item.startswith(".") or len(item) > 140 for item in results)
     assert file_name("ours") == "ours"
 
 

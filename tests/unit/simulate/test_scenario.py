@@ -42,10 +42,10 @@ def broken(extra="", **replaced):
 
 
 def test_defaults_are_what_the_page_says():
-    found = parse_scenario(TINY.encode())
-    assert (found.step_s, found.utilisation, found.seeds) == (20.0, 0.5, [1, 2, 3, 4, 5])
-    assert found.fleet[0].cores == 8
-    assert found.kinds[0].name == "mixed"
+    scenario = parse_scenario(TINY.encode())
+    assert (scenario.step_s, scenario.utilisation, scenario.seeds) == (20.0, 0.5, [1, 2, 3, 4, 5])
+    assert scenario.fleet[0].cores == 8
+    assert scenario.kinds[0].name == "mixed"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_defaults_are_what_the_page_says():
 )
 def test_what_is_refused_names_the_field_and_what_is_wanted(replaced, extra, problem):
     problems = broken(extra, **replaced)
-    assert any(one.startswith(problem) for one in problems), problems
+    assert any(item.startswith(problem) for item in problems), problems
 
 
 def test_a_file_that_is_no_toml_or_no_text():
@@ -194,10 +194,10 @@ def test_every_shipped_one_can_be_made_and_is_judged(name):
     assert all(0 <= a < b <= trace.steps * trace.step_s for a, b in trace.judged)
     assert sorted(trace.disturbances) == list(trace.disturbances)
     assert trace.disturbances[0] == 0
-    assert all((one >= 0).all() for one in trace.demand(trace.steps - 1))
-    names = {one.name for one in trace.machines}
-    assert {owner for one in trace.namespaces for owner in one.owners} - {None} <= names
-    assert {one.broker for one in trace.events if one.broker} <= names
+    assert all((item >= 0).all() for item in trace.demand(trace.steps - 1))
+    names = {machine.name for machine in trace.machines}
+    assert {owner for namespace in trace.namespaces for owner in namespace.owners} - {None} <= names
+    assert {event.broker for event in trace.events if event.broker} <= names
 
 
 def test_a_scenario_is_the_same_after_a_round_trip_through_toml():
@@ -209,5 +209,5 @@ def test_the_example_of_the_page_is_one():
     page = (Path(__file__).parents[3] / "design/scenarios.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     trace = scenario_trace(parse_scenario(example.encode()), 1)
-    assert [one.name for one in trace.machines] == ["b-1", "b-2", "b-3", "b-4", "new-1"]
+    assert [machine.name for machine in trace.machines] == ["b-1", "b-2", "b-3", "b-4", "new-1"]
     assert trace.disturbances == [0, 1_800]

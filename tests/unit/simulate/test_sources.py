@@ -50,7 +50,7 @@ def test_the_largest_scenarios_run_only_when_they_are_named():
     usual, large = usual_scenarios(held_out=False)
     assert {"day", "huge"} <= set(large)
     assert sorted(usual + large) == scenarios()
-    assert [one.name for one in chosen_scenarios(["huge", "calm", "huge"])] == ["huge", "calm"]
+    assert [source.name for source in chosen_scenarios(["huge", "calm", "huge"])] == ["huge", "calm"]
     held_out = usual_scenarios(held_out=True)[0]
     assert held_out[: len(usual)] == usual
     assert all(name.startswith("held-out/") for name in held_out[len(usual) :])
@@ -59,7 +59,7 @@ def test_the_largest_scenarios_run_only_when_they_are_named():
 def test_sources_of_one_name_are_told_apart():
     calm = scenario_source("calm")
     mine = dataclasses.replace(calm, where="./calm.toml")
-    assert [one.name for one in name_apart([calm, mine])] == ["calm", "./calm.toml"]
+    assert [source.name for source in name_apart([calm, mine])] == ["calm", "./calm.toml"]
 
 
 def test_the_digest_is_of_the_content():
@@ -77,8 +77,8 @@ def test_seed_1_is_what_was_recorded(saved):
     recorded = scenario_trace(load_scenario("swap-trap"), 3)
     same = make_trace(saved, AS_RECORDED)
     for step in (0, 7, recorded.steps - 1):
-        for one, other in zip(same.demand(step), recorded.demand(step), strict=True):
-            assert np.array_equal(one, other)
+        for item, other in zip(same.demand(step), recorded.demand(step), strict=True):
+            assert np.array_equal(item, other)
 
 
 def test_other_seeds_waver_a_little_and_repeat_in_any_order(saved):
@@ -89,7 +89,7 @@ def test_other_seeds_waver_a_little_and_repeat_in_any_order(saved):
     ratios = []
     for step in steps:
         mine, plain = first.demand(step), same.demand(step)
-        assert all(np.array_equal(one, two) for one, two in zip(mine, backwards[step], strict=True))
+        assert all(np.array_equal(bundle, two) for bundle, two in zip(mine, backwards[step], strict=True))
         assert not np.array_equal(mine.cpu, other.demand(step).cpu)
         there = plain.cpu > 0
         factors = mine.cpu[there] / plain.cpu[there]
@@ -102,14 +102,19 @@ def test_other_seeds_waver_a_little_and_repeat_in_any_order(saved):
 
 
 def test_what_a_snapshots_cluster_does_is_a_contender():
-    found = snapshot_of(cluster(7, Shape(brokers=3, bundles_each=2)))
-    modular = found.model_copy(update={"profile": "upstream-defaults"})
-    one = present(modular)
-    assert (one.name, one.manager, one.shedding, one.upstream) == (AS_IT_IS, "modular", "threshold", True)
-    strategies = found.strategies.model_copy(update={"shedding": "uniform"})
-    settings = found.settings.model_copy(update={"shedding": {"uniform": {"max_unload_share": 0.3}}})
-    other = present(found.model_copy(update={"strategies": strategies, "settings": settings}))
-    assert (other.shedding, other.placement) == ("uniform", present(found).placement)
+    snapshot = snapshot_of(cluster(7, Shape(brokers=3, bundles_each=2)))
+    modular = snapshot.model_copy(update={"profile": "upstream-defaults"})
+    contender = present(modular)
+    assert (contender.name, contender.manager, contender.shedding, contender.upstream) == (
+        AS_IT_IS,
+        "modular",
+        "threshold",
+        True,
+    )
+    strategies = snapshot.strategies.model_copy(update={"shedding": "uniform"})
+    settings = snapshot.settings.model_copy(update={"shedding": {"uniform": {"max_unload_share": 0.3}}})
+    other = present(snapshot.model_copy(update={"strategies": strategies, "settings": settings}))
+    assert (other.shedding, other.placement) == ("uniform", present(snapshot).placement)
     assert other.overrides["shedding.uniform.max_unload_share"] == 0.3
 
 

@@ -37,8 +37,8 @@ def trace_of(extra=APP, seed=1, base=BASE):
     return scenario_trace(parse_scenario((base + extra).encode()), seed)
 
 
-def equal(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+def equal(workload, other):
+    return all(np.array_equal(a, b) for a, b in zip(workload, other, strict=True))
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -228,8 +228,8 @@ def test_a_change_that_comes_again_takes_other_topics():
     trace = trace_of(APP + "[[changes]]\ntopics = 1\ntimes = 9.0\nat_min = 10\nfor_min = 5\nevery_min = 20\n")
     quiet = trace.demand(0).cpu
     risen = [np.flatnonzero(trace.demand(step).cpu != quiet).tolist() for step in (30, 90, 150, 45)]
-    assert [len(one) for one in risen] == [1, 1, 1, 0]
-    assert len({one[0] for one in risen[:3]}) == 3
+    assert [len(item) for item in risen] == [1, 1, 1, 0]
+    assert len({item[0] for item in risen[:3]}) == 3
 
 
 def test_the_heaviest_of_one_namespace():
@@ -256,7 +256,7 @@ def test_a_namespace_wants_nothing_before_it_is_created():
     trace = trace_of(APP + 'count = 2\nowners = "placed"\ncreated_at_min = 30\ncreated_every_s = 40\n')
     for step, there in ((0, [0, 0]), (90, [1, 0]), (91, [1, 0]), (92, [1, 1])):
         cpu = trace.demand(step).cpu
-        assert [int(cpu[trace.units.namespace == one].sum() > 0) for one in (0, 1)] == there
+        assert [int(cpu[trace.units.namespace == item].sum() > 0) for item in (0, 1)] == there
     assert trace.events == [
         TraceEvent(1_800, TraceEventKind.CREATE, namespace="sim/app-1"),
         TraceEvent(1_840, TraceEventKind.CREATE, namespace="sim/app-2"),
@@ -268,7 +268,7 @@ def test_a_namespace_wants_nothing_before_it_is_created():
 
 def test_a_rolling_restart():
     trace = trace_of(APP + '[[events]]\nwhat = "leave"\ngroup = "b"\nat_min = 30\nevery_s = 300\nfor_min = 2\n')
-    assert [(one.at_s, one.what, one.broker) for one in trace.events] == [
+    assert [(event.at_s, event.what, event.broker) for event in trace.events] == [
         (1_800, "leave", "b-1"),
         (1_920, "join", "b-1"),
         (2_100, "leave", "b-2"),
@@ -290,19 +290,19 @@ def test_a_rolling_restart():
     ],
 )
 def test_what_ends_after_a_while(what, factor, expected):
-    told = "" if factor is None else f"factor = {factor}\n"
-    trace = trace_of(APP + f'[[events]]\nwhat = "{what}"\ngroup = "b"\npick = 1\nat_min = 10\nfor_min = 30\n{told}')
-    assert [(one.what, one.factor) for one in trace.events] == expected
-    assert len({one.broker for one in trace.events}) == 1
+    result = "" if factor is None else f"factor = {factor}\n"
+    trace = trace_of(APP + f'[[events]]\nwhat = "{what}"\ngroup = "b"\npick = 1\nat_min = 10\nfor_min = 30\n{result}')
+    assert [(event.what, event.factor) for event in trace.events] == expected
+    assert len({event.broker for event in trace.events}) == 1
 
 
 def test_those_that_join_are_not_there_at_first():
     trace = trace_of(
         '[[fleet]]\ngroup = "new"\ncount = 12\n' + APP + '[[events]]\nwhat = "join"\ngroup = "new"\nat_min = 5\n'
     )
-    assert [one.name for one in trace.machines] == sorted(one.name for one in trace.machines)
-    assert {"new-01", "new-12"} <= {one.name for one in trace.machines}
-    assert {owner for one in trace.namespaces for owner in one.owners} == {"b-1", "b-2"}
+    assert [machine.name for machine in trace.machines] == sorted(machine.name for machine in trace.machines)
+    assert {"new-01", "new-12"} <= {machine.name for machine in trace.machines}
+    assert {owner for namespace in trace.namespaces for owner in namespace.owners} == {"b-1", "b-2"}
     # Utilisation is of those that are there.
     assert trace.demand(0).cpu.sum() == pytest.approx(752)
 
@@ -315,10 +315,10 @@ def loads_of(trace):
     bounds = np.linspace(0, 2**32, 65)
     bundle = np.searchsorted(bounds, trace.units.position, side="right") - 1
     loads, counts = {}, {}
-    for index, one in enumerate(trace.namespaces):
+    for index, namespace in enumerate(trace.namespaces):
         own = trace.units.namespace == index
         each = np.bincount(bundle[own], weights=trace.base.cpu[own], minlength=64)
-        for owner, load in zip(one.owners, each, strict=True):
+        for owner, load in zip(namespace.owners, each, strict=True):
             loads[owner] = loads.get(owner, 0) + load
             counts[owner] = counts.get(owner, 0) + 1
     return loads, counts

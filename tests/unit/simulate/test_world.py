@@ -12,8 +12,8 @@ from tests.support.plain_trace import PlainTrace
 
 MENDED = "extensible/transfer+least-resource-usage@recommended"
 UPSTREAM = "modular/threshold+least-long-term-rate@upstream"
-MACHINES = [TraceMachine(f"b{one}", cores=4, bandwidth_in_kbit=1e6, bandwidth_out_kbit=1e6) for one in range(4)]
-RATES = [2e6 / (1 + one % 7) for one in range(64)]
+MACHINES = [TraceMachine(f"b{item}", cores=4, bandwidth_in_kbit=1e6, bandwidth_out_kbit=1e6) for item in range(4)]
+RATES = [2e6 / (1 + item % 7) for item in range(64)]
 
 
 def _trace(
@@ -24,7 +24,7 @@ def _trace(
     **more: object,
 ) -> PlainTrace:
     spaces = [Namespace("t/n", 16, owners=owners), Namespace("t/later", 8)]
-    if not any(one.what is TraceEventKind.CREATE for one in events):
+    if not any(event.what is TraceEventKind.CREATE for event in events):
         spaces.pop()
     rates = [RATES for _ in spaces]
     return PlainTrace(MACHINES[:machines], spaces, rates, steps=steps, events=events, **more)  # type: ignore[arg-type]
@@ -107,21 +107,21 @@ def test_a_namespace_that_is_created_is_placed_within_a_minute() -> None:
 
 
 def test_a_slow_broker_is_full_and_looks_idle() -> None:
-    owners = [f"b{one % 4}" for one in range(16)]
+    owners = [f"b{item % 4}" for item in range(16)]
     quick = _ran(_trace(owners=owners, steps=4))
     slow = _ran(_trace([TraceEvent(0.0, TraceEventKind.SLOW, "b0", 0.02)], owners=owners, steps=4))
     assert slow.meter.series().loads["b0"][3] == pytest.approx(quick.meter.series().loads["b0"][3] * 50)  # type: ignore[operator]
-    told, honest = (one._view().loads["b0"].load.max_resource_usage for one in (slow, quick))
-    assert told < honest
+    result, honest = (item._view().loads["b0"].load.max_resource_usage for item in (slow, quick))
+    assert result < honest
     assert slow.meter.measures().refused_share > 0
 
 
 def test_what_its_broker_served_from_the_start_is_measured() -> None:
     world = _ran(_trace(owners=["b0"] * 16, steps=2))
     cluster = world.manager._cluster()
-    known = [one for one in cluster.bundles.values() if one.stats is not None]
+    known = [bundle for bundle in cluster.bundles.values() if bundle.stats is not None]
     assert len(known) == 10, "as many as a report has"
-    assert not any(one.secondhand for one in known)
+    assert not any(item.secondhand for item in known)
 
 
 def test_a_silent_broker_tells_nothing_new() -> None:
@@ -131,7 +131,7 @@ def test_a_silent_broker_tells_nothing_new() -> None:
 
 def test_a_bundle_that_is_too_big_is_cut_by_its_owner() -> None:
     name = f"{MENDED},splitting.max_bandwidth_mib=40,splitting.hit_threshold=1"
-    owners = [f"b{one % 4}" for one in range(16)]
+    owners = [f"b{item % 4}" for item in range(16)]
     outcome = _outcome(_trace(owners=owners, steps=60, factor=lambda _step: 8.0), name)
     assert outcome.measures.splits > 0
 
@@ -143,7 +143,7 @@ def test_a_strategy_that_fails_is_told_and_moves_nothing(monkeypatch: pytest.Mon
     monkeypatch.setattr("shedders.shedding.transfer.TransferShedder.plan", broken)
     outcome = _outcome(_trace(owners=["b0"] * 16, steps=12))
     assert outcome.measures.moves == 0
-    assert any("planned" in one and "3 times" in one for one in outcome.remarks), outcome.remarks
+    assert any("planned" in remark and "3 times" in remark for remark in outcome.remarks), outcome.remarks
 
 
 def test_unloading_costs_more_than_transferring() -> None:
@@ -157,7 +157,7 @@ def test_unloading_costs_more_than_transferring() -> None:
 
 UPSTREAM_EXTENSIBLE = "extensible/transfer+least-resource-usage@upstream"
 SPLITS = ",splitting.max_bandwidth_mib=40,splitting.hit_threshold=0"
-EVENLY = [f"b{one % 4}" for one in range(16)]
+EVENLY = [f"b{item % 4}" for item in range(16)]
 
 
 def _hot(_step: int) -> float:
@@ -211,8 +211,10 @@ def test_what_pulsars_leader_placed_counts_once() -> None:
     assert world.manager._stale is not None
     at_s, cluster = world.manager._stale
     assert at_s == 100.0, "some were placed at 80 s, the others now"
-    served = [one for one in cluster.bundles.values() if one.name.startswith("t/later/") and one.owner is not None]
-    booked = [one for some in world.manager._prebooked.values() for one in some]
+    served = [
+        bundle for bundle in cluster.bundles.values() if bundle.name.startswith("t/later/") and bundle.owner is not None
+    ]
+    booked = [item for some in world.manager._prebooked.values() for item in some]
     assert served
     assert booked
-    assert not {one.name for one in served} & set(booked)
+    assert not {item.name for item in served} & set(booked)

@@ -110,7 +110,7 @@ def read(archive: Archive) -> Counter[int]:
 
 
 def once(*sequences: int) -> Counter[int]:
-    return Counter(offset for one in sequences for offset in BATCHES[one].table["offset"].to_pylist())
+    return Counter(offset for sequence in sequences for offset in BATCHES[sequence].table["offset"].to_pylist())
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def kill(monkeypatch):
 
 @pytest.fixture
 def archive(tmp_path, kill):
-    made = Archive(str(tmp_path / "archive"))
+    archive = Archive(str(tmp_path / "archive"))
     for sequence in (0, 1):
-        assert made.add(BATCHES[sequence], sequence) == {"accepted": 3}
-    return made
+        assert archive.add(BATCHES[sequence], sequence) == {"accepted": 3}
+    return archive
 
 
 def test_what_was_added_is_there(archive):
@@ -160,10 +160,10 @@ def test_a_batch_whose_pointer_was_never_written_is_removed(archive):
 
 
 def test_the_first_batch_goes_where_nothing_was_ever_published(tmp_path, kill):
-    made = Archive(str(tmp_path / "archive"))
-    made.add(BATCHES[0], 0)
-    made.recover(-1)
-    assert read(made) == Counter()
+    archive = Archive(str(tmp_path / "archive"))
+    archive.add(BATCHES[0], 0)
+    archive.recover(-1)
+    assert read(archive) == Counter()
 
 
 def test_a_pointer_that_is_gone_or_older_takes_no_archive_along(archive):

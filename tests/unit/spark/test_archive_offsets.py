@@ -17,12 +17,12 @@ def bucket(monkeypatch):
 
 
 def counted(held: Counter[int], cover: Cover, bucket: int) -> dict[tuple[int, int], Counted]:
-    found = {}
+    results = {}
     for number in {offset // bucket for offset in held}:
         inside = {offset: times for offset, times in held.items() if offset // bucket == number}
-        needed = sum(not any(one.first <= offset < one.end for one in cover.gapped) for offset in inside)
-        found[0, number] = Counted(sum(inside.values()), len(inside), needed)
-    return found
+        needed = sum(not any(stretch.first <= offset < stretch.end for stretch in cover.gapped) for offset in inside)
+        results[0, number] = Counted(sum(inside.values()), len(inside), needed)
+    return results
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -31,7 +31,7 @@ def test_what_is_missing_and_what_is_there_twice(bucket, seed):
     position = rng.randint(0, 40)
     bounds = sorted(rng.sample(range(position + 1), min(position + 1, rng.choice([0, 2, 4])) // 2 * 2))
     cover = Cover(position, tuple(Stretch(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True)))
-    legal = {offset for one in cover.gapped for offset in range(one.first, one.end)}
+    legal = {offset for stretch in cover.gapped for offset in range(stretch.first, stretch.end)}
     held = Counter({offset: 1 for offset in range(position) if rng.random() < rng.choice([0.5, 0.95, 1])})
     held.update({offset: 1 for offset in held if rng.random() < rng.choice([0, 0, 0.1])})
     away = [offset for offset in range(position) if offset not in held and offset not in legal]
@@ -47,7 +47,7 @@ def test_what_is_missing_and_what_is_there_twice(bucket, seed):
         assert list(range(first, last + 1)) == away[: last - first + 1]
         assert last + 1 not in away
     wrong = doubled(buckets)
-    assert {number: (one.bucket, one.amount) for number, one in wrong.items()} == (
+    assert {number: (item.bucket, item.amount) for number, item in wrong.items()} == (
         {0: (twice[0] // bucket, len(twice))} if twice else {}
     )
 

@@ -16,19 +16,19 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 def options(properties, extra=None):
     """Without the prefix and the address, which every call has."""
     client = ClientSettings("h:1", properties)
-    found = kafka_options(client, extra, read_text=FILES.__getitem__)
-    assert all(name.startswith("kafka.") for name in found)
-    assert found.pop("kafka.bootstrap.servers") == "h:1"
+    result = kafka_options(client, extra, read_text=FILES.__getitem__)
+    assert all(name.startswith("kafka.") for name in result)
+    assert result.pop("kafka.bootstrap.servers") == "h:1"
     # Twice and four times as long as one answer may take.
-    assert found.pop("kafka.request.timeout.ms") == "10000"
-    assert found.pop("kafka.default.api.timeout.ms") == "20000"
-    return {name.removeprefix("kafka."): value for name, value in found.items()}
+    assert result.pop("kafka.request.timeout.ms") == "10000"
+    assert result.pop("kafka.default.api.timeout.ms") == "20000"
+    return {name.removeprefix("kafka."): value for name, value in result.items()}
 
 
 def jaas_value(text, name):
     """What Java's parser of JAAS lines, which knows \\\\ and \\", makes of an option."""
-    found = re.search(rf' {name}="((?:[^"\\]|\\.)*)"[ ;]', text)
-    return re.sub(r"\\(.)", r"\1", found.group(1))
+    match = re.search(rf' {name}="((?:[^"\\]|\\.)*)"[ ;]', text)
+    return re.sub(r"\\(.)", r"\1", match.group(1))
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def jaas_value(text, name):
 )
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
 def test_names_and_passwords(name, mechanism, module):
-    made = options({"security.protocol": "SASL_SSL", name: mechanism, "sasl.username": "u", "sasl.password": "p"})
-    assert made == {
+    result = options({"security.protocol": "SASL_SSL", name: mechanism, "sasl.username": "u", "sasl.password": "p"})
+    assert result == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": f'{module} required username="u" password="p";',
@@ -46,10 +46,10 @@ def test_names_and_passwords(name, mechanism, module):
 
 @pytest.mark.parametrize("password", ["", "a b", 'quo"te', "back\\slash", 'both\\"', "\\", ";required x=", "ünï", "$1"])
 def test_any_password_arrives(password):
-    made = options({"sasl.mechanism": "PLAIN", "sasl.username": 'me"', "sasl.password": password})["sasl.jaas.config"]
-    assert jaas_value(made, "password") == password
-    assert jaas_value(made, "username") == 'me"'
-    assert made.endswith('";')
+    option = options({"sasl.mechanism": "PLAIN", "sasl.username": 'me"', "sasl.password": password})["sasl.jaas.config"]
+    assert jaas_value(option, "password") == password
+    assert jaas_value(option, "username") == 'me"'
+    assert option.endswith('";')
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_mechanism_that_cannot_be_translated(mechanism):
     with pytest.raises(SparkJobError, match=mechanism) as error:
         options({"sasl.mechanism": mechanism})
     assert "--kafka-option sasl.jaas.config" in error.value.hint
-    made = options({"sasl.mechanism": mechanism}, {"sasl.jaas.config": "own;"})
-    assert made == {"sasl.mechanism": mechanism, "sasl.jaas.config": "own;"}
+    result = options({"sasl.mechanism": mechanism}, {"sasl.jaas.config": "own;"})
+    assert result == {"sasl.mechanism": mechanism, "sasl.jaas.config": "own;"}
 
 
 def test_kerberos_has_its_settings_outside():
@@ -119,15 +119,15 @@ def test_what_java_is_told_wins():
 def test_secrets_are_in_no_repr_and_no_error():
     secret = "s3cr3t-of-the-test"
     given = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": secret, "ssl.key.pem": secret}
-    told = Streaming(
+    streaming = Streaming(
         client=ClientSettings("h:1", given),
         channel="c",
         checkpoint="/c",
         kafka_properties={"sasl.jaas.config": secret},
         conf={"spark.hadoop.fs.s3a.secret.key": secret},
     )
-    assert secret not in repr(told)
-    assert "h:1" in repr(told)
+    assert secret not in repr(streaming)
+    assert "h:1" in repr(streaming)
     with pytest.raises(SparkJobError) as error:
         options(given | {"sasl.mechanism": "OTHER"})
     assert secret not in f"{error.value} {error.value.hint}"

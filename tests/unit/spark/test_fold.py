@@ -38,16 +38,16 @@ def audited(records: list[RecordRead], ends: dict[int, int], now_ms: int) -> tup
 
 def batches(records: list[RecordRead], generator: Random) -> list[list[RecordRead]]:
     """Cut by chance; some batches come twice, some begin again further back, all in any order."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(records):
         end = min(len(records), at + generator.choice([1, 2, 5, 20, 60]))
         back = generator.choice([0, 0, 0, 7, at])
         piece = records[max(0, at - back) : end]
-        found += [piece] * generator.choice([1, 1, 2])
+        result += [piece] * generator.choice([1, 1, 2])
         at = end
-    for piece in found:
+    for piece in result:
         generator.shuffle(piece)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)
@@ -58,7 +58,7 @@ def test_any_cut_is_as_good_as_none(knobs: str, seed: int) -> None:
     for piece in batches(list(records), Random(seed)):
         table.process(piece)
     answer, verdicts = audited(records, log.end_offsets, 0)
-    stopped = {int(number): one["offset"] for number, one in answer.get("stopped", {}).items()}
+    stopped = {int(number): item["offset"] for number, item in answer.get("stopped", {}).items()}
     expected = {
         place: verdict for place, verdict in verdicts.items() if place[0] not in stopped or place[1] < stopped[place[0]]
     }
@@ -114,9 +114,9 @@ def test_the_cleaner_between_batches(seed: int) -> None:
     for place, verdict in held.items():
         assert verdict is None or verdicts.get(place, verdict) == verdict
     for number, offset in missed(table, records):
-        assert any(one.partition == number and one.from_offset <= offset <= one.to_offset for one in table.missing), (
-            f"nobody tells that offset {offset} of partition {number} is missing"
-        )
+        assert any(
+            rule.partition == number and rule.from_offset <= offset <= rule.to_offset for rule in table.missing
+        ), f"nobody tells that offset {offset} of partition {number} is missing"
     assert table.missing or None not in held.values()
     if not table.tentative and not answer.get("tentative"):
         assert table.digest() == answer["digest"]

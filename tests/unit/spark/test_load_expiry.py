@@ -30,12 +30,12 @@ def batch(
 
 def ticks(expiry: TopicExpiry, held: dict[str, LastReport], start_s: float, end_s: float) -> list[float]:
     """Times of the triggers at which `a` is buried."""
-    found, now_s = [], start_s
+    result, now_s = [], start_s
     while now_s <= end_s:
         if "a" in batch(expiry, now_s, held):
-            found.append(now_s)
+            result.append(now_s)
         now_s += TRIGGER_S
-    return found
+    return result
 
 
 def expiry_of(rules: ExpiryRules = RULES) -> TopicExpiry:
@@ -79,8 +79,8 @@ def test_a_clock_that_jumps_right_behind_a_report_makes_it_no_older() -> None:
     expiry = expiry_of()
     assert ticks(expiry, {"a": LastReport(3, 0.0)}, 0.0, 50.0) == []
     held = {"a": LastReport(11, 3_600.0), "b": LastReport(12, 0.0)}
-    found = [now_s for now_s in range(55, 155, 5) if batch(expiry, float(now_s), held, end=13, position=13)]
-    assert found == [], "it is a hundred seconds old at most"
+    expired_at_s = [now_s for now_s in range(55, 155, 5) if batch(expiry, float(now_s), held, end=13, position=13)]
+    assert expired_at_s == [], "it is a hundred seconds old at most"
 
 
 def test_nobody_is_judged_while_the_job_is_behind() -> None:

@@ -17,19 +17,19 @@ RULES = ViewRules(ttl_s=100.0)
 
 
 def fates(fold: LoadFold, *records: SideRecord) -> list[tuple[str, str]]:
-    return [(one.fate, one.reason) for one in fold.fold(rows(records))]
+    return [(batch.fate, batch.reason) for batch in fold.fold(rows(records))]
 
 
 def test_the_newest_counts_unless_the_same_process_numbered_it_lower() -> None:
     fold = LoadFold(RULES)
-    told = fates(
+    result = fates(
         fold,
         record("b1", offset=0, seq=2),
         record("b1", offset=1, seq=1),
         record("b2", offset=2, seq=1),
         record("b1", offset=3, seq=1, incarnation="b1-2"),
     )
-    assert told == [("taken", ""), ("late", ""), ("taken", ""), ("taken", "")]
+    assert result == [("taken", ""), ("late", ""), ("taken", ""), ("taken", "")]
     assert sorted(fold.winners()) == [("broker-load", 2), ("broker-load", 3)]
 
 
@@ -45,8 +45,8 @@ def test_a_tombstone_counts_if_it_names_what_is_held() -> None:
 def test_junk_is_marked_and_passed() -> None:
     fold = LoadFold(RULES)
     far_ms = NOW_MS + 40 * 86_400_000
-    told = fates(fold, SideRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
-    assert told == [("dropped", "not-json"), ("dropped", "clock")]
+    result = fates(fold, SideRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
+    assert result == [("dropped", "not-json"), ("dropped", "clock")]
     assert fold.topics[KIND].position == 2
     assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
     assert fold.counts()[KIND] == {"dropped": 2, "dropped: not-json": 1, "dropped: clock": 1}
@@ -54,10 +54,10 @@ def test_junk_is_marked_and_passed() -> None:
 
 def test_a_null_with_a_key_that_is_no_broker_takes_nothing_away() -> None:
     fold = LoadFold(RULES)
-    told = fates(
+    result = fates(
         fold, record("b1", offset=0), null("b" * 129, 1, 0), null("b" * 10**6, 2, 0), null("b" * 10**6, 3, None)
     )
-    assert told[1:] == [("dropped", "key"), ("dropped", "key"), ("dropped", "bare-null")]
+    assert result[1:] == [("dropped", "key"), ("dropped", "key"), ("dropped", "bare-null")]
     assert fold.winners() == [("broker-load", 0)]
 
 
@@ -69,34 +69,34 @@ def test_what_decodes_is_a_sign_of_life_whatever_its_fate() -> None:
     fold = LoadFold(ViewRules(ttl_s=100.0, held_bytes=2 * size))
     fates(fold, record("b1", offset=0, seq=2), record("b2", offset=1))
     at_ms = NOW_MS + 50_000
-    told = fates(
+    result = fates(
         fold,
         record("b1", offset=2, seq=1, timestamp_ms=at_ms),
         record("b2", offset=3, seq=2, timestamp_ms=at_ms, owned_as_of={n: n for n in range(100)}),
         record("b3", offset=4, timestamp_ms=at_ms),
     )
-    assert told == [("late", ""), ("dropped", "no-room"), ("dropped", "no-room")]
-    one = fold.topics[KIND]
-    assert one.held() == {"b1": LastReport(2, 0.0), "b2": LastReport(3, 0.0)}
+    assert result == [("late", ""), ("dropped", "no-room"), ("dropped", "no-room")]
+    topic = fold.topics[KIND]
+    assert topic.held() == {"b1": LastReport(2, 0.0), "b2": LastReport(3, 0.0)}
     assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 1)]
     later_ms = NOW_MS + 70_000
     fates(fold, SideRecord(b"b1", b"{", (), 5, later_ms), SideRecord(b"b2", record("b1").value, (), 6, later_ms))
-    assert one.held() == {"b1": LastReport(2, 20.0), "b2": LastReport(3, 20.0)}, "junk is none"
+    assert topic.held() == {"b1": LastReport(2, 20.0), "b2": LastReport(3, 20.0)}, "junk is none"
     fates(fold, null("b1", 7, 0))
-    assert one.held().keys() == one.heard_since().keys() == {"b2"}
+    assert topic.held().keys() == topic.heard_since().keys() == {"b2"}
 
 
 def test_who_is_dropped_for_the_clock_is_as_old_as_the_next_time_that_is_agreed_on() -> None:
     for wrong_ms in (2 * DAY_MS, -2 * DAY_MS):
         fold = LoadFold(RULES)
         fates(fold, record("b1", offset=0), record("b1", offset=1, seq=2, timestamp_ms=NOW_MS + wrong_ms))
-        one = fold.topics[KIND]
-        assert one.held() == {"b1": LastReport(1, 0.0)}
+        topic = fold.topics[KIND]
+        assert topic.held() == {"b1": LastReport(1, 0.0)}
         restored = LoadFold(RULES)
-        heard = {name: list(life) for name, life in one.heard_since().items()}
+        heard = {name: list(life) for name, life in topic.heard_since().items()}
         assert heard == {"b1": [1, None]}
         known = rows([record("b1", offset=0)])
-        restored.restore(KIND, known, position=one.position, log_clock_ms=one.log_clock_ms, heard=heard)
+        restored.restore(KIND, known, position=topic.position, log_clock_ms=topic.log_clock_ms, heard=heard)
         for each in (fold, restored):
             for offset, after_s in ((2, 500), (3, 520)):
                 at_ms = NOW_MS + after_s * 1_000
@@ -128,7 +128,7 @@ def test_the_topics_are_apart() -> None:
     fates(fold, record("b1", offset=0))
     fold.fold(rows([top_record("b1", 0, 1, 2, NOW_MS), top_record("b1", 1, 2, 2, NOW_MS)], ReportKind.TOP_BUNDLES))
     assert sorted(fold.winners()) == [("broker-load", 0), ("top-bundles", 1)]
-    assert {kind: one.position for kind, one in fold.topics.items()} == {
+    assert {kind: topic.position for kind, topic in fold.topics.items()} == {
         ReportKind.BROKER_LOAD: 1,
         ReportKind.TOP_BUNDLES: 2,
     }
@@ -165,7 +165,7 @@ KEPT = ("offset", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms"
 @st.composite
 def logs(draw: st.DrawFn) -> list[SideRecord]:
     """A log with gaps in its offsets, time that goes on or stands still, overtaken reports, nulls and junk."""
-    found: list[SideRecord] = []
+    records: list[SideRecord] = []
     offset, now_ms = 0, NOW_MS
     for _ in range(draw(st.integers(0, 25))):
         offset += draw(st.sampled_from([1, 1, 1, 4]))
@@ -175,15 +175,15 @@ def logs(draw: st.DrawFn) -> list[SideRecord]:
         if what == "report":
             seq = draw(st.integers(1, 6))
             incarnation = f"{broker}-{draw(st.integers(1, 2))}"
-            one = record(broker, offset, seq, now_ms, incarnation=incarnation, written_at_ms=now_ms)
+            entry = record(broker, offset, seq, now_ms, incarnation=incarnation, written_at_ms=now_ms)
         elif what == "clock":
-            one = record(broker, offset, draw(st.integers(1, 6)), now_ms, written_at_ms=now_ms + 2 * DAY_MS)
+            entry = record(broker, offset, draw(st.integers(1, 6)), now_ms, written_at_ms=now_ms + 2 * DAY_MS)
         elif what in ("null", "bare"):
-            one = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
+            entry = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
         else:
-            one = SideRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
-        found.append(one._replace(timestamp_ms=now_ms))
-    return found
+            entry = SideRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
+        records.append(entry._replace(timestamp_ms=now_ms))
+    return records
 
 
 def portions(records: list[SideRecord], cuts: list[int]) -> Iterator[list[SideRecord]]:
@@ -197,20 +197,20 @@ def portions(records: list[SideRecord], cuts: list[int]) -> Iterator[list[SideRe
 def dumb_winners(records: list[SideRecord], ttl_s: float) -> set[int]:
     """The rule in its plainest words."""
     held: dict[bytes, tuple[int, str, int, int]] = {}
-    for one in records:
-        found = DECODE(one)
-        key = one.key or b""
-        if found is None:
-            named = dict(one.headers).get("last-offset")
-            if named is not None and int(named) < one.offset and key in held and int(named) >= held[key][0]:
+    for line in records:
+        decoded = DECODE(line)
+        key = line.key or b""
+        if decoded is None:
+            named = dict(line.headers).get("last-offset")
+            if named is not None and int(named) < line.offset and key in held and int(named) >= held[key][0]:
                 del held[key]
-        elif hasattr(found, "header") and abs(found.header.written_at_ms - one.timestamp_ms) <= DAY_MS:
+        elif hasattr(decoded, "header") and abs(decoded.header.written_at_ms - line.timestamp_ms) <= DAY_MS:
             before = held.get(key)
-            fresh = before is not None and one.timestamp_ms - before[3] <= ttl_s * 1_000
-            if fresh and before and before[1] == found.header.incarnation and before[2] >= found.header.seq:
+            fresh = before is not None and line.timestamp_ms - before[3] <= ttl_s * 1_000
+            if fresh and before and before[1] == decoded.header.incarnation and before[2] >= decoded.header.seq:
                 continue
-            held[key] = (one.offset, found.header.incarnation, found.header.seq, one.timestamp_ms)
-    return {one[0] for one in held.values()}
+            held[key] = (line.offset, decoded.header.incarnation, decoded.header.seq, line.timestamp_ms)
+    return {item[0] for item in held.values()}
 
 
 @settings(max_examples=150, deadline=None)
@@ -219,9 +219,9 @@ def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
     records: list[SideRecord], cuts: list[int], restarts: bool
 ) -> None:
     view: TableView = TableView(RULES)
-    brokers_fates = [str(view.read(one, DECODE(one), Arrival(one.timestamp_ms / 1_000))) for one in records]
+    brokers_fates = [str(view.read(record, DECODE(record), Arrival(record.timestamp_ms / 1_000))) for record in records]
     at_once = LoadFold(RULES)
-    assert [one.fate for one in at_once.fold(rows(records))] == brokers_fates
+    assert [batch.fate for batch in at_once.fold(rows(records))] == brokers_fates
 
     fold = LoadFold(RULES)
     taken: dict[int, dict[str, object]] = {}
@@ -238,13 +238,13 @@ def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
         fold.fold([*taken.values(), *listed])  # a batch that repeats what was taken in before
         taken |= {row["offset"]: row for row in listed}
     mine = {offset for _, offset in fold.winners()}
-    now_s = max((one.timestamp_ms for one in records), default=0) / 1_000
-    assert mine == {one.offset for one in view.held(now_s).values()}
+    now_s = max((record.timestamp_ms for record in records), default=0) / 1_000
+    assert mine == {report.offset for report in view.held(now_s).values()}
     assert mine == dumb_winners(records, RULES.ttl_s)
     assert mine == {offset for _, offset in at_once.winners()}
     assert fold.topics[KIND].held() == at_once.topics[KIND].held()
-    decoded = [(one.key or b"", one.offset) for one in records if hasattr(DECODE(one), "header")]
+    decoded = [(record.key or b"", record.offset) for record in records if hasattr(DECODE(record), "header")]
     newest = {key.decode(): offset for key, offset in decoded}
-    heard_of = {name: one.offset for name, one in fold.topics[KIND].held().items()}
+    heard_of = {name: report.offset for name, report in fold.topics[KIND].held().items()}
     assert heard_of == {name: newest[name] for name in heard_of}
-    assert {one.header.broker for one in (DECODE(each) for each in records if each.offset in mine)} == set(heard_of)
+    assert {item.header.broker for item in (DECODE(each) for each in records if each.offset in mine)} == set(heard_of)

@@ -27,7 +27,7 @@ def test_a_report_of_load() -> None:
 def test_a_report_of_bundles() -> None:
     [row] = rows([top_record("b1", 4, 2, bundles=3, timestamp_ms=NOW_MS)], ReportKind.TOP_BUNDLES)
     assert row["load"] is None
-    assert [one["bundle"] for one in row["bundles"]][2] == "t/n/0x00000002_0x00000003"
+    assert [bundle["bundle"] for bundle in row["bundles"]][2] == "t/n/0x00000002_0x00000003"
     assert row["bundles"][2]["stats"]["msg_rate_in"] == 2.0
     assert row["bundles"][2]["short"]["samples"] == 10
     assert row["bundles"][2]["non_persistent"] is False
@@ -62,7 +62,7 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
 def test_nulls() -> None:
     good, bare, forged = rows([null("b1", 5, 3), null("b1", 6, None), null("b1", 7, 7)])
     assert (good["broker"], good["tombstone"]) == ("b1", True)
-    assert {one["key"]: one["value"] for one in good["headers"]}["last-offset"] == b"3"
+    assert {header["key"]: header["value"] for header in good["headers"]}["last-offset"] == b"3"
     assert (bare["broker"], forged["broker"]) == (None, None)
     assert (bare["raw"], bare["size_bytes"], bare["reason"]) == (None, 0, "")
 
@@ -83,20 +83,20 @@ def test_days_are_those_of_utc() -> None:
 def test_batches_are_given_back_in_portions() -> None:
     listed = [source_row(record("b1", offset=n, seq=n + 1))._asdict() for n in range(7)]
     batch = pa.RecordBatch.from_pylist(listed, schema=SOURCE)
-    found = list(decoded([batch, batch.slice(0, 0)], KINDS, rows_max=3))
-    assert [one.num_rows for one in found] == [3, 3, 1]
-    assert all(one.schema == ROW for one in found)
-    assert [row["offset"] for one in found for row in one.to_pylist()] == list(range(7))
+    batches = list(decoded([batch, batch.slice(0, 0)], KINDS, rows_max=3))
+    assert [item.num_rows for item in batches] == [3, 3, 1]
+    assert all(item.schema == ROW for item in batches)
+    assert [row["offset"] for item in batches for row in item.to_pylist()] == list(range(7))
 
 
 def test_the_words_of_spark() -> None:
-    told = ROW_TYPE.simpleString()
-    assert told.startswith("struct<kind:string,topic:string,offset:bigint,log_time:timestamp")
-    assert "owned_as_of:map<int,bigint>" in told
-    assert "bundles:array<struct<bundle:string,stats:struct<msg_rate_in:double" in told
-    assert "non_persistent:boolean>>" in told
+    result = ROW_TYPE.simpleString()
+    assert result.startswith("struct<kind:string,topic:string,offset:bigint,log_time:timestamp")
+    assert "owned_as_of:map<int,bigint>" in result
+    assert "bundles:array<struct<bundle:string,stats:struct<msg_rate_in:double" in result
+    assert "non_persistent:boolean>>" in result
 
 
 def test_only_columns_of_the_schema_are_made() -> None:
-    for one in (record("b1"), null("b1", 1, 0), SideRecord(b"x", b"junk", (), 0, NOW_MS)):
-        assert set(row_of(source_row(one), ReportKind.BROKER_LOAD)) <= set(ROW.names)
+    for item in (record("b1"), null("b1", 1, 0), SideRecord(b"x", b"junk", (), 0, NOW_MS)):
+        assert set(row_of(source_row(item), ReportKind.BROKER_LOAD)) <= set(ROW.names)

@@ -35,8 +35,8 @@ def holder(tmp_path):
 
 @pytest.mark.parametrize("name", ["checkpoint", "ta ble"])
 def test_the_second_job_is_told_who_is_first_and_gets_in_when_that_one_is_killed(holder, tmp_path, name):
-    told = rf"{name} is in use by process {holder.pid} on .*\(job other\)"
-    with pytest.raises(JobInUseError, match=told) as error, only_job("mine", [tmp_path / name]):
+    result = rf"{name} is in use by process {holder.pid} on .*\(job other\)"
+    with pytest.raises(JobInUseError, match=result) as error, only_job("mine", [tmp_path / name]):
         pytest.fail("two jobs on one folder")
     assert error.value.exit_code == ExitCode.JOB_IN_USE
     os.kill(holder.pid, signal.SIGKILL)

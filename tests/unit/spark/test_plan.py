@@ -32,12 +32,12 @@ HOUR_MS = 3_600_000
 def seen(
     first: int,
     last: int,
-    *told: ColdStartMark | Vouching,
+    *mark: ColdStartMark | Vouching,
     gap_end: int = -1,
     stop: FormatStop | None = None,
 ) -> BatchContents:
-    heartbeats = tuple(one for one in told if isinstance(one, Vouching))
-    marks = tuple(one for one in told if isinstance(one, ColdStartMark))
+    heartbeats = tuple(item for item in mark if isinstance(item, Vouching))
+    marks = tuple(item for item in mark if isinstance(item, ColdStartMark))
     return BatchContents(last - first + 1, first, last, first, last, gap_end, gap_end, stop, heartbeats, marks)
 
 
@@ -48,7 +48,7 @@ READ_TO_10 = replace(JOINING, read_to=10)
 
 class TestWhyJoin:
     @pytest.mark.parametrize(
-        ("place", "found", "why"),
+        ("place", "contents", "why"),
         [
             pytest.param(AT_10, seen(10, 20), None, id="goes-on"),
             pytest.param(AT_10, seen(15, 20, gap_end=15), JoinReason.GAP, id="gap-at-the-start"),
@@ -71,17 +71,17 @@ class TestWhyJoin:
             ),
         ],
     )
-    def test_table(self, place: ReadingPosition, found: BatchContents, why: JoinReason | None) -> None:
-        assert why_join(place, found) == why
+    def test_table(self, place: ReadingPosition, contents: BatchContents, why: JoinReason | None) -> None:
+        assert why_join(place, contents) == why
 
     def test_a_log_that_ends_with_old_records_is_not_read_again(self) -> None:
         """Else who is far behind would read the whole log for each batch, only to find that nobody can vouch for it."""
-        found = seen(10, 20, Vouching(12, 11))
-        assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms) is None
-        assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms - 1) is JoinReason.AGAIN
+        contents = seen(10, 20, Vouching(12, 11))
+        assert why_join(JOINING, contents, oldest_kept_ms=contents.newest_ms) is None
+        assert why_join(JOINING, contents, oldest_kept_ms=contents.newest_ms - 1) is JoinReason.AGAIN
 
     @pytest.mark.parametrize(
-        ("found", "old", "log_end", "why"),
+        ("contents", "old", "log_end", "why"),
         [
             pytest.param(seen(12, 18, gap_end=12), True, 20, None, id="less-than-twice-as-far"),
             pytest.param(seen(12, 19, gap_end=12), True, 90, JoinReason.GAP, id="twice-as-far"),
@@ -97,10 +97,10 @@ class TestWhyJoin:
         ],
     )
     def test_a_backlog_that_nobody_vouched_for(
-        self, found: BatchContents, old: bool, log_end: int, why: JoinReason | None
+        self, contents: BatchContents, old: bool, log_end: int, why: JoinReason | None
     ) -> None:
-        kept_ms = found.newest_ms if old else found.newest_ms - 1
-        assert why_join(READ_TO_10, found, oldest_kept_ms=kept_ms, log_end=log_end) == why
+        kept_ms = contents.newest_ms if old else contents.newest_ms - 1
+        assert why_join(READ_TO_10, contents, oldest_kept_ms=kept_ms, log_end=log_end) == why
 
     def test_a_gap_that_was_passed_over_is_read_at_the_end_once(self) -> None:
         passed = go_on(1, 0, READ_TO_10, seen(12, 15, gap_end=12)).place
@@ -120,13 +120,13 @@ class TestWhyJoin:
         firsts = range(1, 3_000, size + 1)
         end, read, place = firsts[-1] + size, [], ReadingPosition()
         for first in firsts:
-            found = seen(first, first + size - 1, gap_end=first)
-            why = why_join(place, found, oldest_kept_ms=end, log_end=end)
+            contents = seen(first, first + size - 1, gap_end=first)
+            why = why_join(place, contents, oldest_kept_ms=end, log_end=end)
             if why is None:
-                place = go_on(1, 0, place, found).place
+                place = go_on(1, 0, place, contents).place
             else:
-                read.append(found.last + 1)
-                place = join(1, 0, place, found, WholeLog(found, newest_old=found.last), why).place
+                read.append(contents.last + 1)
+                place = join(1, 0, place, contents, WholeLog(contents, newest_old=contents.last), why).place
             assert place.reading is Reading.JOINING
         assert read[-1] == place.position, "the view has all of it"
         assert sum(read) < 3 * end
@@ -235,8 +235,8 @@ class TestFactsOfJoin:
 
 class TestJoin:
     def test_behind_a_gap_that_somebody_vouches_for(self) -> None:
-        found = seen(15, 30, Vouching(21, 20), gap_end=18)
-        step = join(1, 0, AT_10, found, WholeLog(seen(3, 30, Vouching(21, 20), gap_end=18)), JoinReason.GAP)
+        contents = seen(15, 30, Vouching(21, 20), gap_end=18)
+        step = join(1, 0, AT_10, contents, WholeLog(seen(3, 30, Vouching(21, 20), gap_end=18)), JoinReason.GAP)
         assert step.plan.facts == ReadFacts(20)
         assert (step.place.position, step.place.reading, step.place.strict_from) == (31, Reading.STRICT, 21)
         assert step.missing is not None
@@ -244,8 +244,8 @@ class TestJoin:
         assert (step.missing.from_ms, step.missing.to_ms, step.missing.strict_from) == (9, 18, 21)
 
     def test_nobody_vouches_then_somebody_does(self) -> None:
-        found = seen(15, 30, gap_end=15)
-        first = join(1, 0, AT_10, found, WholeLog(found), JoinReason.GAP)
+        contents = seen(15, 30, gap_end=15)
+        first = join(1, 0, AT_10, contents, WholeLog(contents), JoinReason.GAP)
         assert (first.place.position, first.place.reading, first.place.read_to) == (31, Reading.JOINING, 31)
         assert first.missing is not None
         assert first.missing.strict_from is None
@@ -268,8 +268,8 @@ class TestJoin:
         assert step.missing is None
 
     def test_a_newer_format_ends_the_batch(self) -> None:
-        found = seen(15, 25, Vouching(21, 20), gap_end=15, stop=FormatStop(25, 3))
-        step = join(1, 0, AT_10, found, WholeLog(found), JoinReason.GAP)
+        contents = seen(15, 25, Vouching(21, 20), gap_end=15, stop=FormatStop(25, 3))
+        step = join(1, 0, AT_10, contents, WholeLog(contents), JoinReason.GAP)
         assert (step.place.position, step.place.stop, step.plan.facts.stop) == (
             25,
             FormatStop(25, 3),
@@ -278,8 +278,8 @@ class TestJoin:
         assert step.place.read_to == 25
 
     def test_two_partitions_are_told_apart(self) -> None:
-        found = seen(15, 30, gap_end=15)
-        step = join(8, 5, AT_10, found, WholeLog(found), JoinReason.GAP)
+        contents = seen(15, 30, gap_end=15)
+        step = join(8, 5, AT_10, contents, WholeLog(contents), JoinReason.GAP)
         assert step.missing is not None
         assert (step.plan.partitions, step.missing.partition) == (8, 5)
 
@@ -301,7 +301,7 @@ class TestColdStart:
         assert step.missing is None
 
     @pytest.mark.parametrize(
-        ("whole", "found"),
+        ("whole", "vouching"),
         [
             pytest.param(WholeLog(seen(0, 30), newest_old=25, late=True), Vouching(14, 13), id="no-gap"),
             pytest.param(WholeLog(seen(3, 30, gap_end=3)), Vouching(14, 13), id="all-young"),
@@ -310,8 +310,8 @@ class TestColdStart:
             pytest.param(WholeLog(seen(3, 30, gap_end=3), late=True), None, id="late"),
         ],
     )
-    def test_which_heartbeat(self, whole: WholeLog, found: Vouching | None) -> None:
-        assert ends_cold_start(AT_10, self.BATCH, whole) == found
+    def test_which_heartbeat(self, whole: WholeLog, vouching: Vouching | None) -> None:
+        assert ends_cold_start(AT_10, self.BATCH, whole) == vouching
 
     def test_where_none_is_safe_the_view_stands_and_the_mark_is_kept(self) -> None:
         step = join(1, 0, AT_10, self.BATCH, WholeLog(seen(3, 30, gap_end=3), newest_old=22), JoinReason.COLD_START)

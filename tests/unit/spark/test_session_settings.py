@@ -18,12 +18,12 @@ JARS = (Path("/jars/one.jar"), Path("/jars/two.jar"))
 
 
 def test_defaults_are_those_of_a_small_machine_and_name_no_master():
-    made = settings_for({}, JARS)
-    assert made["spark.driver.memory"] == "1g"
-    assert made["spark.driver.bindAddress"] == "127.0.0.1"
-    assert "-XX:+UseSerialGC" in made["spark.driver.extraJavaOptions"]
-    assert made["spark.jars"] == "file:///jars/one.jar,file:///jars/two.jar"
-    assert "spark.master" not in made
+    settings = settings_for({}, JARS)
+    assert settings["spark.driver.memory"] == "1g"
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "-XX:+UseSerialGC" in settings["spark.driver.extraJavaOptions"]
+    assert settings["spark.jars"] == "file:///jars/one.jar,file:///jars/two.jar"
+    assert "spark.master" not in settings
 
 
 def test_what_the_user_says_wins():
@@ -36,9 +36,9 @@ def test_correctness_wins_over_the_user():
 
 
 def test_a_cluster_must_be_able_to_reach_the_driver():
-    made = settings_for({"spark.master": "spark://host:7077"}, JARS)
-    assert "spark.driver.bindAddress" not in made
-    assert "spark.driver.host" not in made
+    settings = settings_for({"spark.master": "spark://host:7077"}, JARS)
+    assert "spark.driver.bindAddress" not in settings
+    assert "spark.driver.host" not in settings
 
 
 @pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
@@ -48,12 +48,12 @@ def test_who_brings_jars_gets_no_others(name):
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
-    found = session.util.find_spec
-    monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    find = session.util.find_spec
+    monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
     with pytest.raises(SparkJobError, match="need pyspark, not installed") as error:
         check_installed()
     assert error.value.exit_code == ExitCode.SPARK_MISSING
-    assert "statechannel[spark]" in error.value.hint
+    assert "[spark]" in error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_python_of_the_executors(monkeypatch, before, conf, chosen):
 def test_secrets_are_in_no_repr():
     client = ClientSettings("k:9092", {"sasl.password": "hush"})
     live = LiveSource("k:9092", "t", client.properties, print)
-    told = [
+    results = [
         Streaming(client, "c", "p", {"sasl.jaas.config": "hush"}, conf={"spark.hadoop.fs.s3a.secret.key": "hush"}),
         AuditQuestion(live, options={"spark.hadoop.fs.s3a.secret.key": "hush"}),
     ]
-    assert "hush" not in repr(told)
+    assert "hush" not in repr(results)

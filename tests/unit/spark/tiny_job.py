@@ -9,7 +9,7 @@ from spark.errors import TableFormatError
 
 @streaming
 def tiny(
-    told: Streaming, table: Annotated[str, Option("--table")], broken: Annotated[bool, Option("--broken")] = False
+    streaming: Streaming, table: Annotated[str, Option("--table")], broken: Annotated[bool, Option("--broken")] = False
 ):
     """Tell what it was told.
 
@@ -17,8 +17,15 @@ def tiny(
     """
     if broken:
         raise TableFormatError(table, "it is broken")
-    print(table, told.client.bootstrap_servers, told.channel, told.checkpoint, told.trigger(), dict(told.conf))
-    print(sorted(told.source("a", "b").items()))
+    print(
+        table,
+        streaming.client.bootstrap_servers,
+        streaming.channel,
+        streaming.checkpoint,
+        streaming.trigger(),
+        dict(streaming.conf),
+    )
+    print(sorted(streaming.source("a", "b").items()))
     return 3
 
 

@@ -1,0 +1,193 @@
+"""Moments of a log (`--as-of`), and the part of it between two of them (`--since`, `--until`). Pure.
+
+All are inclusive, and by the log's own offsets and times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.protocol.log import RecordRead
+from statechannel.replay.auditor import prefix
+
+_OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)
+_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
+_DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_AHEAD_MAX_MS = 60_000
+"""Clocks of a reader and of Kafka may differ by so much: a moment that is further ahead is in the future."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Inclusive: the record at the offset, or of that millisecond, still counts.
+
+    Attributes:
+        offset: Applies to each partition; None for a time.
+        time_ms: Milliseconds since 1970; None for an offset.
+    """
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+    def __call__(self, record: RecordRead) -> bool:
+        """Whether the record lies in the prefix; the first that does not ends its partition's."""
+        if self.offset is not None:
+            return record.offset <= self.offset
+        return self.time_ms is None or record.timestamp_ms <= self.time_ms
+
+    def cut(self, records: Sequence[RecordRead]) -> Cut:
+        """Number of a partition's records in the prefix."""
+        inside = prefix(records, self)
+        return Cut(len(inside), inside[-1].offset if inside else -1)
+
+    def is_future(self, now_ms: int) -> bool:
+        """Whether it is a time that has not come yet, also if the clocks differ a little."""
+        return self.time_ms is not None and self.time_ms > now_ms + _AHEAD_MAX_MS
+
+
+class Cut(NamedTuple):
+    """Prefix of a partition for an audit of the past.
+
+    Attributes:
+        records: Number of records in it.
+        last_offset: Offset of the last of them; -1 if there is none.
+    """
+
+    records: int
+    last_offset: int
+
+
+def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) -> AsOf:
+    """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, ISO 8601 (UTC unless it says so), or an age.
+
+    Args:
+        name: Name of the option, for errors.
+        now_ms: The moment from which an age such as `10m` counts back; None: ages are not supported.
+
+    Raises:
+        AuditQuestionError: The text is invalid.
+    """
+    if _OFFSET.fullmatch(text):
+        return AsOf(offset=int(text))
+    milliseconds = _MILLISECONDS.fullmatch(text)
+    if milliseconds:
+        return AsOf(time_ms=int(milliseconds.group(1)))
+    age_ms = None if now_ms is None else duration_ms(text)
+    if now_ms is not None and age_ms is not None:
+        if age_ms > now_ms:
+            raise AuditQuestionError(
+                f"{name} {text} is an age that reaches back before 1970.", hint="Use 10m, 2h or 7d."
+            )
+        return AsOf(time_ms=now_ms - age_ms)
+    time_ms = iso_ms(text)
+    if time_ms is None:
+        raise AuditQuestionError(
+            f"{name} {text!r} is neither an offset nor a time" + (", nor an age." if now_ms is not None else "."),
+            hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z"
+            + (", 10m (ago), 2h, 7d." if now_ms is not None else "."),
+        )
+    return AsOf(time_ms=time_ms)
+
+
+def iso_ms(text: str) -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601 (UTC unless it says so); None: the text is not one."""
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return None
+
+
+def duration_ms(text: str) -> int | None:
+    """Milliseconds of a duration such as `90s` or `1h30m`; None: the text is not one."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogWindow:
+    """The part of a log from one moment to another, both inclusive; an empty side is open.
+
+    Unlike `--as-of` it does not change what is judged: the whole log is, and the window selects what is listed.
+    """
+
+    since: AsOf | None = None
+    until: AsOf | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.since is None and self.until is None
+
+    def has(self, offset: int, timestamp_ms: int) -> bool:
+        """Whether something that happened there is in the window."""
+        return self.meets((offset, timestamp_ms), (offset, timestamp_ms))
+
+    def meets(self, start: tuple[int, int], end: tuple[int | None, int | None]) -> bool:
+        """Whether something that lasted is at least partly in the window.
+
+        Args:
+            start: Its offset and log time.
+            end: The same; None: it has not ended.
+        """
+        return _reaches(end, self.since) and _begins_by(start, self.until)
+
+    def fields(self) -> dict[str, Any]:
+        """For the JSON output: an offset or a time for each side that is given."""
+        return {"since": _side(self.since), "until": _side(self.until)}
+
+
+WHOLE_LOG = LogWindow()
+
+
+def _reaches(end: tuple[int | None, int | None], since: AsOf | None) -> bool:
+    if since is None:
+        return True
+    at, bound = (end[0], since.offset) if since.offset is not None else (end[1], since.time_ms)
+    return at is None or bound is None or at >= bound
+
+
+def _begins_by(start: tuple[int, int], until: AsOf | None) -> bool:
+    if until is None:
+        return True
+    at, bound = (start[0], until.offset) if until.offset is not None else (start[1], until.time_ms)
+    return bound is None or at <= bound
+
+
+def _side(moment: AsOf | None) -> dict[str, int] | None:
+    if moment is None:
+        return None
+    return {"offset": moment.offset} if moment.offset is not None else {"timestamp_ms": moment.time_ms or 0}
+
+
+def parse_window(since: str | None, until: str | None, *, now_ms: int) -> LogWindow:
+    """The window between two moments; each as `parse_as_of` reads it.
+
+    Args:
+        now_ms: Ages count back from here.
+
+    Raises:
+        AuditQuestionError: A text is invalid, the first moment is later than the second, or it is in the future.
+    """
+    window = LogWindow(
+        None if since is None else parse_as_of(since, "--since", now_ms=now_ms),
+        None if until is None else parse_as_of(until, "--until", now_ms=now_ms),
+    )
+    first, last = window.since, window.until
+    if first is not None and first.is_future(now_ms):
+        raise AuditQuestionError(f"--since {since} is in the future.", hint="Give an earlier time.")
+    if first is None or last is None:
+        return window
+    for begins, ends in ((first.offset, last.offset), (first.time_ms, last.time_ms)):
+        if begins is not None and ends is not None and begins > ends:
+            raise AuditQuestionError(f"--since {since} is later than --until {until}.", hint="Exchange them.")
+    return window

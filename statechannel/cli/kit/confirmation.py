@@ -1,0 +1,99 @@
+"""Questions before a command destroys or moves something, and dry runs (design/cli.md#questions-and-dry-runs)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.output import Output, print_json, say, stdout
+from statechannel.errors import ExitCode
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a command would do.
+
+    Attributes:
+        sentences: For people.
+        facts: The same for programs.
+    """
+
+    sentences: Sequence[str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def confirm(
+    effect: Callable[[], Effect],
+    *,
+    place: Callable[[], str],
+    yes: bool,
+    dry_run: bool,
+    output: Output,
+    final: bool = False,
+) -> bool:
+    """Whether the command goes on; False after a dry run, whose result has been printed.
+
+    A person at a terminal is asked, unless `yes`. Without a terminal the command goes on, unless nothing undoes it.
+
+    Args:
+        effect: Computed only where it is shown; raises the error of a command that would be refused.
+        place: Where it would happen, for people.
+        final: Nothing undoes the command.
+
+    Raises:
+        CommandError: The person refused, or cannot be asked.
+    """
+    if dry_run:
+        _print(effect(), output)
+        return False
+    if yes:
+        return True
+    if not _has_terminal():
+        if final:
+            raise CommandError(
+                "this cannot be undone and needs a confirmation, and there is no terminal to ask on; nothing was changed",
+                hint="Confirm it with --yes; --dry-run shows what would happen.",
+                code=ExitCode.USAGE,
+            )
+        return True
+    for sentence in (*effect().sentences, place()):
+        say(sentence)
+    if not _agrees():
+        raise CommandError("not confirmed; nothing was changed", hint="--yes skips the question.")
+    return True
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _has_terminal() -> bool:
+    """Whether a person sees the question and can answer; a closed stream is None."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _agrees() -> bool:
+    """Ask; standard output stays free for the result."""
+    sys.stderr.write("Go on? [y/N]: ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise typer.Abort
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _print(effect: Effect, output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"dry_run": True, "would": list(effect.sentences), **effect.facts})
+        return
+    for sentence in effect.sentences:
+        stdout().print(sentence, markup=False)
+    say("dry run: nothing was changed")

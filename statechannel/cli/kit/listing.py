@@ -1,0 +1,47 @@
+"""Options shared by all lists of what happened: from when to when, and by whom."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from statechannel.audit.moments import LogWindow, parse_window
+from statechannel.cli.kit.failures import CommandError
+from statechannel.errors import ExitCode
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="AGE|TIME|OFFSET",
+        help="Only from then on, inclusive: 10m (ago), 2026-01-01T00:00:00Z, or an offset.",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="AGE|TIME|OFFSET", help="Only up to then, inclusive, as --since.")
+]
+SinceTime = Annotated[
+    str | None,
+    typer.Option("--since", metavar="AGE|TIME", help="Only from then on: 15m (ago), 2h, 7d, 2026-01-01T00:00:00Z."),
+]
+UntilTime = Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Only up to then, as --since.")]
+Writer = Annotated[str | None, typer.Option("--by", metavar="BROKER", help="Only what this broker wrote.")]
+
+
+def time_window(since: str | None, until: str | None, now_ms: int) -> LogWindow:
+    """The window of a list whose rows have no offsets of their own.
+
+    Raises:
+        CommandError: A side is an offset.
+        AuditQuestionError: A side is neither a time nor an age, or they are in the wrong order.
+    """
+    window = parse_window(since, until, now_ms=now_ms)
+    for name, text, side in (("--since", since, window.since), ("--until", until, window.until)):
+        if side is not None and side.offset is not None:
+            raise CommandError(
+                f"{name} {text} is an offset: this list has only times",
+                hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
+                code=ExitCode.USAGE,
+            )
+    return window

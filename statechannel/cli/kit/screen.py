@@ -1,0 +1,183 @@
+"""Displays that are refreshed: blocks in order of importance, cut to the height of the terminal from the least important end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from statechannel.cli.kit.fitted_tables import Tone, cell
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.output import (
+    Output,
+    ends_on_sigterm,
+    moment,
+    print_json,
+    print_json_line,
+    remarks_hidden,
+    stdout,
+    when,
+)
+from statechannel.kafka.errors import KafkaUnavailableError
+
+_REST = 4.0
+"""Pause after a reading, in times of how long it took."""
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: refresh interval.")
+]
+EndsAfter = Annotated[
+    float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this time.")
+]
+EVERY_S = 2.0
+
+
+class Block(NamedTuple):
+    """A part of a display.
+
+    Attributes:
+        name: What is named if it does not fit.
+        rows: Number of rows of its table; 0 if it cannot be shortened.
+        draw: Makes it, with at most this number of rows.
+    """
+
+    name: str
+    rows: int
+    draw: Callable[[int], RenderableType]
+
+
+def plain_block(name: str, renderable: RenderableType) -> Block:
+    """A block that is shown as a whole, or not."""
+    return Block(name, 0, lambda _: renderable)
+
+
+def stacked(blocks: Sequence[Block]) -> Group:
+    """All blocks completely, with a blank line between two."""
+    parts: list[RenderableType] = []
+    for block in blocks:
+        parts += [Text(), block.draw(block.rows)] if parts else [block.draw(block.rows)]
+    return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedScreen:
+    """Blocks in a terminal of limited height; what does not fit is named in the last line."""
+
+    blocks: Sequence[Block]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = options.height or console.height
+        lines, omitted = _laid(self.blocks, console, options, height)
+        if omitted:
+            lines, omitted = _laid(self.blocks, console, options, height - 1)
+        for line in lines:
+            yield from line
+            yield Segment.line()
+        if omitted:
+            text = Text(f"no room for: {', '.join(omitted)}")
+            text.truncate(options.max_width, overflow="ellipsis")
+            yield Segment(text.plain, console.get_style(Tone.QUIET))
+
+
+def _laid(
+    blocks: Sequence[Block], console: Console, options: ConsoleOptions, height: int
+) -> tuple[list[list[Segment]], list[str]]:
+    """Lines of the blocks that fit, and what was omitted."""
+    within = options.update(height=None)
+    lines: list[list[Segment]] = []
+    omitted: list[str] = []
+    for number, block in enumerate(blocks):
+        gap = [[Segment("")]] if lines else []
+        room = height - len(lines) - len(gap)
+        rows = block.rows
+        drawn = console.render_lines(block.draw(rows), within, pad=False)
+        while len(drawn) > room and rows > 1:
+            rows = max(1, min(rows - 1, room))
+            drawn = console.render_lines(block.draw(rows), within, pad=False)
+        whole = len(drawn) <= room and rows == block.rows
+        if len(drawn) <= room:
+            lines += gap + drawn
+        if not whole:
+            omitted.append(f"{block.rows - rows} of {block.name}" if len(drawn) <= room else block.name)
+            omitted += [other.name for other in blocks[number + 1 :]]
+            break
+    return lines, omitted
+
+
+@contextmanager
+def screen(output: Output) -> Iterator[Callable[[Sequence[Block], dict[str, Any], int], None]]:
+    """A display that is refreshed; on a terminal on its alternate screen, else block after block, in JSON line by line.
+
+    Yields a function that shows blocks, or the document in JSON, as of a time.
+    """
+    console = stdout()
+    if output is Output.JSON:
+        yield lambda _, document, __: print_json_line(document)
+    elif not console.is_terminal or console.is_dumb_terminal:
+
+        def line_by_line(blocks: Sequence[Block], _: dict[str, Any], at_ms: int) -> None:
+            console.print(Text(f"--- {moment(at_ms)}"))
+            console.print(stacked(blocks), crop=False)
+
+        yield line_by_line
+    else:
+        with (
+            ends_on_sigterm(),
+            remarks_hidden(),
+            Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+        ):
+            yield lambda blocks, _, __: live.update(FittedScreen(blocks), refresh=True)
+
+
+def _silence(read_ms: int) -> Block:
+    since = cell(when(read_ms))
+    return plain_block("Kafka", Text(f"UNKNOWN: Kafka does not answer; all below is of {since}", style=Tone.BAD))
+
+
+def show_result(
+    read: Callable[[], tuple[Sequence[Block], dict[str, Any]]],
+    output: Output,
+    *,
+    watch: bool,
+    every_s: float,
+    max_s: float | None,
+) -> None:
+    """Show what a command has read; with `watch` again and again, reading at most a fifth of the time.
+
+    Args:
+        read: Reads all; returns the blocks, and the document in JSON.
+        max_s: With `watch`, end after this time.
+    """
+    if not watch:
+        blocks, document = read()
+        if output is Output.JSON:
+            print_json(document)
+        else:
+            stdout().print(stacked(blocks), crop=False)
+        return
+    ends_s = float("inf") if max_s is None else time.monotonic() + max_s
+    try:
+        began_s, read_ms = time.monotonic(), now_ms()
+        shown = read()
+        with screen(output) as draw:
+            draw(*shown, read_ms)
+            while (left_s := ends_s - time.monotonic()) > 0:
+                took_s = time.monotonic() - began_s
+                time.sleep(min(left_s, max(every_s - took_s, _REST * took_s)))
+                began_s, began_ms = time.monotonic(), now_ms()
+                try:
+                    shown, read_ms = read(), began_ms
+                    draw(*shown, read_ms)
+                except KafkaUnavailableError:
+                    draw([_silence(read_ms), *shown[0]], shown[1], began_ms)
+    except KeyboardInterrupt:
+        return  # the way to end it

@@ -1,0 +1,160 @@
+"""Command `statechannel lookup`: who serves a topic or bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
+from statechannel.cli.kit.output import Output, moment, print_facts, print_json, progress
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_success
+from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
+from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import is_bundle, split_topic
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
+
+lookup_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@lookup_app.command()
+@with_connection
+def lookup(
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only read the log; assign nothing. Needs no broker.")
+    ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="AGE|TIME|OFFSET",
+            help="Show who owned it then, by the log: 10m (ago), 2026-01-01T00:00:00Z, or an offset; inclusive.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="F", help="With --as-of: read this export file, not the topic.")
+    ] = None,
+    timeout: Timeout = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
+    require_name(name)
+    if file is not None and as_of is None:
+        raise CommandError(
+            "--file requires --as-of", hint="A lookup of now asks the channel: omit --file.", code=ExitCode.USAGE
+        )
+    if as_of is not None:
+        _look_back(connect, name, as_of, file, table=output is not Output.JSON)
+        return
+    connection = connect()
+    if read_only:
+        answer = RequestAnswer("", _from_log(connection, name), name=name)
+    else:
+        wait_s = timeout or connection.settings.lookups.timeout_s
+        answer = ask(connection, RequestCommand.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    outcome = answer.outcome
+    if isinstance(outcome, Owned):
+        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old"
+        rows: list[tuple[str, Any]] = [
+            ("bundle", outcome.bundle),
+            ("broker", outcome.broker),
+            ("generation", str(outcome.generation)),
+        ]
+        rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
+        print_facts(rows + ([("view", stale)] if stale else []))
+    elif isinstance(outcome, BoundTo):
+        print_facts([("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
+
+
+def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, table: bool) -> None:
+    """Print who owned a topic or bundle at a moment: what `audit history` has in its last line before it."""
+    # Lookups of now do not need the audit.
+    from statechannel.audit.local import open_export, owner_then
+    from statechannel.audit.views import NotInLogError
+    from statechannel.cli.audit.options import moment_of, source_of
+    from statechannel.cli.bundles import bundle_fields
+    from statechannel.cli.kit.channel_view import not_found
+
+    source = source_of(file, None, None, connect)
+    when = moment_of(as_of, source)
+    shown = moment(when.time_ms) if when.offset is None else f"offset {when.offset}"
+    try:
+        with open_export(source, progress) as export:
+            then = owner_then(export, name, when)
+    except NotInLogError as error:
+        raise not_found(
+            f"{error}, as of {shown}", hint="`audit history` lists when it was created or split."
+        ) from error
+    key, since, changed = then.key, then.since or {}, then.changed or {}
+    if not table:
+        recorded = ("by", "action", "reason", "decision")
+        fields = {"name": name, "as_of": as_of, "as_of_ms": when.time_ms, "partition": then.partition}
+        fields |= {"last_offset": then.last_offset, **bundle_fields(key)}
+        fields |= {"since_offset": since.get("since_offset"), "since_ms": since.get("since_ms")}
+        print_json(
+            fields | {"changed_ms": changed.get("timestamp_ms")} | {what: changed.get(what) for what in recorded}
+        )
+        return
+    state = "-" if key.state is None else key.state.value
+    to = f" to {key.bound_for}" if key.bound_for not in (None, key.owner) else ""
+    rows: list[tuple[str, Any]] = [
+        ("as of", f"{shown}, inclusive (last offset {then.last_offset} of partition {then.partition})"),
+        ("bundle", key.name),
+        ("owner", key.owner or "no broker"),
+        ("generation", key.generation),
+        ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
+        ("state", f"{state}{to}"),
+        ("state since", _place(changed.get("timestamp_ms"), key.offset)),
+        ("written by", changed.get("by")),
+        ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
+        ("operation", key.operation),
+        ("decision", changed.get("decision")),
+    ]
+    print_facts([row for row in rows if row[1] is not None])
+
+
+def _place(at_ms: int | None, offset: int | None) -> str:
+    """Time and offset of a record, as far as the log still has them."""
+    if at_ms is None:
+        return "unknown: the record was compacted"
+    return f"{moment(at_ms)} (offset {offset})"
+
+
+def _from_log(connection: Connection, name: str) -> Outcome:
+    registry = read_registry(connection)
+    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
+    tenant, _, broker = namespace.partition("/")
+    if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
+        return BoundTo(broker, registry.members.alive[broker].urls)
+    from statechannel.cli.kit.channel_view import locate, read_channel
+
+    views = read_channel(connection)
+    key = locate(views, name)
+    if views.tentative:
+        return Undetermined("tentative", f"{key.name}: the log alone does not show the owner")
+    return _outcome(key, registry)
+
+
+def _outcome(key: KeyState, registry: Registry) -> Outcome:
+    if key.state is State.UNASSIGNED:
+        return Unowned(key.name)
+    owner = key.owner
+    if owner is None or key.generation is None or key.state is State.RELEASING:
+        return Undetermined("in-flight", f"{key.name} is {key.state}")
+    member = registry.members.alive.get(owner)
+    if member is None:
+        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is lost")
+    return Owned(key.name, owner, key.generation, member.urls)

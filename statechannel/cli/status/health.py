@@ -1,0 +1,154 @@
+"""Verdict on a channel in one line: healthy, degraded, down or unknown, with the reasons. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from statechannel.cli.kit.output import duration, moment
+from statechannel.settings import Settings
+
+LAG_WARNING_MS = 5_000
+"""A broker that is further behind the log is a problem."""
+_NAMED = 3
+
+
+class ChannelHealth(StrEnum):
+    """Verdict on a channel.
+
+    Attributes:
+        HEALTHY: Brokers are alive, one leads, and nothing waits for longer than it should.
+        DEGRADED: Some bundles or functions are affected.
+        DOWN: No broker is alive.
+        UNKNOWN: Kafka does not answer this command, or this version cannot read the log.
+    """
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+
+
+class HealthReason(StrEnum):
+    """Stable code of a reason for a verdict."""
+
+    KAFKA_SILENT = "kafka-silent"
+    NEWER_FORMAT = "newer-format"
+    NO_BROKER = "no-broker"
+    BROKER_LOST = "broker-lost"
+    OWNER_UNREACHABLE = "owner-unreachable"
+    NO_LEADER = "no-leader"
+    REPAIR_PAUSED = "repair-paused"
+    SAFE_MODE = "safe-mode"
+    NONE_ACCEPTS = "none-accepts"
+    SLOW_OPERATION = "slow-operation"
+    AWAITING_REPAIR = "awaiting-repair"
+    BROKER_LATE = "broker-late"
+
+
+class HealthProblem(NamedTuple):
+    """A reason for a verdict, with a sentence for people."""
+
+    reason: HealthReason
+    message: str
+
+
+class HealthLimits(NamedTuple):
+    """Durations in milliseconds above which something is a problem.
+
+    Attributes:
+        in_flight_ms: Of an operation.
+        debt_ms: Of a key that awaits repair.
+    """
+
+    in_flight_ms: float
+    debt_ms: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> HealthLimits:
+        return cls(settings.hooks.deadline_s * 1_000, max(5_000.0, 5_000 * settings.leader.debt_age_s))
+
+
+def with_health(fields: Mapping[str, Any], limits: HealthLimits) -> dict[str, Any]:
+    """The figures of `status`, led by the verdict and its reasons."""
+    verdict, problems = health(fields, limits)
+    reasons = [{"reason": problem.reason.value, "message": problem.message} for problem in problems]
+    return {"health": verdict.value, "problems": reasons, **fields}
+
+
+def health(fields: Mapping[str, Any], limits: HealthLimits) -> tuple[ChannelHealth, list[HealthProblem]]:
+    """The verdict on the figures of `status`, and its reasons, the most important first."""
+    problems = list(_problems(fields, limits))
+    reasons = {problem.reason for problem in problems}
+    if reasons & {HealthReason.KAFKA_SILENT, HealthReason.NEWER_FORMAT}:
+        return ChannelHealth.UNKNOWN, problems
+    if HealthReason.NO_BROKER in reasons:
+        return ChannelHealth.DOWN, problems
+    return (ChannelHealth.DEGRADED if problems else ChannelHealth.HEALTHY), problems
+
+
+def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
+    blind_ms = fields["blind_since_ms"]
+    if blind_ms is not None:
+        yield HealthProblem(
+            HealthReason.KAFKA_SILENT,
+            f"Kafka has not answered since {moment(blind_ms)}, for {duration(max(0, fields['at_ms'] - blind_ms))}; "
+            "all below is from then",
+        )
+    for partition, stop in fields["stopped"].items():
+        yield HealthProblem(
+            HealthReason.NEWER_FORMAT,
+            f"partition {partition} needs format {stop['format']} from offset {stop['offset']} on; use a newer version",
+        )
+    alive = [row for row in fields["brokers"] if row["state"] not in ("lost", "left")]
+    if not alive:
+        yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
+    yield from _of_brokers(fields, alive)
+    yield from _of_bundles(fields, limits)
+
+
+def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -> Iterator[HealthProblem]:
+    lost = [f"{row['broker']}, last heard {duration(row['heard_ago_ms'])} ago" for row in _in(fields, "state", "lost")]
+    if lost:
+        yield HealthProblem(HealthReason.BROKER_LOST, f"lost: {_named(lost)}")
+    if fields["orphans"]:
+        yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
+    if alive and fields["leader"] is None:
+        without_ms = fields["no_leader_for_ms"]
+        since = "" if without_ms is None else f" for {duration(without_ms)}"
+        yield HealthProblem(HealthReason.NO_LEADER, f"no broker has led{since}" if since else "no broker leads")
+    for row in fields["repair_paused"]:
+        yield HealthProblem(HealthReason.REPAIR_PAUSED, f"{row['broker']} paused repair: {row['why']}")
+    safe = [row["broker"] for row in _in(fields, "mode", "safe")]
+    if safe:
+        yield HealthProblem(HealthReason.SAFE_MODE, f"in safe mode, without Kafka: {_named(safe)}")
+    if alive and not any(row["accepting"] for row in alive):
+        yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
+    late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
+    if late:
+        named = _named([f"{row['broker']} by {duration(row['lag_ms'])}" for row in late])
+        yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
+
+
+def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
+    slow = [row for row in fields["in_flight"] if (row["age_ms"] or 0) > limits.in_flight_ms]
+    if slow:
+        yield HealthProblem(
+            HealthReason.SLOW_OPERATION,
+            f"{len(slow)} in flight for longer than {duration(limits.in_flight_ms)}, the longest {slow[0]['bundle']}",
+        )
+    oldest_ms = fields["oldest_debt_ms"]
+    if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
+        age = "" if oldest_ms is None else f", the oldest for {duration(oldest_ms)}"
+        yield HealthProblem(HealthReason.AWAITING_REPAIR, f"keys awaiting repair: {len(fields['debts'])}{age}")
+
+
+def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, Any]]:
+    return [row for row in fields["brokers"] if row[name] == value]
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,205 @@
+"""Addresses of Kafka: their form, and a first look for a listener there, before clients retry for long."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
+
+USUAL_PORT: Final = 9092
+_FORM: Final = "Kafka addresses are HOST:PORT, separated by commas: kafka1.example:9092,kafka2.example:9092."
+_PROTOCOLS: Final = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>[A-Za-z0-9_+.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\],]+)?(?::(?P<port>.*))?"
+)
+_HOST_MAX = 253
+_PORT_MAX = 65_535
+
+
+class KafkaAddress(NamedTuple):
+    """One of the addresses by which a cluster is found."""
+
+    host: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses_of(text: str) -> list[KafkaAddress]:
+    """The addresses in a list with commas.
+
+    Raises:
+        ClientSettingRefusedError: One cannot be an address of Kafka.
+    """
+    addresses = [_address_of(word.strip()) for word in text.split(",") if word.strip()]
+    if not addresses:
+        raise ClientSettingRefusedError(f"`{text}` names no Kafka address.", hint=_FORM)
+    return addresses
+
+
+def _address_of(word: str) -> KafkaAddress:
+    match = _ADDRESS.fullmatch(word)
+    if match is None:
+        raise ClientSettingRefusedError(f"`{word}` is not a Kafka address.", hint=_FORM)
+    scheme, host, port = match["scheme"], match["host"], match["port"]
+    if scheme is not None and scheme.lower() not in _PROTOCOLS:
+        raise ClientSettingRefusedError(f"`{word}` is a URL, not a Kafka address.", hint=_FORM)
+    if not host or len(host) > _HOST_MAX:
+        raise ClientSettingRefusedError(f"`{word}` has no valid host name.", hint=_FORM)
+    if port is None:
+        raise ClientSettingRefusedError(
+            f"The Kafka address `{word}` has no port.", hint=f"Kafka's usual port: {host}:{USUAL_PORT}."
+        )
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(_PORT_MAX)) and 0 < int(port) <= _PORT_MAX):
+        raise ClientSettingRefusedError(
+            f"The Kafka address `{word}` has no valid port: ports are 1 to {_PORT_MAX}.",
+            hint=f"Kafka's usual port: {host}:{USUAL_PORT}.",
+        )
+    return KafkaAddress(host.strip("[]"), int(port))
+
+
+# --- the first look --------------------------------------------------------------------------------------------------
+
+CONNECT_S: Final = 1.0
+"""Longest wait for one connection, and for one answer."""
+_PAUSE_S = 0.1
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""The request that every Kafka answers, before any authentication, and without TLS no other server."""
+_TLS_ANSWERS = (b"\x15\x03", b"\x16\x03")  # alert, handshake; of version 3
+
+
+class _Failure(NamedTuple):
+    """Why no Kafka can be reached at an address, after its name; `lasting` if no later attempt changes it."""
+
+    why: str
+    hint: str
+    lasting: bool
+
+
+_PLAIN_TO_TLS: Final = _Failure(
+    "expects TLS, which this client does not use",
+    "Set security.protocol to SSL or SASL_SSL: -X security.protocol=SSL, or in the file of --kafka-config.",
+    lasting=True,
+)
+_TLS_TO_PLAIN: Final = _Failure(
+    "does not use TLS, which this client expects",
+    "Set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or give the address of a listener with TLS.",
+    lasting=True,
+)
+
+
+class FirstLook:
+    """Looks for a Kafka at any of the addresses, for at most `within_s`.
+
+    Only failures that are certain end it with an error: all addresses refuse the connection, have names that do not
+    resolve, or use TLS where the client does not, or the reverse. Silence is left to the client, which waits for it.
+
+    Args:
+        text: Addresses, separated by commas.
+        protocol: `security.protocol` of the client.
+        within_s: Retries end after this time; 0: one attempt.
+    """
+
+    def __init__(self, text: str, protocol: str, within_s: float) -> None:
+        self._text = text
+        self._addresses = addresses_of(text)
+        self._tls = protocol.lower() in ("ssl", "sasl_ssl")
+        self._within_s = within_s
+        self._failures: list[_Failure] = []
+
+    def require_listener(self) -> None:
+        """Return once a listener is found, or if it cannot be known.
+
+        Raises:
+            KafkaUnavailableError: This client certainly reaches no Kafka there.
+        """
+        # A resolver may take many seconds for a name, and cannot be interrupted.
+        thread = threading.Thread(target=self._look, name="first-look-for-kafka", daemon=True)
+        thread.start()
+        thread.join(self._within_s + CONNECT_S)
+        failures = self._failures
+        if thread.is_alive() or not failures:
+            return
+        whys = "; ".join(
+            f"at {address.text} {failure.why}" for address, failure in zip(self._addresses, failures, strict=True)
+        )
+        raise KafkaUnavailableError(f"Kafka {whys}", hint=failures[0].hint, address=self._text)
+
+    def _look(self) -> None:
+        ends_s = time.monotonic() + self._within_s
+        while True:
+            failures = []
+            for address in self._addresses:
+                failure = self._failure_at(address)
+                if failure is None:
+                    self._failures = []
+                    return
+                failures.append(failure)
+            self._failures = failures
+            if time.monotonic() >= ends_s or all(failure.lasting for failure in failures):
+                return
+            time.sleep(_PAUSE_S)
+
+    def _mismatch_at(self, address: KafkaAddress) -> _Failure | None:
+        answer = _answer(address, _client_hello() if self._tls else _API_VERSIONS)
+        if answer and (answer[:2] in _TLS_ANSWERS) is self._tls:
+            return None
+        # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
+        answer = _answer(address, _API_VERSIONS if self._tls else _client_hello())
+        if not answer or (answer[:2] in _TLS_ANSWERS) is self._tls:
+            return None
+        return _TLS_TO_PLAIN if self._tls else _PLAIN_TO_TLS
+
+    def _failure_at(self, address: KafkaAddress) -> _Failure | None:
+        try:
+            return self._mismatch_at(address)
+        except socket.gaierror as error:
+            return _Failure(
+                f"cannot be found: the host name does not resolve ({error.strerror or error})",
+                "Check the address: --bootstrap-servers, setting kafka.bootstrap_servers.",
+                lasting=False,
+            )
+        except UnicodeError:
+            return _Failure("cannot be found: this is not a host name", _FORM, lasting=True)
+        except ConnectionRefusedError:
+            return _Failure(
+                "refuses the connection: no program listens there",
+                "Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, setting "
+                "kafka.bootstrap_servers. To wait for a Kafka that restarts: --set kafka.refused_wait_s=60.",
+                lasting=False,
+            )
+        except OSError:
+            return None  # a time-out, or no route at the moment: not certain
+
+
+def _answer(address: KafkaAddress, request: bytes) -> bytes:
+    """The first bytes of the answer; empty if the listener closes the connection, or is silent.
+
+    Raises:
+        OSError: The connection cannot be made.
+    """
+    with socket.create_connection(address, timeout=CONNECT_S) as connection, suppress(OSError):
+        connection.settimeout(CONNECT_S)
+        connection.sendall(request)
+        return connection.recv(8)
+    return b""
+
+
+def _client_hello() -> bytes:
+    """The first message of TLS."""
+    import ssl  # noqa: PLC0415 - most commands need none
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent but this message
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()

@@ -1,0 +1,67 @@
+"""The hooks of a split: the parent takes no more writes, its children are prepared, it is dropped; or it gets its writes back."""
+
+from __future__ import annotations
+
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.inputs import HookFinished
+from statechannel.protocol.states import Action, State
+from tests.support.stub_context import LOW
+from tests.support.stub_context import ReactionsBench as Bench
+
+QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
+LOWER, UPPER = (f"t/n/{one}" for one in QUARTERS)
+
+
+def splitting() -> Bench:
+    bench = Bench(split_hooks=True)
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    return bench
+
+
+def test_the_parent_stops_writes_before_its_children_are_prepared_and_is_dropped_when_they_are_served():
+    bench = splitting()
+    (call,) = [one for one in bench.context.effects if isinstance(one, CallHook)]
+    assert (call.hook, call.bundle, call.generation, call.children) == (Hook.ON_SPLIT, LOW, 6, (LOWER, UPPER))
+    assert bench.hooks() == [("on_split", LOW, 6, None)]
+    bench.context.now.mono_s += 5
+    bench.finish()
+    left_s = {one.deadline_s for one in bench.context.effects if isinstance(one, CallHook)}
+    assert left_s == {bench.context.config.hook_deadline_s - 5}
+    assert bench.hooks() == [("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)]
+    for which in bench.context.hook_ids[:]:
+        bench.reactions.hook_finished(HookFinished(which))
+    assert bench.one_written()[:2] == (State.DELETED, Action.SPLIT)
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    (done,) = [one for one in bench.context.effects if isinstance(one, CallHook) and one.hook is Hook.ON_SPLIT_DONE]
+    assert (done.hook_id, done.children) == (0, (LOWER, UPPER))
+    assert bench.hooks() == [
+        ("on_split_done", LOW, 6, None),
+        ("on_serve", LOWER, 6, None),
+        ("on_serve", UPPER, 6, None),
+    ]
+
+
+def test_a_parent_that_cannot_stop_writes_is_not_split():
+    bench = splitting()
+    bench.hooks()
+    bench.finish("a client writes for ever")
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    assert bench.reactions.holdings.keys() == {LOW}
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+    bench.seen(LOW, "Assigned", to="a")
+    assert bench.hooks() == [("on_serve", LOW, 5, None)]
+
+
+def test_a_split_that_fails_after_the_parent_stopped_gives_it_back_its_writes():
+    bench = splitting()
+    bench.hooks()
+    bench.finish()
+    bench.hooks()
+    bench.finish("disk full")
+    assert bench.hooks() == [("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None)]
+    bench.finish()
+    assert bench.written()[0]["reason"] == "disk full"
+    bench.seen(LOW, "Assigned", to="a")
+    assert bench.hooks() == [("on_serve", LOW, 5, None)]

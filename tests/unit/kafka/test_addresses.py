@@ -1,0 +1,154 @@
+"""Addresses of Kafka that cannot be, and what a first look finds at those that can."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import trustme
+
+from statechannel.kafka.addresses import FirstLook, KafkaAddress, addresses_of
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
+
+API_VERSIONS_ANSWER = bytes.fromhex("0000000a00000001" + "0000" + "00000000")
+
+
+def test_addresses() -> None:
+    assert addresses_of("a:1, b.example:9092,[::1]:3,SASL_SSL://c:4") == [
+        KafkaAddress("a", 1),
+        KafkaAddress("b.example", 9092),
+        KafkaAddress("::1", 3),
+        KafkaAddress("c", 4),
+    ]
+    assert KafkaAddress("::1", 3).text == "[::1]:3"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (",", "names no Kafka address"),
+        ("http://a:9092", "is a URL"),
+        ("a", "has no port"),
+        ("a:99999", "ports are 1 to 65535"),
+        ("a:0", "ports are 1 to 65535"),
+        ("a:b", "ports are 1 to 65535"),
+        (":9092", "no valid host name"),
+        ("a b:9092", "is not a Kafka address"),
+        ("a:9092/x", "ports are 1 to 65535"),
+        ("a:1,b", "`b` has no port"),
+    ],
+)
+def test_what_cannot_be_an_address_is_refused_at_once(text: str, sentence: str) -> None:
+    with pytest.raises(ClientSettingRefusedError, match=sentence):
+        ClientSettings(text)
+
+
+@contextmanager
+def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A listener on loopback that serves one connection after the other."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    serve(connection)
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+
+def plain(connection: socket.socket) -> None:
+    """Answer as Kafka without TLS: of anything but its own request it closes the connection."""
+    if connection.recv(100)[:4] == bytes((0, 0, 0, 10)):
+        connection.sendall(API_VERSIONS_ANSWER)
+
+
+def look(address: str, protocol: str, within_s: float = 0.0) -> None:
+    FirstLook(address, protocol, within_s).require_listener()
+
+
+def test_kafka_without_tls() -> None:
+    with listener(plain) as address:
+        look(address, "plaintext")
+        look(address, "SASL_PLAINTEXT")
+        for protocol in ("ssl", "SASL_SSL"):
+            with pytest.raises(KafkaUnavailableError, match="does not use TLS, which this client expects"):
+                look(address, protocol)
+
+
+def test_kafka_with_tls() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+
+    def serve(connection: socket.socket) -> None:
+        context.wrap_socket(connection, server_side=True)
+
+    with listener(serve) as address:
+        look(address, "ssl")
+        with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
+            look(address, "plaintext")
+
+
+def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listener(plain) as address:
+        pass
+    with pytest.raises(KafkaUnavailableError, match="refuses the connection") as refused:
+        look(address, "plaintext")
+    assert "refused_wait_s" in refused.value.hint
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with pytest.raises(KafkaUnavailableError, match=r"Kafka at nosuch:1 cannot be found: .*no such name"):
+        look("nosuch:1", "plaintext")
+
+
+def test_the_first_of_several_that_answers_is_enough() -> None:
+    with listener(plain) as gone:
+        pass
+    with listener(plain) as address:
+        look(f"{gone},{address}", "plaintext")
+
+
+def test_silence_is_left_to_the_client_that_waits_for_it() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    with server:
+        look(f"127.0.0.1:{server.getsockname()[1]}", "plaintext")
+
+
+def test_a_kafka_that_restarts_is_waited_for() -> None:
+    with listener(plain) as address:
+        pass
+    port = int(address.rpartition(":")[2])
+    again = threading.Event()
+
+    def restart() -> None:
+        with socket.create_server(("127.0.0.1", port)) as server:
+            server.settimeout(60)
+            connection, _ = server.accept()
+            with connection:
+                plain(connection)
+            again.set()
+
+    timer = threading.Timer(0.5, restart)
+    timer.start()
+    look(address, "plaintext", within_s=60.0)
+    timer.join()
+    assert again.is_set()

@@ -1,0 +1,152 @@
+"""A hook that blocks the event loop is named, and Kafka is not blamed for it."""
+
+import asyncio
+import threading
+import time
+
+from statechannel.api import BrokerHooks
+from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.broker.observe.observer import Availability
+from statechannel.broker.supervision import Watchdog, place_of
+from statechannel.engine.effects import CallHook, Hook
+from tests.support.log_lines import capture_logs
+from tests.support.lone_member import lone_host
+from tests.support.waits import WAIT_S
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+class BlockingTheLoop(BrokerHooks):
+    def __init__(self, said: threading.Event) -> None:
+        self.said = said
+        self.host: Host | None = None
+        self.blocked = False
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        self.said.wait(WAIT_S)  # until it is named
+        assert self.host is not None
+        self.blocked = self.host.loop_blocked
+
+
+class Heard:
+    """Knows when an event is logged, in whatever thread."""
+
+    def __init__(self, lines: list, event: str) -> None:
+        self._lines, self._event = lines, event
+        self.heard = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        ends_s = time.monotonic() + WAIT_S
+        while time.monotonic() < ends_s and not any(line["event"] == self._event for line in list(self._lines)):
+            time.sleep(0.01)
+        self.heard.set()
+
+
+async def test_the_hook_that_blocks_the_loop_is_named_with_its_place() -> None:
+    with capture_logs() as lines:
+        hooks = BlockingTheLoop(Heard(lines, "loop-blocked").heard)
+        async with lone_host(options=HostOptions(blocked_s=0.2), hooks=hooks) as hooks.host:
+            await asyncio.sleep(0.1)
+            hooks.host._hooks.call(CallHook(0, Hook.ON_SERVE, BUNDLE, 3, None, 5.0))
+    assert hooks.blocked
+    (line,) = [line for line in lines if line["event"] == "loop-blocked"]
+    assert (line["log_level"], line["hook"], line["bundle"]) == ("warning", "on_serve", BUNDLE)
+    assert line["seconds"] >= 0.2
+    assert "test_blocked_loop.py" in line["place"]
+    assert "in on_serve" in line["place"]
+
+
+async def test_other_code_that_blocks_the_loop_has_a_place_and_no_hook() -> None:
+    with capture_logs() as lines:
+        heard = Heard(lines, "loop-blocked").heard
+        async with lone_host(options=HostOptions(blocked_s=0.2)):
+            await asyncio.sleep(0.1)
+            heard.wait(WAIT_S)
+    (line,) = [line for line in lines if line["event"] == "loop-blocked"]
+    assert "hook" not in line
+    assert "test_other_code_that_blocks" in line["place"]
+
+
+def test_a_stall_is_said_once_and_again_after_a_recovery() -> None:
+    beats, said = [0], []
+    told = threading.Semaphore(0)
+
+    def on_blocked(seconds: float) -> None:
+        said.append(seconds)
+        told.release()
+
+    watchdog = Watchdog(
+        lambda: beats[0], limit_s=WAIT_S, on_stuck=said.append, loop_thread=threading.get_ident(),
+        blocked_s=0.1, on_blocked=on_blocked,
+    )  # fmt: skip
+    watchdog.start()
+    assert told.acquire(timeout=WAIT_S)
+    time.sleep(0.3)
+    assert len(said) == 1
+    beats[0] += 1
+    assert told.acquire(timeout=WAIT_S)
+    watchdog.close()
+    assert all(seconds > 0.1 for seconds in said)
+
+
+def test_a_warning_that_cannot_be_given_does_not_end_the_watch() -> None:
+    stuck = threading.Event()
+
+    def on_blocked(_: float) -> None:
+        raise RuntimeError("can't start new thread")
+
+    watchdog = Watchdog(
+        lambda: 0, limit_s=0.3, on_stuck=lambda _: stuck.set(), loop_thread=threading.get_ident(),
+        blocked_s=0.1, on_blocked=on_blocked,
+    )  # fmt: skip
+    watchdog.start()
+    assert stuck.wait(WAIT_S)
+    watchdog.close()
+
+
+def test_the_place_is_the_innermost_call_first() -> None:
+    assert place_of(threading.get_ident()).split(" < ")[1].endswith("in test_the_place_is_the_innermost_call_first")
+    assert place_of(-1) == ""
+
+
+class Blocked:
+    """The availability of Kafka, with a loop that is blocked or not."""
+
+    def __init__(self) -> None:
+        self.blocked = False
+        self.found = Availability(Metrics("c", "b1"))
+        self.found.loop_blocked = lambda: self.blocked
+
+
+def test_an_outage_is_said_when_it_begins() -> None:
+    now = Blocked()
+    with capture_logs() as lines:
+        now.found.changed(available=False)
+        now.found.changed(available=True)
+    assert [line["event"] for line in lines] == ["kafka.away", "kafka.back"]
+
+
+def test_what_only_a_blocked_loop_has_kept_from_kafka_is_no_outage() -> None:
+    now = Blocked()
+    with capture_logs() as lines:
+        now.blocked = True
+        now.found.changed(available=False)
+        now.found.review()
+        now.found.changed(available=True)
+        now.blocked = False
+        now.found.review()
+    assert lines == []
+
+
+def test_an_outage_that_lasts_longer_than_the_block_is_said_after_it() -> None:
+    now = Blocked()
+    with capture_logs() as lines:
+        now.blocked = True
+        now.found.changed(available=False)
+        now.blocked = False
+        now.found.review()
+        now.found.review()
+        now.found.changed(available=True)
+    assert [line["event"] for line in lines] == ["kafka.away", "kafka.back"]

@@ -1,0 +1,150 @@
+"""A wrong hook is refused when the channel is opened: at its first call somebody would have to wait for it."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from statechannel.api import ArgumentTypeError, BlockingBrokerHooks, BlockingStateChannel, BrokerHooks, StateChannel
+from statechannel.broker.arguments import hooks_of
+
+
+def wrapped(hook: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(hook)
+    def call(*arguments: Any) -> Any:
+        return hook(*arguments)
+
+    return call
+
+
+class Plain(BrokerHooks):
+    def on_own(self, bundle, generation):  # type: ignore[override]
+        """A plain function."""
+
+
+class Arity(BrokerHooks):
+    async def on_own(self, bundle):  # type: ignore[override]
+        """Too few."""
+
+
+class MoreWanted(BrokerHooks):
+    async def on_release(self, bundle, generation, destination, reason):  # type: ignore[override]
+        """Too many."""
+
+
+class Misspelt(BrokerHooks):
+    async def on_owned(self, bundle, generation):
+        """Nothing would call it."""
+
+
+class Unlike(BrokerHooks):
+    async def on_zzz(self):
+        """Like no hook."""
+
+
+class NoFunction(BrokerHooks):
+    on_own = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        (
+            Plain(),
+            "`on_own` of Plain is not a coroutine function; wanted: `async def on_own(self, bundle, generation)`",
+        ),
+        (
+            Arity(),
+            "`on_own` of Arity does not take its 2 arguments (too many positional arguments); wanted: `async def on_own(",
+        ),
+        (MoreWanted(), "does not take its 3 arguments (missing a required argument: 'reason')"),
+        (
+            Misspelt(),
+            "`on_owned` of Misspelt is not a hook; wanted: on_own, on_serve, on_release, on_moved, on_split, ",
+        ),
+        (Misspelt(), "Did you mean `on_own`?"),
+        (Unlike(), "`on_zzz` of Unlike is not a hook"),
+        (NoFunction(), "`on_own` of NoFunction is None; wanted: `async def on_own("),
+    ],
+)
+async def test_a_wrong_hook_is_refused_at_open(hooks: BrokerHooks, message: str) -> None:
+    with pytest.raises(ArgumentTypeError) as refused:
+        await StateChannel.open(broker="b1", hooks=hooks, kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert message in str(refused.value)
+    assert refused.value.hint
+
+
+class Coroutine(BlockingBrokerHooks):
+    async def on_own(self, bundle, generation):  # type: ignore[override]
+        """Nobody would await it."""
+
+
+def test_a_coroutine_among_blocking_hooks_is_refused() -> None:
+    with pytest.raises(
+        ArgumentTypeError, match="is a coroutine function, and these hooks run in threads; wanted: `def on_own"
+    ):
+        BlockingStateChannel.open(broker="b1", hooks=Coroutine(), kafka={"bootstrap_servers": "127.0.0.1:1"})
+
+
+class Good(BrokerHooks):
+    """More than it needs, in forms that work."""
+
+    on_message: object = None  # a value, no method
+
+    async def on_own(self, bundle, generation, *, again=False):
+        """One more argument, which has a default."""
+
+    async def on_release(self, *arguments):
+        """All of them."""
+
+    @wrapped
+    async def on_moved(self, bundle, owner, urls):
+        """A coroutine behind a decorator."""
+
+    def _on_timer(self):
+        """Not public."""
+
+
+def in_a_thread(function: Any) -> Any:
+    @functools.wraps(function)
+    async def run(*arguments: Any) -> None:
+        await asyncio.to_thread(function, *arguments)
+
+    return run
+
+
+def awaited(function: Any) -> Any:
+    @functools.wraps(function)
+    def run(*arguments: Any) -> None:
+        asyncio.run(function(*arguments))
+
+    return run
+
+
+class PlainInside(BrokerHooks):
+    @in_a_thread
+    def on_own(self, bundle, generation):
+        """A coroutine function that wraps a plain one."""
+
+
+class CoroutineInside(BlockingBrokerHooks):
+    @awaited
+    async def on_own(self, bundle, generation):
+        """A plain function that wraps a coroutine function."""
+
+
+def test_what_is_called_decides_and_not_what_it_wraps() -> None:
+    hooks_of(PlainInside(), BrokerHooks)
+    hooks_of(CoroutineInside(), BlockingBrokerHooks)
+
+
+def test_what_can_be_called_is_taken() -> None:
+    hooks_of(None, BrokerHooks)
+    hooks_of(BrokerHooks(), BrokerHooks)
+    hooks_of(Good(), BrokerHooks)
+    mocked = BrokerHooks()
+    mocked.on_own = AsyncMock()  # type: ignore[method-assign]
+    hooks_of(mocked, BrokerHooks)

@@ -1,0 +1,82 @@
+"""What a developer is told around `StateChannel.open`: mistakes, waiting, and the end."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import statechannel
+from statechannel.api import ChannelStoppedError, StateChannel, StateChannelError, Stopped
+from statechannel.broker import assembly
+from tests.support.log_lines import capture_logs
+from tests.support.waits import WAIT_S
+
+
+async def refused(**groups: object) -> StateChannelError:
+    with pytest.raises(StateChannelError) as error:
+        await StateChannel.open(broker="b1", **groups)  # type: ignore[arg-type]
+    return error.value
+
+
+async def test_a_setting_that_is_an_argument_is_called_an_argument() -> None:
+    unknown = await refused(kafak={"bootstrap_servers": "127.0.0.1:1"})
+    assert str(unknown) == "an argument: unknown group of settings `kafak`. Did you mean `kafka`?"
+    invalid = await refused(membership={"expiry_s": "soon"}, kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert str(invalid) == "an argument: membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)."
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "kafka", "a:9092,b", "[::1]", "kafka:", "PLAINTEXT://kafka"])
+async def test_an_address_without_a_port_is_refused(address: str) -> None:
+    error = await refused(kafka={"bootstrap_servers": address})
+    assert "has no port" in str(error) or "has no valid port" in str(error)
+    assert ":9092" in error.hint
+
+
+def test_not_awaited() -> None:
+    opening = StateChannel.open(broker="b1")
+    with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
+        opening.lookup("t/n/topic")
+    with pytest.raises(AttributeError, match="'Opening' object has no attribute 'look_up'"):
+        opening.look_up("t/n/topic")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
+    with capture_logs() as lines:
+        opening = asyncio.ensure_future(
+            StateChannel.open(broker="b1", kafka={"bootstrap_servers": silent, "command_timeout_s": WAIT_S})
+        )
+        async with asyncio.timeout(WAIT_S):
+            while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not opening.done()
+        opening.cancel()
+        await asyncio.wait({opening})
+    (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
+    assert (line["log_level"], line["address"], line["limit_s"]) == ("warning", silent, WAIT_S)
+
+
+@pytest.mark.parametrize("reason", ["closed", "shutdown"])
+def test_after_an_orderly_end_nothing_is_left_to_be_repaired(reason: str) -> None:
+    assert "nothing is left to be repaired" in ChannelStoppedError(Stopped(reason, "this broker left on request")).hint
+    assert "repaired by the others" in ChannelStoppedError(Stopped("part-failed", "the reader")).hint
+
+
+def test_the_version_is_that_of_the_command() -> None:
+    command = [sys.executable, "-m", "statechannel", "--version"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
+    assert out.split() == ["statechannel", statechannel.__version__]
+    with pytest.raises(AttributeError, match="has no attribute 'version'"):
+        _ = statechannel.version  # type: ignore[attr-defined]
