@@ -11,31 +11,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
-from statechannel.engine.freshness import current_until_s, is_current, view_age_s
+from statechannel.engine.freshness import is_current, view_age_s
 from statechannel.engine.names import locate, place
+from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import Action, Flow, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
-    from statechannel.engine.membership import Member
     from statechannel.engine.placement import Placer
     from statechannel.engine.presence import Presence
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions
     from statechannel.protocol.keys import KeyState
-    from statechannel.protocol.replica import Replica
-    from statechannel.protocol.view import View
 
 
 class InLine:
@@ -82,110 +78,6 @@ class InLine:
             heapify(self._line)
 
 
-class SureAnswer(NamedTuple):
-    """An answer, and what it was made from: it is the same as long as these are."""
-
-    key: KeyState
-    offset: int
-    replica: Replica
-    view: View
-    member: Member
-    info: Mapping[str, Any]
-    outcome: Owned
-
-
-class SureAnswers:
-    """Answers that need no step of the engine, for any thread: from memory, while nothing that they depend on has changed.
-
-    An answer of here is the one that a step at the same moment would give. Where that is not certain there is none: while a
-    step runs, while the engine is late for a tick (which notices what time alone changes), where the view is not current,
-    and for all that is not simply owned. The caller then asks as always.
-
-    Args:
-        answer: What a step would answer for a bundle that has an owner; reads only.
-
-    Attributes:
-        epoch: Counts the beginnings and the ends of steps: odd while one runs.
-    """
-
-    REMEMBERED_MAX = 200_000
-
-    def __init__(
-        self,
-        context: Context,
-        reactions: Reactions,
-        closing_marks: ClosingMarks,
-        answer: Callable[[KeyState], Outcome | None],
-    ) -> None:
-        self._context = context
-        self.epoch = 0
-        self._reactions = reactions
-        self._closing_marks = closing_marks
-        self._answer = answer
-        self._answers: dict[str, SureAnswer] = {}
-        self._current: tuple[int, list[float]] = (-1, [])
-
-    def find(self, now_s: float, name: str) -> Owned | None:
-        """The owner of a topic or bundle; None: ask the engine.
-
-        Args:
-            now_s: By the engine's clock.
-        """
-        epoch, context = self.epoch, self._context
-        if epoch & 1 or now_s >= context.wake_at_s or context.stopped is not None:
-            return None
-        try:
-            answer = self._answers.get(name)
-            if answer is None or not self._holds(answer):
-                answer = self._remember(name)
-            if answer is None or now_s > self._current_until_s(epoch, answer.replica.partition):
-                return None
-        except Exception:
-            if self.epoch == epoch:
-                raise
-            return None  # a step that began meanwhile changed what was being read
-        return answer.outcome if self.epoch == epoch else None
-
-    def _holds(self, answer: SureAnswer) -> bool:
-        owner, member, context = answer.outcome.broker, answer.member, self._context
-        return (
-            answer.key.offset == answer.offset
-            and answer.replica.view is answer.view
-            and context.members.alive.get(owner) is member
-            and member.info is answer.info
-            and not self._closing_marks.mentions(answer.key.namespace)
-            and (owner != context.identity.broker or self._reactions.serves(answer.key))
-        )
-
-    def _remember(self, name: str) -> SureAnswer | None:
-        context = self._context
-        self._answers.pop(name, None)
-        key = locate(context, name)
-        if isinstance(key, NotFound) or key.owner is None or self._closing_marks.mentions(key.namespace):
-            return None
-        if key.namespace.partition("/")[0] in context.config.bound_tenants:
-            return None
-        outcome = self._answer(key)
-        member = context.members.alive.get(key.owner)
-        if not isinstance(outcome, Owned) or outcome.stale_age_s is not None or member is None:
-            return None
-        replica = context.replicas[context.partition_of(key.namespace)]
-        answer = SureAnswer(key, key.offset, replica, replica.view, member, member.info, outcome)
-        if len(self._answers) >= self.REMEMBERED_MAX:
-            self._answers.clear()
-        self._answers[name] = answer
-        return answer
-
-    def _current_until_s(self, epoch: int, partition: int) -> float:
-        """Until when the view of a partition is current unless more is read: computed once for each step."""
-        of_epoch, until_s = self._current
-        if of_epoch != epoch:
-            context = self._context
-            until_s = [current_until_s(context, replica) for replica in context.replicas]
-            self._current = epoch, until_s
-        return until_s[partition]
-
-
 TRIES_A_STEP = 500
 """Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
 LOOKED_AT_A_TICK = 2_000
@@ -210,7 +102,7 @@ class Lookups:
 
     Attributes:
         assigning: Bundles whose assignment is written and not read back, with the broker chosen.
-        sure: Answers without a step.
+        cache: Owners that are known without a step.
     """
 
     def __init__(
@@ -235,7 +127,9 @@ class Lookups:
         self._turn: Iterator[str] = iter(())
         self.assigning = placer.new_table()
         self._in_line = InLine(context.identity.incarnation)
-        self.sure = SureAnswers(context, reactions, closing_marks, lambda key: self._owned(key)[0])
+        self.cache = OwnerCache(
+            context, reactions, closing_marks, lambda name: self._answer(Lookup(name, 0.0, True))[0]
+        )
         self._later: set[str] | None = None
 
     def look_up(self, token: int, command: Lookup) -> None:

@@ -190,20 +190,20 @@ class LogWriter:
                 self._produce_all(session, self._names[topic], partition, effects)
 
     def _produce_all(self, session: _Session, name: str, partition: int, effects: Sequence[Append]) -> None:
-        messages: list[dict[str, Any]] = [
+        entries: list[dict[str, Any]] = [
             {"key": effect.key, "value": effect.value, "callback": partial(self._delivered, session, effect.token)}
             for effect in effects
         ]
         try:
-            session.producer.produce_batch(name, messages, partition=partition)
+            session.producer.produce_batch(name, entries, partition=partition)
         except (BufferError, KafkaException) as refusal:
-            for message in messages:
-                message.setdefault("_error", refusal)
-        for effect, message in zip(effects, messages, strict=True):
-            if "_error" in message:
+            for entry in entries:
+                entry.setdefault("_error", refusal)
+        for effect, entry in zip(effects, entries, strict=True):
+            if "_error" in entry:
                 session.pending.pop(effect.token, None)
-                self._log_denied(name, message["_error"])
-                self._refuse(effect, describe(message["_error"], self._settings.secrets()))
+                self._log_denied(name, entry["_error"])
+                self._refuse(effect, describe(entry["_error"], self._settings.secrets()))
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until every append is answered; False if the time ran out first.
