@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from statechannel.broker.changes import Change
     from statechannel.broker.exits import Stopped
     from statechannel.engine.cluster_view import ClusterView
-    from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.commands import Command, Outcome, Owned
     from statechannel.engine.placement import Placement
     from statechannel.settings import Settings
 
@@ -131,7 +131,15 @@ class BlockingStateChannel:
     def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
         """See `StateChannel.lookup`."""
         refuse_inside_hook("StateChannel.lookup")
+        if timeout_s is None:
+            owner = self._channel.lookup_cached(name)
+            if owner is not None:
+                return owner
         return self._loop.call(self._channel.lookup(name, timeout_s, read_only=read_only))
+
+    def lookup_cached(self, name: str) -> Owned | None:
+        """See `StateChannel.lookup_cached`."""
+        return self._channel.lookup_cached(name)
 
     def transfer(self, name: str, to: str, *, reason: str | None = None) -> BlockingTicket:
         """See `StateChannel.transfer`."""

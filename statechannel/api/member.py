@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 
+CACHED_IN_A_ROW = 64
+"""Lookups that are answered from the cache before the loop has its turn: a caller may ask for many without a pause."""
+
+
 class WrongLoopError(StateChannelError):
     """A method of a channel was called from another event loop or thread than the one that opened it: nothing would answer."""
 
@@ -111,6 +115,7 @@ class ChannelMember:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._cached_in_a_row = 0
 
     def _enter(self, method: str) -> None:
         """Begin a call that waits for the channel.
@@ -151,8 +156,24 @@ class ChannelMember:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
         """
         self._enter("StateChannel.lookup")
-        timeout_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
-        return await self._host.submit(commands.Lookup(name, timeout_s, read_only))
+        command = commands.Lookup(name, self._settings.lookups.timeout_s if timeout_s is None else timeout_s, read_only)
+        arguments.check(command)
+        owner = self._host.cached_owner(name)
+        if owner is None:
+            return await self._host.submit(command)
+        self._cached_in_a_row = (self._cached_in_a_row + 1) % CACHED_IN_A_ROW
+        if not self._cached_in_a_row:
+            await asyncio.sleep(0)
+        return owner
+
+    def lookup_cached(self, name: str) -> commands.Owned | None:
+        """The broker that serves a topic or bundle, if memory has the answer that `lookup` would give now; else None.
+
+        It never waits, and starts no assignment. None says nothing about the bundle: call `lookup`. May be called from any
+        thread, and inside hooks.
+        """
+        arguments.text("name", name)
+        return self._host.cached_owner(name)
 
     async def transfer(self, name: str, to: str, *, reason: str | None = None) -> Ticket:
         """Hand a bundle, or a topic's bundle, over to the named broker."""

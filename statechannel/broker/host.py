@@ -362,6 +362,15 @@ class Host:
         self._submit(command, report)
         return future
 
+    def cached_owner(self, name: str) -> commands.Owned | None:
+        """See `OwnerCache.find`; may be called from any thread."""
+        if self._stopping is not None:
+            return None
+        owner = self.engine.cached_owner(self._driver.now_s(), name)
+        if owner is not None:
+            self._watch.cached_lookups[threading.get_ident()] += 1
+        return owner
+
     def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:

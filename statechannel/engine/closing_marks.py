@@ -33,6 +33,10 @@ class ClosingMarks:
             if len(self._marks) > MARKS_BEFORE_CLEANING:
                 self._marks = {ns: mark for ns, mark in self._marks.items() if mark[1] > timestamp_ms}
 
+    def mentions(self, namespace: str) -> bool:
+        """Whether there is a mark of the namespace, perhaps one that has ended; from any thread."""
+        return namespace in self._marks
+
     def holds(self, namespace: str) -> bool:
         """Whether the namespace is being deleted."""
         mark = self._marks.get(namespace)

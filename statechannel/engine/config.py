@@ -55,6 +55,7 @@ class EngineConfig:
     unknown_limit_s: float = 60.0
     pending_max: int = 4096
     lookup_waiting_max: int = 100_000
+    lookup_cached_max: int = 200_000
     assigning_max: int = 64
     debt_age_leader_s: float = 1.0
     debt_batch_max: int = 256

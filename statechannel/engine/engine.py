@@ -85,6 +85,7 @@ class Engine:
     Attributes:
         context: What the parts share.
         counts: Verdicts since the start.
+        cached_owner: See `OwnerCache.find`; from any thread.
     """
 
     def __init__(self, identity: Identity, config: EngineConfig, placement: Placement | None = None) -> None:
@@ -103,6 +104,7 @@ class Engine:
         self.proposals = changes.proposals = proposals
         reactions = self.reactions = changes.reactions = Reactions(context, presence, provenance, proposals)
         self.lookups = changes.lookups = Lookups(context, presence, proposals, reactions, placer, marks)
+        self.cached_owner = self.lookups.cache.find
         self.operations = Operations(context, proposals, reactions)
         changes.operations = self.operations.fold
         self.repair = changes.repair = Repair(context, proposals, placer, marks)
@@ -118,7 +120,8 @@ class Engine:
 
     def step(self, now: Now, event: Input) -> list[Effect]:
         """Take one input in; what has to be done, in order."""
-        context = self.context
+        context, cache = self.context, self.lookups.cache
+        cache.epoch += 1
         context.begin_step(now)
         if context.stopped is None and now.mono_s >= context.wake_at_s:
             # Time comes first: a process that was paused must notice before it acts on anything else.
@@ -126,6 +129,7 @@ class Engine:
         if context.stopped is None:
             self._take(event)
             self.duties.pay_what_was_read()
+        cache.epoch += 1  # stays odd where a step raises: the engine has ended
         return context.take_effects()
 
     def _take(self, event: Input) -> None:
@@ -233,6 +237,7 @@ class Engine:
         return {} if self.stopped is not None else self.reactions.serving()
 
     def stop(self, reason: str, detail: str) -> None:
+        self.lookups.cache.epoch |= 1
         self.transitions.stop(reason, detail)
 
     # --- the log ----------------------------------------------------------------------------------------------------

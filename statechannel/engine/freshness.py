@@ -30,9 +30,19 @@ def is_current(context: Context, namespace: str) -> bool:
 def keeps_up(context: Context, namespace: str) -> bool:
     """Whether this namespace's partition is judged and was complete lately, whatever is heard of the registry."""
     replica = context.replicas[context.partition_of(namespace)]
-    patience_s = context.config.safe_after_s + SILENT_BEATS * context.config.heartbeat_interval_s
-    complete = replica.current_at_s is not None and lag_s(context.now, replica) <= patience_s
+    complete = replica.current_at_s is not None and lag_s(context.now, replica) <= _patience_s(context)
     return complete and context.judges(replica.partition)
+
+
+def current_until_s(context: Context, replica: Replica) -> float:
+    """Until when answers of a partition come from a current view if nothing more is read of it."""
+    if replica.current_at_s is None or context.mode is Mode.SAFE or not context.judges(replica.partition):
+        return float("-inf")
+    return replica.current_at_s + _patience_s(context)
+
+
+def _patience_s(context: Context) -> float:
+    return context.config.safe_after_s + SILENT_BEATS * context.config.heartbeat_interval_s
 
 
 def lag_s(now: Now, replica: Replica) -> float:

@@ -18,6 +18,7 @@ from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Ou
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
 from statechannel.engine.names import locate, place
+from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
@@ -101,6 +102,7 @@ class Lookups:
 
     Attributes:
         assigning: Bundles whose assignment is written and not read back, with the broker chosen.
+        cache: Owners that are known without a step.
     """
 
     def __init__(
@@ -125,6 +127,9 @@ class Lookups:
         self._turn: Iterator[str] = iter(())
         self.assigning = placer.new_table()
         self._in_line = InLine(context.identity.incarnation)
+        self.cache = OwnerCache(
+            context, reactions, closing_marks, lambda name: self._answer(Lookup(name, 0.0, True))[0]
+        )
         self._later: set[str] | None = None
 
     def look_up(self, token: int, command: Lookup) -> None:

@@ -70,6 +70,9 @@ class LookupSettings(SettingsGroup):
     waiting_max: int = setting(
         100_000, "Lookups waiting at once; more are answered `undetermined`: at most 100 MB.", ge=1
     )
+    cached_max: int = setting(
+        200_000, "Names of topics and bundles whose owner is known without a step of the engine: at most 100 MB.", ge=1
+    )
     assigning_max: int = setting(
         64,
         "Concurrent assignments started by a broker; more bundles are queued, in a different order on each broker: in a "

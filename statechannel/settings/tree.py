@@ -92,6 +92,7 @@ def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineCon
         unknown_limit_s=s.limits.unknown_limit_s,
         pending_max=s.limits.pending_max,
         lookup_waiting_max=s.lookups.waiting_max,
+        lookup_cached_max=s.lookups.cached_max,
         assigning_max=s.lookups.assigning_max,
         debt_age_leader_s=s.leader.debt_age_s,
         debt_batch_max=s.leader.debt_batch_max,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from statechannel.sim.process import SimProcess
 
 ANSWER_SLACK_S = 1.5
+NAMES_CHECKED = 8
+"""Names of lookups that are looked up in the caches, in turn."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class _Asked:
     command: Command
     due_s: float
     asked_s: float
+    epoch: int
+    cached: Owned | None
 
 
 class Clients:
@@ -57,13 +61,17 @@ class Clients:
         self._answered: set[int] = set()
         self._tokens = 0
         self._operations: list[str] = []
+        self._names: list[str] = []
+        self._turn = 0
 
     def ask(self, process: SimProcess, command: Command) -> None:
         self._tokens += 1
         token = self._tokens
         limit_s = command.budget_s + 5 if isinstance(command, Shutdown) else getattr(command, "timeout_s", 0.0)
         now_s = self._cluster.events.now_s
-        self._open[token] = _Asked(process, command, now_s + limit_s + ANSWER_SLACK_S, now_s)
+        cached = self._cached(process, command.name) if isinstance(command, Lookup) else None
+        epoch = process.engine.lookups.cache.epoch
+        self._open[token] = _Asked(process, command, now_s + limit_s + ANSWER_SLACK_S, now_s, epoch, cached)
         self._cluster.note(f"{process.name} is asked: {command}")
         self._cluster.trace.count(f"command {type(command).__name__}")
         process.take(CommandReceived(token, command))
@@ -78,11 +86,15 @@ class Clients:
         asked = self._open.pop(token, None)
         if asked is None or asked.process is not process:
             raise Violation("answer", f"{process.name} answered {token} twice or unasked: {outcome}")
-        cluster = self._cluster
+        cluster, now_s = self._cluster, self._cluster.events.now_s
         cluster.note(f"{process.name} answers {type(asked.command).__name__}: {outcome}")
         cluster.trace.count(f"answer {type(outcome).__name__}")
         if isinstance(outcome, Owned) and outcome.stale_age_s is None:
             self._check_owner(process, outcome)
+        # The step that answers has begun and ended (its effects are performed after it), and no other since the question.
+        at_once = process.engine.lookups.cache.epoch == asked.epoch + 2
+        if asked.cached is not None and at_once and now_s == asked.asked_s and outcome != asked.cached:
+            raise Violation("cache", f"{process.name} had {asked.cached} in its cache, and answers {outcome}")
         if isinstance(outcome, Started):
             self._operations.append(outcome.operation)
             truth = cluster.truths[outcome.partition]
@@ -92,6 +104,23 @@ class Clients:
             self._checks.operations.refuse(asked.command.operation, process.name, outcome)
         if isinstance(asked.command, Shutdown):
             self._check_departure(process, outcome, asked)
+
+    def check_cache(self, process: SimProcess) -> None:
+        """What the cache says at this moment, as any thread of the process may ask it, has to be true."""
+        if self._names:
+            self._turn += 1
+            self._cached(process, self._names[self._turn % len(self._names)])
+
+    def _cached(self, process: SimProcess, name: str) -> Owned | None:
+        if len(self._names) < NAMES_CHECKED:
+            self._names.append(name)
+        else:
+            self._names[self._turn % NAMES_CHECKED] = name
+        owner = process.engine.cached_owner(process.now.mono_s, name)
+        if owner is not None:
+            self._cluster.trace.count("owners from the cache")
+            self._check_owner(process, owner)
+        return owner
 
     def _check_departure(self, process: SimProcess, outcome: Outcome, asked: _Asked) -> None:
         """Who says that it has left in order serves nothing by the log; who says that it could not has used its time."""
@@ -150,6 +179,9 @@ class Clients:
 
     def random_command(self, rng: Random, number: int) -> None:
         cluster = self._cluster
+        for process in cluster.alive():
+            if process.hung and not process.paused:
+                self.check_cache(process)  # its other threads go on
         fit = [process for process in cluster.alive() if not process.halted]
         if not fit:
             return

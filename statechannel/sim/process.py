@@ -165,7 +165,7 @@ class SimProcess:
         self._late_reports: deque[Input] = deque()
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
-        identity = Identity(broker, self.incarnation, entropy, self._now().wall_ms, {"tcp": f"tcp://{self.name}"})
+        identity = Identity(broker, self.incarnation, entropy, self.now.wall_ms, {"tcp": f"tcp://{self.name}"})
         self.engine = Engine(identity, engine_config(stage.options, take_over=take_over))
         self.subscriber = Subscriber(self)
         self._producer = Producer(self, self.rng)
@@ -211,7 +211,8 @@ class SimProcess:
     def mono_s(self) -> float:
         return self.stage.events.now_s + self._mono_s
 
-    def _now(self) -> Now:
+    @property
+    def now(self) -> Now:
         now_s = self.stage.events.now_s
         return Now(self.mono_s, _WALL_MS + self._skew_ms + int(now_s * 1000))
 
@@ -307,7 +308,7 @@ class SimProcess:
             self.take(event)
 
     def _step(self, event: Input) -> None:
-        effects = self.engine.step(self._now(), event)
+        effects = self.engine.step(self.now, event)
         self.observer.stepped(self, event)
         for effect in effects:
             if self._crashes_before(effect):

@@ -100,6 +100,7 @@ class SimWorld(SimCluster):
         if isinstance(record, RecordRead) and record.topic is Topic.CHANNEL:
             self._checks.read(process, record)
         self._checks.stepped(process)
+        self._clients.check_cache(process)
 
     def writes(self, process: SimProcess, append: Append) -> None:
         self._checks.writes(process, append)

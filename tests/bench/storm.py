@@ -96,8 +96,11 @@ def _splits(running: dict[str, BrokerProcess]) -> list[Figure]:
 def _lookups(running: dict[str, BrokerProcess]) -> list[Figure]:
     load = Load()
     facts = running["b1"].ask("lookups", "storm/n64-0/a-topic", LOOKUP_S)
+    cached = running["b1"].ask("cached_lookups", "storm/n64-0/a-topic", LOOKUP_S)
     return [
         Figure("lookups", facts["rate"], "answers/s", load=str(load)),
         Figure("lookups.p50", facts["p50_us"], "us", load=str(load)),
         Figure("lookups.p99", facts["p99_us"], "us", load=str(load)),
+        Figure("lookups.cached", cached["rate"], "answers/s", aim="300,000", load=str(load)),
+        Figure("lookups.cached.thread", cached["thread_rate"], "answers/s", aim="100,000", load=str(load)),
     ]

@@ -38,6 +38,12 @@ BOUNDED = (
         "`undetermined busy`, `undetermined timed-out`: try again",
     ),
     Bounded(
+        "names with a cached owner",
+        ("lookups.cached_max",),
+        "all are dropped, and looked up again",
+        "lookups take a few microseconds longer",
+    ),
+    Bounded(
         "own records on their way",
         ("limits.pending_max",),
         "lookups wait for room; operations are refused; reactions try again after `limits.retry_interval_s`",

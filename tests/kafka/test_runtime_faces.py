@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from statechannel.api import BlockingBrokerHooks, BlockingStateChannel, Done, Owned
@@ -34,6 +35,11 @@ def test_blocking_face_does_everything(kafka: Kafka, topic_prefix: str) -> None:
         owner = channel.lookup("public/default/orders", WAIT_S)
         assert isinstance(owner, Owned)
         assert hooks.calls == [("on_own", owner.bundle, owner.generation)]
+        assert channel.lookup("public/default/orders") == owner
+        with ThreadPoolExecutor(4) as threads:
+            cached = list(threads.map(channel.lookup_cached, ["public/default/orders"] * 1_000))
+        assert set(map(repr, cached)) <= {repr(owner), "None"}
+        assert cached.count(owner) > 0
         split = channel.split(owner.bundle).outcome(WAIT_S)
         assert isinstance(split, Done)
         assert isinstance(channel.ticket(str(ticket)).outcome(WAIT_S), Done)
@@ -54,14 +60,16 @@ def test_metrics_are_served_on_loopback(kafka: Kafka, topic_prefix: str) -> None
     with BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel:
         channel.create_namespace("public/default", 2).outcome(WAIT_S)
         channel.lookup("public/default/orders", WAIT_S)
+        cached = sum(channel.lookup_cached("public/default/orders") is not None for _ in range(50))
         port = channel.status()["runtime"]["metrics_port"]
         mode = f'statechannel_mode{{broker="b1",channel="{topic_prefix}",mode="normal"}} 1.0'
         text, until_s = "", time.monotonic() + WAIT_S
-        while mode not in text and time.monotonic() < until_s:  # gauges follow within a second
+        lookups = f'statechannel_lookups_total{{answer="owned",broker="b1",channel="{topic_prefix}"}} {1.0 + cached}'
+        while not (mode in text and lookups in text) and time.monotonic() < until_s:  # gauges follow within a second
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
                 text = answer.read().decode()
     assert mode in text
-    assert f'statechannel_lookups_total{{answer="owned",broker="b1",channel="{topic_prefix}"}} 1.0' in text
+    assert lookups in text
     assert "statechannel_oldest_debt_seconds" in text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statechannel.engine import context as context_module
+from statechannel.engine import owner_cache
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.context import Context, Mode
@@ -15,6 +16,7 @@ from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
 from statechannel.engine.membership import Membership
 from statechannel.engine.names import locate
+from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.presence import Presence
 from statechannel.engine.proposals import ProposalResult, Proposals, ProposalStatus
 from statechannel.engine.provenance import OwnIds, Provenance
@@ -390,3 +392,21 @@ def _no_offset_read_as_zero(patcher: Patcher) -> None:
     patcher.bend(
         wire, "delivery_report", lambda _: lambda token, offset, session: Appended(token, offset or 0, session)
     )
+
+
+@plant(ENGINE, "an owner that is cached stays the owner")
+def _cached_for_ever(patcher: Patcher) -> None:
+    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _owner: True)
+
+
+@plant(ENGINE, "the cache looks neither at the process of the owner nor at what this one serves")
+def _cached_whoever_lives(patcher: Patcher) -> None:
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda _cache, owner: owner.key.offset == owner.offset and owner.replica.view is owner.view
+
+    patcher.bend(OwnerCache, "_holds", make)
+
+
+@plant(ENGINE, "the cache answers from a view that is old")
+def _cached_at_any_age(patcher: Patcher) -> None:
+    patcher.put(owner_cache, "current_until_s", lambda _context, _replica: float("inf"))

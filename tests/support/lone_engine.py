@@ -201,6 +201,11 @@ class LoneEngine:
         """Offsets of the records under a key."""
         return [offset for offset, (name, _, _) in enumerate(self.channel) if name == key]
 
+    @property
+    def now_s(self) -> float:
+        """The engine's clock."""
+        return self._now_s
+
     def _ms(self) -> int:
         return round(self._now_s * 1000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from statechannel.broker import outcomes
@@ -35,6 +36,9 @@ class Observer:
 
     Args:
         debt_alarm_s: An open debt that is older raises the alarm.
+
+    Attributes:
+        cached_lookups: Lookups that the cache has answered, by thread: each has a counter of its own, so none is lost.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Observer:
         self._debt_alarm_s = debt_alarm_s
         self._alarmed = False
         self._appending: dict[int, float] = {}
+        self.cached_lookups: defaultdict[int, int] = defaultdict(int)
         engine.context.tells_all = metrics.log.tells_all
         identity = engine.identity
         metrics.set("info", 1, identity.incarnation, identity.software)
@@ -118,6 +123,7 @@ class Observer:
         engine, put = self._engine, self._metrics.set
         self._metrics.stuck(stuck=False)
         self._metrics.verdicts({str(verdict): count for verdict, count in engine.counts.items()})
+        self._metrics.cached_lookups(sum(list(self.cached_lookups.values())))
         self._metrics.mode(str(engine.mode))
         self._debts()
         put("is_leader", engine.leading)

@@ -35,6 +35,7 @@ class ScriptedProducer:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.held: list[Callable[..., None]] = []
+        self.groups: list[int] = []
         self.reports: list[Callable[[], None]] = []
         self.refuse_with: Exception | None = None
         self.lose_on_purge = False
@@ -45,6 +46,17 @@ class ScriptedProducer:
             raise self.refuse_with
         with self._lock:
             self.held.append(on_delivery)
+
+    def produce_batch(self, _: str, messages: list[dict[str, Any]], partition: int) -> int:
+        """Like the real one: what it does not take carries an error."""
+        self.groups.append(len(messages))
+        for message in messages:
+            if self.refuse_with is not None:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+            else:
+                with self._lock:
+                    self.held.append(message["callback"])
+        return sum("_error" not in message for message in messages)
 
     def poll(self, timeout: float) -> int:
         with self._lock:
@@ -153,7 +165,66 @@ def test_a_fatal_error_ends_the_old_tokens_and_begins_a_session(rig: Rig, lost: 
     assert rig.inbox.inputs[-1] == Appended(3, 7, 2)
 
 
+def test_more_than_a_few_wait_until_those_are_reported_and_leave_together(rig: Rig) -> None:
+    producer = rig.producers[0]
+    rig.append(*range(1, 11))
+    assert len(producer.held) == 4
+    producer.report(producer.held[:3], None, offset=0)
+    rig.inbox.wait_answers(3)
+    assert producer.groups == [], "one of those that were handed over is still without a report"
+    producer.report(producer.held[3:4], None, offset=3)
+    wait_until(lambda: producer.groups == [6])
+    rig.append(11)
+    producer.report(producer.held[4:], None, offset=4)
+    wait_until(lambda: len(producer.held) == 11)
+    producer.report(producer.held[10:], None, offset=10)
+    assert rig.writer.flush(WAIT_S)
+    assert rig.inbox.inputs == [Appended(token, token - 1, 1) for token in range(1, 12)]
+
+
+def test_what_waits_goes_to_the_next_session(rig: Rig) -> None:
+    rig.append(*range(1, 8))
+    rig.producers[0].fail_for_good()
+    assert [answer.token for answer in rig.inbox.wait_answers(4)] == [1, 2, 3, 4]
+    wait_until(lambda: rig.producers[1].groups == [3])
+    rig.producers[1].report(rig.producers[1].held, None, offset=9)
+    assert rig.writer.flush(WAIT_S)
+    assert rig.inbox.inputs[-3:] == [Appended(5, 9, 2), Appended(6, 10, 2), Appended(7, 11, 2)]
+
+
+def test_of_a_group_each_record_that_the_client_does_not_take_was_never_written(rig: Rig) -> None:
+    rig.append(*range(1, 7))
+    rig.producers[0].refuse_with = BufferError("full")
+    rig.producers[0].report(rig.producers[0].held, None)
+    assert rig.writer.flush(WAIT_S)
+    assert [(failed.token, failed.never_written) for failed in rig.inbox.of(AppendFailed)] == [(5, True), (6, True)]
+
+
+def test_the_queue_is_bounded() -> None:
+    rig = Rig(producer_queue_records=3)
+    rig.append(*range(1, 10))
+    failed = rig.inbox.wait_answers(2)
+    assert [(answer.token, answer.never_written) for answer in failed if isinstance(answer, AppendFailed)] == [
+        (8, True),
+        (9, True),
+    ]
+    rig.writer.close(0.01)
+    assert sorted(answer.token for answer in rig.inbox.inputs) == list(range(1, 10))
+
+
 QUICK_MS = 100
+
+
+def test_what_could_not_be_sent_for_the_time_of_a_delivery_was_never_written(quick: Rig) -> None:
+    quick.append(1, 2, 3, 4, 5)
+    failed = [answer for answer in quick.inbox.wait_answers(5) if isinstance(answer, AppendFailed)]
+    assert {answer.token: answer.never_written for answer in failed} == {
+        1: False,
+        2: False,
+        3: False,
+        4: False,
+        5: True,
+    }
 
 
 @pytest.fixture

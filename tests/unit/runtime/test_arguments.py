@@ -39,6 +39,7 @@ NO_WHOLE = [None, "4", 4.0, True]
 Call = Callable[[Any, Any], Any]
 CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("lookup", "name"): (lambda c, v: c.lookup(v), NO_TEXT),
+    ("lookup_cached", "name"): (lambda c, v: c.lookup_cached(v), NO_TEXT),
     ("lookup", "timeout_s"): (lambda c, v: c.lookup("a/b/t", v), [v for v in NO_SECONDS if v is not None]),
     ("lookup", "read_only"): (lambda c, v: c.lookup("a/b/t", read_only=v), [None, 1, "yes"]),
     ("transfer", "name"): (lambda c, v: c.transfer(v, "b2"), NO_TEXT),

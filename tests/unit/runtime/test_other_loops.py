@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from statechannel.api import StateChannel, WrongLoopError
+from statechannel.broker.arguments import ArgumentTypeError
 from tests.support.lone_member import lone_channel
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -49,6 +50,13 @@ async def test_a_coroutine_of_another_loop_is_refused(method: str) -> None:
             await asyncio.to_thread(asyncio.run, call())
     assert str(refused.value).startswith(f"{method}() was called from another event loop or thread")
     assert "run_coroutine_threadsafe" in refused.value.hint
+
+
+async def test_the_cache_is_for_every_thread() -> None:
+    async with lone_channel() as channel:
+        assert await asyncio.to_thread(channel.lookup_cached, "t/n/topic") is None
+        with pytest.raises(ArgumentTypeError, match="text"):
+            channel.lookup_cached(7)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", READING)

@@ -1,0 +1,132 @@
+"""Owners that are known without a step of the engine: lookups at the speed of memory, from any thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statechannel.engine.commands import NotFound, Owned
+from statechannel.engine.freshness import current_until_s
+from statechannel.engine.names import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statechannel.engine.closing_marks import ClosingMarks
+    from statechannel.engine.commands import Outcome
+    from statechannel.engine.context import Context
+    from statechannel.engine.membership import Member
+    from statechannel.engine.reactions import Reactions
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.replica import Replica
+    from statechannel.protocol.view import View
+
+
+@dataclass(slots=True)
+class CachedOwner:
+    """An answer, and all that it was made from: it holds as long as none of these has changed.
+
+    Every accepted record of a bundle gives its state another offset, as do a split, and the end of the namespace.
+
+    Attributes:
+        valid: The epoch in which nothing had changed, and until when it holds in that epoch (by the engine's clock); in one
+            tuple, as several threads write it.
+    """
+
+    outcome: Owned
+    key: KeyState
+    offset: int
+    replica: Replica
+    view: View
+    member: Member
+    info: Mapping[str, Any]
+    valid: tuple[int, float] = (-1, 0.0)
+
+
+class OwnerCache:
+    """Answers to lookups that are the same as those of a step at the same moment, or none.
+
+    There is none while a step runs, or is due because time has passed (the process was paused, say), where the view is not
+    current, and for all that is not simply owned. The caller then asks the engine.
+
+    The engine's thread writes, any thread reads, without a lock: the epoch is odd while the engine changes anything, and what
+    was read while the epoch changed is discarded. Within an epoch only time passes, so an entry is checked once in each.
+
+    Args:
+        answer: What a step answers to a read-only lookup; it changes nothing.
+
+    Attributes:
+        epoch: Counts the beginnings and the ends of steps.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        reactions: Reactions,
+        closing_marks: ClosingMarks,
+        answer: Callable[[str], Outcome | None],
+    ) -> None:
+        self._context = context
+        self._reactions = reactions
+        self._closing_marks = closing_marks
+        self._answer = answer
+        self._owners: dict[str, CachedOwner] = {}
+        self.epoch = 0
+
+    def find(self, now_s: float, name: str) -> Owned | None:
+        """The owner of a topic or bundle; None: ask the engine.
+
+        Args:
+            now_s: By the engine's clock.
+        """
+        cached = self._owners.get(name)
+        if cached is not None:
+            epoch, until_s = cached.valid
+            if epoch == self.epoch and now_s < until_s:
+                return cached.outcome
+        epoch, context = self.epoch, self._context
+        if epoch & 1 or now_s >= context.wake_at_s or context.stopped is not None:
+            return None
+        try:
+            if cached is None or not self._holds(cached):
+                cached = self._look_up(name)
+            until_s = 0.0 if cached is None else min(context.wake_at_s, current_until_s(context, cached.replica))
+        except Exception:
+            if self.epoch == epoch:
+                raise
+            return None  # a step changed what was being read
+        if cached is None or self.epoch != epoch:
+            return None
+        self._keep(name, cached)
+        cached.valid = epoch, until_s
+        return cached.outcome if now_s < until_s else None
+
+    def _keep(self, name: str, owner: CachedOwner) -> None:
+        if len(self._owners) >= self._context.config.lookup_cached_max and name not in self._owners:
+            self._owners.clear()
+        self._owners[name] = owner
+
+    def _holds(self, cached: CachedOwner) -> bool:
+        broker, member, context = cached.outcome.broker, cached.member, self._context
+        return (
+            cached.key.offset == cached.offset
+            and cached.replica.view is cached.view
+            and context.members.alive.get(broker) is member
+            and member.info is cached.info
+            and not self._closing_marks.mentions(cached.key.namespace)
+            and (broker != context.identity.broker or self._reactions.serves(cached.key))
+        )
+
+    def _look_up(self, name: str) -> CachedOwner | None:
+        context = self._context
+        key = locate(context, name)
+        if isinstance(key, NotFound) or self._closing_marks.mentions(key.namespace):
+            return None
+        outcome = self._answer(name)
+        if not isinstance(outcome, Owned) or outcome.stale_age_s is not None:
+            return None
+        member = context.members.alive.get(outcome.broker)
+        if member is None:
+            return None
+        replica = context.replicas[context.partition_of(key.namespace)]
+        return CachedOwner(outcome, key, key.offset, replica, replica.view, member, member.info)
