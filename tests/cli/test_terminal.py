@@ -20,7 +20,7 @@ from click.testing import Result
 
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer import export_file
-from statechannel.cli.kit import live_log, output
+from statechannel.cli.kit import live_log, progress
 from statechannel.protocol.log import RecordRead, Topic
 
 WAIT_S = 60.0
@@ -132,8 +132,8 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now_s[0])
-    with output.bar(lines=True) as shown:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
+    with progress.bar(lines=True) as shown:
         shown.show("b1", "draining b1", 0, 4)
         shown.show("b1", "draining b1", 1, 4)  # too soon
         now_s[0] += 2
@@ -150,7 +150,7 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(
         "waiting for b1, 300 s at most",
         "waiting for b1, 289 s at most",
     ]
-    with output.bar() as shown:
+    with progress.bar() as shown:
         shown.show("b1", "draining b1", 0, 4)
     assert capsys.readouterr().err == ""
 

@@ -39,7 +39,8 @@ from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, r
 from statechannel.cli.audit.verify import verify as verify_replicas
 from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
-from statechannel.cli.kit.output import Output, print_json_lists, progress, say
+from statechannel.cli.kit.output import Output, print_json_lists, say
+from statechannel.cli.kit.progress import progress
 from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -90,7 +91,7 @@ def audit(
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Audit the log: accepted states, verdicts, debts, owners, gaps in service and their causes."""
+    """Audit the log: accepted states, verdicts, keys awaiting repair, owners, gaps in service and their causes."""
     if context.invoked_subcommand is not None:
         _nothing_before(context)
         return

@@ -41,7 +41,8 @@ from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
-from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
+from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
+from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
