@@ -79,7 +79,8 @@ def doctor(
     if output is Output.JSON:
         print_json(_document(facts, findings, code))
     else:
-        _show(findings)
+        connection = facts.connection
+        _show(findings, "" if connection is None else replace(connection, context=connect.context).place)
     if code:
         raise typer.Exit(code)
 
@@ -138,7 +139,7 @@ _STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNIN
 _INDENT = 9
 
 
-def _show(findings: Sequence[DoctorFinding]) -> None:
+def _show(findings: Sequence[DoctorFinding], place: str = "") -> None:
     unlooked: dict[str, list[str]] = {}
     for finding in findings:
         if not finding.checked:
@@ -152,7 +153,7 @@ def _show(findings: Sequence[DoctorFinding]) -> None:
             print_hanging(f"{'':{_INDENT}}{_line(words)}", _INDENT + (3 if words.startswith("-> ") else 0))
     for what, checks in unlooked.items():
         print_hanging(f"not checked: {', '.join(checks)} ({_line(what)})", _INDENT)
-    print_hanging(Text(_summary(findings), style="bold"), _INDENT)
+    print_hanging(Text(_summary(findings) + (f" on {place}" if place else ""), style="bold"), _INDENT)
 
 
 def _line(words: str) -> str:
