@@ -57,9 +57,9 @@ def sentence_of(detail: Mapping[str, Any], *, unit: str = "", bounds: Mapping[st
     return str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
 
 
-def words_sentence(given: str, words: Sequence[str]) -> str:
-    """What is wrong with a word that is none of these."""
-    meant = nearest(given, words)
+def name_allowed_words(word: str, words: Sequence[str]) -> str:
+    """What is wrong with a word that is none of these, as a sentence without a subject."""
+    meant = nearest(word, words)
     listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
     return f"not one of {listed}" + (f"; did you mean `{meant[0]}`?" if meant else "")
 

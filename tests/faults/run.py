@@ -179,13 +179,13 @@ class Run:
         )
         try:
             async with asyncio.timeout(COMMAND_S):
-                _, said = await process.communicate()
+                _, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            raise SetUpError(f"{' '.join(args)} failed: {said.decode(errors='replace')[-500:]}")
+            raise SetUpError(f"{' '.join(args)} failed: {stderr.decode(errors='replace')[-500:]}")
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 

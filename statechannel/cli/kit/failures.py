@@ -129,14 +129,14 @@ def _refused_value(error: Any) -> str:
     details, option = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
     if not callable(details) or option is None:
         return ""
-    from statechannel.settings.sentences import sentence_of, value_text, words_sentence
+    from statechannel.settings.sentences import name_allowed_words, sentence_of, value_text
 
     (detail, *_) = details(include_url=False)
     longest = max(option.opts, key=len)
     name = longest if longest.startswith("-") else option.human_readable_name
     words = _words_of(option.get_runtime_param().annotation)
     if words:
-        return f"{name} {value_text(detail['input'])}: {words_sentence(str(detail['input']), words)}"
+        return f"{name} {value_text(detail['input'])}: {name_allowed_words(str(detail['input']), words)}"
     unit = "seconds" if (option.metavar or "").upper() == "SECONDS" else ""
     bounds = {sign: getattr(option, name, None) for sign, name in (("ge", "min"), ("le", "max"))}
     return f"{name} {value_text(detail['input'])}: {sentence_of(detail, unit=unit, bounds=bounds)}"
