@@ -32,7 +32,7 @@ from statechannel.logger import SafeLogger
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
     from shedders.model.cluster import Cluster
-    from statechannel.broker.handlers import ExtensionAsk
+    from statechannel.broker.request_record import ExtensionAsk
     from statechannel.engine.cluster_view import ClusterView
 
 _log = SafeLogger(__name__)

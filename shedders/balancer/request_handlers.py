@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shedders.balancer.settings import BalancerSettings
     from shedders.model.cluster import Cluster
     from statechannel.api.member import ChannelMember
-    from statechannel.broker.handlers import ExtensionAsk
+    from statechannel.broker.request_record import ExtensionAsk
 
 
 class RequestHandlers:

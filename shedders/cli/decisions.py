@@ -42,6 +42,7 @@ from statechannel.cli.kit.output import (
     duration,
     moment,
     print_facts,
+    print_hanging,
     print_json,
     print_json_line,
     print_table,
@@ -441,7 +442,7 @@ def _print_why(answer: Explanation) -> None:
     if answer.left_out:
         _line(f"({answer.left_out} older steps are not shown: --limit)")
     for step in answer.steps:
-        _line("")
+        stdout().print()
         _line(f"{moment(step.at_ms)}  {step.said}")
         if step.bundle != answer.bundle and is_bundle(step.bundle):
             _line(f"    as bundle {step.bundle}")
@@ -461,4 +462,6 @@ def _print_why_not(answer: WhyNot) -> None:
 
 
 def _line(text: str) -> None:
-    stdout().print(cell(text) if text else "", markup=False)
+    """A line; if it wraps, the rest of it is indented below what it says."""
+    text = text.rstrip()
+    print_hanging(text, len(text) - len(text.lstrip()) + (2 if text.startswith(" ") else 4))

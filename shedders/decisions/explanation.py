@@ -393,8 +393,8 @@ def _sentences(
     ago = length(max(0, now_ms - newest.at_ms))
     yield f"{by_whom(newest)}, {ago} ago: {verdicts[0].said}"
     if same > 1:
-        since = length(max(0, now_ms - sheds[same - 1].at_ms))
-        yield f"the last {same} decisions, since {since}, give the same reason"
+        span = length(max(0, now_ms - sheds[same - 1].at_ms))
+        yield f"the last {same} decisions, of the last {span}, give the same reason"
     else:
         before = next((verdict for verdict in verdicts[1:] if verdict.word != verdicts[0].word), None)
         if before is not None:

@@ -17,7 +17,8 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, parse_as_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
-from statechannel.cli.kit.output import print_json, progress
+from statechannel.cli.kit.output import print_json
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode
 from statechannel.replay.auditor import GapsError
 

@@ -15,7 +15,6 @@ from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.protocol.codec import ID, is_new_broker_id
-from statechannel.settings import Settings
 from statechannel.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -227,6 +226,11 @@ def check_opening(
         ArgumentTypeError: An argument is of the wrong type.
         ArgumentValueError: An argument is out of bounds or malformed.
     """
+    # Commands read requests with this module; they need no metrics, and their help no settings.
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
+    from statechannel.settings import Settings  # noqa: PLC0415
+
     instance("settings", settings, Settings)
     broker_id("broker", broker)
     hooks_of(hooks, hooks_class)
@@ -240,9 +244,6 @@ def check_opening(
     if placement is not None and not callable(getattr(placement, "choose", None)):
         wrong_type("placement", placement, "an object with a method `choose`, or None")
     _extensions(extensions)
-    # Commands read requests with this module, and need no metrics.
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415
-
     instance("metrics_registry", metrics_registry, CollectorRegistry)
     if on_stuck is not None and not callable(on_stuck):
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")

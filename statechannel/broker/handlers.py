@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine import commands
 from statechannel.engine.commands import Rejected, Undetermined, Unknown
 from statechannel.logger import SafeLogger
@@ -15,25 +16,6 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Outcome
 
 _log = SafeLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ExtensionAsk:
-    """A request to an extension.
-
-    Attributes:
-        extension: Its name.
-        ask: A command of the extension.
-        args: All arguments of the request, unchecked.
-        operation: Id of the request: a second broker may receive the same one after the loss of the first.
-        timeout_s: Time-out of the caller.
-    """
-
-    extension: str
-    ask: str
-    args: Mapping[str, Any]
-    operation: str
-    timeout_s: float
 
 
 Handler = Callable[[ExtensionAsk], Awaitable["Outcome"]]

@@ -11,7 +11,6 @@ import orjson
 
 from statechannel.broker import arguments
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
-from statechannel.broker.handlers import ExtensionAsk
 from statechannel.engine import commands
 from statechannel.protocol.bundle import is_namespace, namespace_bounds
 
@@ -62,6 +61,25 @@ class Addressee(StrEnum):
     LEADER = "leader"
     OWNER = "owner"  # of the bundle called `name`; the leader if it is unserved
     BROKER = "broker"  # the one called `broker`
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionAsk:
+    """A request to an extension.
+
+    Attributes:
+        extension: Its name.
+        ask: A command of the extension.
+        args: All arguments of the request, unchecked.
+        operation: Id of the request: a second broker may receive the same one after the loss of the first.
+        timeout_s: Time-out of the caller.
+    """
+
+    extension: str
+    ask: str
+    args: Mapping[str, Any]
+    operation: str
+    timeout_s: float
 
 
 class RequestError(ValueError):

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.broker.handlers import ExtensionAsk, Handlers
-from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.broker.handlers import Handlers
+from statechannel.broker.request_record import (
+    Addressee,
+    ExtensionAsk,
+    Progress,
+    ProgressStage,
+    Reply,
+    Request,
+    RequestCommand,
+)
 from statechannel.engine.commands import AwaitOperation, Rejected, Started, Unknown
 from statechannel.logger import SafeLogger
 from statechannel.protocol.bounded import remember

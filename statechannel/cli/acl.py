@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import describe_topic, notify_if_slow
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -99,7 +100,9 @@ def apply(
             empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
         )
         if compared.missing:
-            say(f"{len(compared.missing)} {'are missing (--dry-run: none was created)' if dry_run else 'created'}")
+            say(f"{len(compared.missing)} {'are missing' if dry_run else 'created'}")
+        if dry_run:
+            say_dry_run(connection.place)
         _print_rest(compared)
     if compared.forbidden:
         rule, why = compared.forbidden[0]

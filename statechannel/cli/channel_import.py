@@ -18,12 +18,14 @@ from statechannel.audit.transfer.import_plan import DEFAULT_HEADROOM, ImportPlan
 from statechannel.audit.transfer.import_run import Importer, ImportStage, ImportWrite
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.audit.options import remark_unchained
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, progress, say
+from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
+from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed, Input
@@ -95,6 +97,7 @@ def import_(
         "target": {
             "bootstrap_servers": connection.client.bootstrap_servers,
             "channel": connection.topics.channel,
+            "context": connection.context or None,
             "partitions": len(importer.views),
         },
         "dry_run": dry_run,
@@ -199,11 +202,14 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
         ],
     )
     print_table(("broker", "bundles"), list(result["owners"].items()), title="\nOwners", empty="no bundle has an owner")
-    where = f"{result['target']['channel']} at {result['target']['bootstrap_servers']}"
+    target = result["target"]
+    named = f" (context {target['context']})" if target["context"] else ""
+    where = f"channel {target['channel']} at {target['bootstrap_servers']}{named}"
     if result["already"]:
         say(f"{where} already has this import ({plan.operation}); nothing was written")
     elif result["dry_run"]:
-        say(f"{result['records'] - result['found']} of {result['records']} records would be written to {where}")
+        say(f"{result['records'] - result['found']} of {result['records']} records would be written")
+        say_dry_run(where)
     else:
         say(f"{result['written']} records written to {where}, {result['found']} already present ({plan.operation})")
         if result["gone_on"]:

@@ -22,7 +22,8 @@ import typer
 
 from statechannel.cli.kit.connection import embedded_folder
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, progress, say
+from statechannel.cli.kit.output import Output, print_json, print_table, say
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 from statechannel.kafka.client_settings import REDACTED, is_secret

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,14 +11,16 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, moment, print_facts, print_json, progress
+from statechannel.cli.kit.output import Output, moment, print_facts, print_json
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_success
 from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle, split_topic
-from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
+
+if TYPE_CHECKING:  # what the broker answers has no state of a key
+    from statechannel.protocol.keys import KeyState
 
 lookup_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -87,6 +89,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
     from statechannel.cli.audit.options import moment_of, source_of
     from statechannel.cli.bundles import bundle_fields
     from statechannel.cli.kit.channel_view import not_found
+    from statechannel.cli.kit.progress import progress
 
     source = source_of(file, None, None, connect)
     when = moment_of(as_of, source)

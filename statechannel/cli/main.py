@@ -64,7 +64,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "partitions": "Kafka's own partitions: measure load, plan a rebalance, show it, execute it, roll it back",
     },
     "Audit and keep": {
-        "audit": "Audit the log: accepted states, verdicts, debts, owners, gaps in service and their causes",
+        "audit": "Audit the log: accepted states, verdicts, keys awaiting repair, owners, gaps in service and their causes",
         "export": "Export the channel's topic to a file, for `audit --file` and other programs",
         "import": "Import an exported channel into an empty one: same rings and owners, higher generations",
         "spark": "Tables, the audit archive and replays of a channel, by Spark",

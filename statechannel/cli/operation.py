@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
-from statechannel.cli.kit.fitted_tables import Column, toned
+from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -78,21 +78,21 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
         (
             Column("operation", 4),
             "began",
-            Column("flow", 2),
+            Column("flow", 1),
             "what",
-            Column("status", 1),
+            Column("status", 2),
             "result",
-            Column("took", 2),
-            Column("by", 1),
+            Column("took", 3),
+            Column("by", 3),
         ),
         [
             (
                 row["operation"],
                 when(row["began_ms"]),
-                row["flow"],
+                Cell(row["flow"] or "", (row["flow"] or "").removesuffix("-namespace")),
                 row["name"],
                 toned(row["status"]),
-                row["result"],
+                row["result"] or toned(row["status"]),
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
             )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class SettingsGroup(BaseModel):
     """A group of settings: immutable, without unknown names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, defer_build=True)
 
 
 def setting(default: Any, why: str, *, pip_192: str = "", form: str = "", **bounds: Any) -> Any:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
-from pydantic_settings import PydanticBaseSettingsSource
-from pydantic_settings import SettingsError as SourceError
 
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.relations import violations
@@ -126,23 +124,42 @@ def _is_broken(name: str, text: str) -> bool:
 
 
 def _validated(file: dict[str, Any], options: dict[str, Any], places: _Places) -> Settings:
-    class FromEverywhere(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[Settings],  # type: ignore[override]  # noqa: ARG003 - the library's signature
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, lambda: file  # type: ignore[return-value]
-
     try:
-        return FromEverywhere(**options)
+        return Settings(**_merged(_merged(file, _from_environment()), options))
     except ValidationError as error:
         problems = [_problem(detail, places) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of both; of mappings each entry, else `above` overrides `below`."""
+    merged = dict(below)
+    for name, value in above.items():
+        lower = merged.get(name)
+        if isinstance(lower, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(lower, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _from_environment() -> dict[str, Any]:
+    """Values of environment variables, by group and name."""
+    if all(name in OTHER_VARIABLES for name in map(str.upper, os.environ) if name.startswith(ENV_PREFIX)):
+        return {}
+    # Commands whose settings are elsewhere begin sooner without it.
+    from pydantic_settings import EnvSettingsSource  # noqa: PLC0415
+    from pydantic_settings import SettingsError as SourceError  # noqa: PLC0415
+
+    source = EnvSettingsSource(
+        Settings,  # type: ignore[arg-type]  # only its fields are read
+        case_sensitive=False,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        env_parse_none_str="none",
+    )
+    try:
+        return source()
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 

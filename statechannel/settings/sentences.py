@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from statechannel.suggestions import shown
+from statechannel.suggestions import nearest, shown
 
 _KINDS: Final[Mapping[str, str]] = {
     "float": "a number",
@@ -55,6 +55,13 @@ def sentence_of(detail: Mapping[str, Any], *, unit: str = "", bounds: Mapping[st
     if base in _KINDS:
         return _with(f"not {_KINDS[base]}{_of(unit) if base in ('float', 'int') else ''}", allowed)
     return str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
+
+
+def name_allowed_words(word: str, words: Sequence[str]) -> str:
+    """What is wrong with a word that is none of these, as a sentence without a subject."""
+    meant = nearest(word, words)
+    listed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    return f"not one of {listed}" + (f"; did you mean `{meant[0]}`?" if meant else "")
 
 
 def value_text(value: Any) -> str:

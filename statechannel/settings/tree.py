@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from ulid import ULID
 
 from statechannel.engine.config import EngineConfig, Identity
@@ -31,16 +30,10 @@ ENV_PREFIX = "STATECHANNEL_"
 ENV_DELIMITER = "__"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings, immutable. Created by `load`, which knows the origin of each value."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter=ENV_DELIMITER,
-        env_parse_none_str="none",
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     channel: ChannelSettings = Field(default_factory=ChannelSettings)

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -13,11 +14,29 @@ from click.testing import Result
 
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError, guarded
-from statechannel.cli.kit.output import cell, print_json
+from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.output import print_json
 from statechannel.errors import ExitCode
 from tests.support.broker_cluster import COMMAND
 from tests.support.waits import WAIT_S
 
+NOT_FOR_LOOKUPS = {
+    *("multiprocessing", "numpy", "prometheus_client", "pydantic_settings", "rich.live"),
+    *("rich.progress", "sortedcontainers", "sqlite3", "structlog"),
+    *("statechannel.api", "statechannel.audit", "statechannel.broker.handlers", "statechannel.broker.host"),
+    *("statechannel.cli.audit", "statechannel.cli.kit.channel_view", "statechannel.cli.kit.progress"),
+    *("statechannel.embedded", "statechannel.engine.engine", "statechannel.kafka.acls", "statechannel.kafka.reader"),
+    *("statechannel.protocol.keys", "statechannel.protocol.resolver", "statechannel.protocol.view"),
+    *("statechannel.replay", "statechannel.sim", "shedders", "loaddata", "spark"),
+}
+"""Modules that cost a lookup time and help it with nothing; the settings' library is for the environment's."""
+LOADED = """
+import atexit, sys
+from statechannel.cli.start import main
+atexit.register(lambda: print("loaded", *sys.modules))
+main()
+"""
+"""A run of a command that ends with a line of all modules that it has loaded."""
 PAGE = Path(__file__).parents[2] / "design" / "cli.md"
 
 
@@ -48,6 +67,36 @@ def test_help_lists_every_command_in_a_section_with_its_whole_summary(run: Calla
     for words in (("-h",), ("help",)):
         assert run(*words).stdout == result.stdout
     assert run("help", "namespace").stdout == run("namespace", "-h").stdout
+
+
+@pytest.mark.parametrize("last", [("--help",), ("--bootstrap-servers",)])
+def test_a_lookup_loads_what_it_needs(last: tuple[str, ...], closed_port: int, tmp_path: Path) -> None:
+    """Half of a lookup's time is that of loading modules."""
+    address = () if last == ("--help",) else (f"127.0.0.1:{closed_port}",)
+    ended = _lookup(tmp_path, "tenant/ns/topic", *last, *address)
+    assert ended.returncode == (ExitCode.KAFKA_AWAY if address else ExitCode.OK), ended.stderr
+    assert _unneeded(ended.stdout) == set()
+
+
+def test_the_library_of_the_environments_settings_is_loaded_for_them_only(closed_port: int, tmp_path: Path) -> None:
+    here = {"STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{closed_port}"}
+    ended = _lookup(tmp_path, "tenant/ns/topic", **here)
+    assert here["STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS"] in ended.stderr
+    assert _unneeded(ended.stdout) == {"pydantic_settings"}
+
+
+def _lookup(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STATECHANNEL_")}
+    environment |= {"STATECHANNEL_CONTEXTS": str(folder / "contexts.toml"), **settings}
+    call = [sys.executable, "-c", LOADED, "lookup", *words]
+    return subprocess.run(call, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S)
+
+
+def _unneeded(output: str) -> set[str]:
+    words = output.splitlines()[-1].split()
+    assert words[0] == "loaded"
+    assert "statechannel.cli.lookup" in words
+    return NOT_FOR_LOOKUPS.intersection(words)
 
 
 def test_help_loads_no_command(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

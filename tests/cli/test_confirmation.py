@@ -8,9 +8,11 @@ import pytest
 import typer
 
 from statechannel.cli.kit.confirmation import Effect, confirm, count_of
+from statechannel.cli.kit.connection import Connection, connection_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output
 from statechannel.errors import ExitCode
+from statechannel.settings import load
 
 
 class Terminal(io.StringIO):
@@ -35,9 +37,12 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terminal]:
 
 def ask(*, yes: bool = False, dry_run: bool = False, output: Output = Output.TABLE, final: bool = False) -> bool:
     effect = Effect(["b1 would release t/n/x"], {"bundle": "t/n/x"})
-    return confirm(
-        lambda: effect, place=lambda: "channel c at k:1", yes=yes, dry_run=dry_run, output=output, final=final
-    )
+    return confirm(lambda: effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=final)
+
+
+def connect(context: str = "lab") -> Connection:
+    settings = load(overrides={"channel": {"name": "c"}, "kafka": {"bootstrap_servers": "k:1"}})
+    return connection_of(settings, context)
 
 
 def refuse_to_compute() -> Effect:
@@ -47,7 +52,7 @@ def refuse_to_compute() -> Effect:
 def test_a_person_is_asked_and_shown_what_would_happen_and_where(typed: Callable[[str], Terminal]) -> None:
     screen = typed("y\n")
     assert ask()
-    assert "b1 would release t/n/x\nchannel c at k:1\nGo on? [y/N]: " in screen.getvalue()
+    assert "b1 would release t/n/x\non channel c at k:1 (context lab)\nGo on? [y/N]: " in screen.getvalue()
 
 
 def test_the_end_of_input_interrupts(typed: Callable[[str], Terminal]) -> None:
@@ -67,7 +72,7 @@ def test_all_but_yes_ends_the_command(answer: str, typed: Callable[[str], Termin
 def test_yes_skips_the_question(typed: Callable[[str], Terminal]) -> None:
     screen = typed("")
     for final in (False, True):
-        assert confirm(refuse_to_compute, place=lambda: "", yes=True, dry_run=False, output=Output.TABLE, final=final)
+        assert confirm(refuse_to_compute, connection=connect, yes=True, dry_run=False, output=Output.TABLE, final=final)
     assert screen.getvalue() == ""
 
 
@@ -87,10 +92,13 @@ def test_a_dry_run_ends_the_command_and_asks_nothing(
     screen = typed("")
     assert not ask(dry_run=True, final=True)
     assert capsys.readouterr().out == "b1 would release t/n/x\n"
-    assert screen.getvalue() == "dry run: nothing was changed\n"
+    assert screen.getvalue() == "dry run on channel c at k:1 (context lab): nothing was changed\n"
     assert not ask(dry_run=True, yes=True, output=Output.JSON)
     assert json.loads(capsys.readouterr().out) == {
         "dry_run": True,
+        "channel": "c",
+        "bootstrap_servers": "k:1",
+        "context": "lab",
         "would": ["b1 would release t/n/x"],
         "bundle": "t/n/x",
     }

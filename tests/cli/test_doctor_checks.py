@@ -325,7 +325,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ),
     ("late", lagging(6_000), "lag", Severity.WARNING, "b2 is 9 records, 6.00 s, behind the log"),
     ("too late", lagging(31_000), "lag", Severity.ERROR, "31.00 s"),
-    ("debt", debts(10_000), "debts", Severity.WARNING, "1 keys are in debt, t/n the longest, for 10.00 s"),
+    ("debt", debts(10_000), "debts", Severity.WARNING, "1 key awaits repair, t/n the longest, for 10.00 s"),
     ("alarm", debts(HOUR // 4), "debts", Severity.ERROR, "for 15.0 min"),
     ("past the lag", debts(HOUR), "debts", Severity.CRITICAL, "for 60.0 min"),
     ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
@@ -504,7 +504,7 @@ with it.
          -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
 message.timestamp.type=LogAppendTime
 error    leader: no leader, for 60.00 s
-         Bundles are still served and moved, but not assigned, repaired or balanced. Debts are paid late.
+         Bundles are still served and moved, but not assigned, repaired or balanced. Keys wait for their repair.
          -> Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group.
 ok       patience: time-outs match each other and the topic's lag
 not checked: log, orphans (said in \ufffd[31m two lines)
@@ -512,7 +512,29 @@ not checked: log, orphans (said in \ufffd[31m two lines)
 """
 
 
-def test_people_see_the_worst_first_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+NARROW = """\
+warning  awaiting-repair: 1 key awaits repair, t/n the
+         longest, for 10.00 s
+         While a key awaits repair, no heartbeat is clean and
+         no broker can join; the leader repairs it after 1 s
+         if it can.
+         -> Check that there is a caught-up leader;
+            `statechannel audit --history KEY` shows the
+            records.
+1 warning
+"""
+
+
+def test_sentences_that_wrap_are_indented(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "62")
+    command._show(examine([check for check in CHECKS if check.name == "debts"], debts(10_000)))
+    assert capsys.readouterr().out == NARROW
+
+
+def test_people_see_the_worst_first_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     sick = with_topic(
         heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000), CHANNEL, message_timestamp_type="CreateTime"
     )

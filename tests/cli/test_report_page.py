@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.local import answer
-from statechannel.cli.kit.output import progress
+from statechannel.cli.kit.progress import progress
 from statechannel.cli.main import app
 from tests.support.browsers import browser_or_skip, running_browser, shown
 from tests.support.report_logs import HOSTILE, eventful, hostile, troubled

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from statechannel.broker.handlers import ExtensionAsk
-from statechannel.broker.request_record import Request, RequestCommand, command_of, decode, encode
+from statechannel.broker.request_record import ExtensionAsk, Request, RequestCommand, command_of, decode, encode
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.requests import RequestAnswer
 from statechannel.cli.split import split_app

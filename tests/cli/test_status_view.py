@@ -37,6 +37,7 @@ def figures(**changes: Any) -> dict[str, Any]:
     fields = {
         "channel": "bundle-state",
         "bootstrap_servers": "kafka:9092",
+        "context": None,
         "at_ms": AT,
         "blind_since_ms": None,
         "leader": "b1",

@@ -20,7 +20,8 @@ from click.testing import Result
 
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer import export_file
-from statechannel.cli.kit import live_log, output
+from statechannel.cli.kit import live_log, progress
+from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead, Topic
 
 WAIT_S = 60.0
@@ -132,8 +133,8 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now_s[0])
-    with output.bar(lines=True) as shown:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
+    with progress.bar(lines=True) as shown:
         shown.show("b1", "draining b1", 0, 4)
         shown.show("b1", "draining b1", 1, 4)  # too soon
         now_s[0] += 2
@@ -150,9 +151,51 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(
         "waiting for b1, 300 s at most",
         "waiting for b1, 289 s at most",
     ]
-    with output.bar() as shown:
+    with progress.bar() as shown:
         shown.show("b1", "draining b1", 0, 4)
     assert capsys.readouterr().err == ""
+
+
+EXPORT = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from statechannel.cli.kit import live_log
+
+def export(_, path):
+    path.write_text("line\\n" * 20_000)
+    return SimpleNamespace(topic="t", end_offsets={0: 20000}, digest="d")
+
+live_log.export_live = export
+sys.argv[1:] = ["export", "-", "--bootstrap-servers", "127.0.0.1:9"]
+from statechannel.cli.start import main
+main()
+"""
+
+
+def test_an_export_to_standard_output_is_the_file_and_its_digest_a_remark(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        ended = _export_to(out)
+    assert (tmp_path / "out").read_text() == "line\n" * 20_000
+    assert (ended.returncode, ended.stderr) == (0, "t written to standard output (end offsets 0: 20000; digest d)\n")
+
+
+def test_an_export_to_a_full_standard_output_is_one_plain_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = _export_to(full)
+    assert ended.returncode == ExitCode.BAD_EXPORT
+    assert ended.stderr.splitlines() == [
+        "error: standard output cannot be written: No space left on device",
+        "hint: Free space where it goes, or choose another place.",
+    ]
+
+
+def _export_to(out: Any) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"STATECHANNEL_CONTEXTS": os.devnull}
+    call = [sys.executable, "-c", EXPORT]
+    return subprocess.run(
+        call, stdout=out, stderr=subprocess.PIPE, env=environment, text=True, check=False, timeout=WAIT_S
+    )
 
 
 class OpenTail:

@@ -91,11 +91,23 @@ def _run_seed(seed: int, folder: Path, options: argparse.Namespace) -> dict[str,
 
 async def _within(plan: Plan, folder: Path) -> RunResult:
     task = asyncio.current_task()
+    assert task is not None
     loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def end() -> None:
+        if not asked.is_set() and not task.cancelling():  # what the run has started is being ended: not to be disturbed
+            task.cancel()
+        asked.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: task.cancel() if task is not None else None)
-    async with asyncio.timeout(RUN_S_MAX):
-        return await Run(plan, folder, lambda line: print(line, flush=True)).run()
+        loop.add_signal_handler(number, end)
+    try:
+        async with asyncio.timeout(RUN_S_MAX):
+            return await Run(plan, folder, lambda line: print(line, flush=True)).run()
+    finally:
+        if asked.is_set():  # also where ending it failed, or it was ending anyway: no next run begins
+            raise asyncio.CancelledError
 
 
 def _options(argv: list[str] | None) -> argparse.Namespace:

@@ -14,7 +14,7 @@ import resource
 import signal
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -36,6 +36,16 @@ ASK_S = 10.0
 STARTS = 3
 
 
+async def to_its_end(function: Callable[[], object]) -> None:
+    """Run it in a thread; a cancellation waits for its end, so that a process that it starts can be ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.gather(running, return_exceptions=True)
+        raise
+
+
 class Node:
     """One Kafka process."""
 
@@ -50,21 +60,24 @@ class Node:
 
     async def start(self) -> None:
         """Start it, and again if that fails: after a full disk the old process may still be on its way out."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return  # a fault heals because the run is being ended: nobody wants this node any more
         async with self._starting:  # two faults of the same node may heal at once
             for _ in range(STARTS - 1):
                 if self.alive:
                     return
                 with contextlib.suppress(EmbeddedKafkaError):
-                    await asyncio.to_thread(self.server.start)
+                    await to_its_end(self.server.start)
                     return
                 await asyncio.sleep(1.0)
-            await asyncio.to_thread(self.server.start)
+            await to_its_end(self.server.start)
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self.server.stop)
+        await to_its_end(self.server.stop)
 
     async def kill(self) -> None:
-        await asyncio.to_thread(self.server.kill)
+        await to_its_end(self.server.kill)
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -229,11 +242,12 @@ class KafkaNodes:
         await asyncio.gather(*(node.start() for node in self.nodes))
 
     async def close(self) -> None:
-        for link in self.links():
-            await link.close()
-        for node in self.nodes:
-            node.resume()
-            await node.kill()
+        async with contextlib.AsyncExitStack() as stack:  # what one cannot end keeps no other alive
+            for node in self.nodes:
+                stack.push_async_callback(node.kill)
+                stack.callback(node.resume)
+            for link in self.links():
+                stack.push_async_callback(link.close)
 
     def controller(self) -> Node:
         """The node that is, or was last, the active controller."""

@@ -32,7 +32,7 @@ from tests.faults.floor import Floor, waited_s, withheld_s
 from tests.faults.history import Beside, FaultSpan, History, Recovery, Serving
 from tests.faults.judged import Judged, judge, live_bundles, unpaid
 from tests.faults.kafka_clock import NoJdkError, true_times
-from tests.faults.kafka_nodes import KafkaNodes
+from tests.faults.kafka_nodes import KafkaNodes, to_its_end
 from tests.faults.log_copy import LogCopy
 from tests.faults.operations import TIMEOUT_S, Operations, make_connection
 from tests.faults.plan import Plan, Step
@@ -106,7 +106,14 @@ class Run:
         result = RunResult(self.plan)
         self.floor.start()
         background: list[asyncio.Task[Any]] = []
-        try:
+        async with contextlib.AsyncExitStack() as stack:  # the last one first; what one cannot end keeps no other alive
+            stack.callback(self.floor.stop)
+            stack.push_async_callback(self.kafka.close)
+            stack.push_async_callback(self.clients.close)
+            stack.callback(self.storage.close)
+            stack.callback(self.brokers.close)
+            stack.callback(self.copy.stop)
+            stack.callback(lambda: [task.cancel() for task in background])
             operations = await self._set_up(background)
             for step in self.plan.steps:
                 await self._step(step, operations)
@@ -120,15 +127,6 @@ class Run:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self._finish(result)
-        finally:
-            for task in background:
-                task.cancel()
-            self.copy.stop()
-            self.brokers.close()
-            self.storage.close()
-            await self.clients.close()
-            await self.kafka.close()
-            self.floor.stop()
         result.figures["floor"] = self.floor.summary()
         result.seconds = round(time.monotonic() - began_s, 1)
         return result
@@ -140,7 +138,7 @@ class Run:
     # --- the beginning ----------------------------------------------------------------------------------------------
 
     async def _set_up(self, background: list[asyncio.Task[Any]]) -> Operations:
-        await asyncio.to_thread(self.storage.start)
+        await to_its_end(self.storage.start)
         self.brokers.storage = self.storage.url
         await self.kafka.start()
         await self._command("init")
@@ -176,17 +174,18 @@ class Run:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         place = ["--bootstrap-servers", self.kafka.address, "--channel", CHANNEL, *flags]
-        ran = await asyncio.to_thread(
-            subprocess.run,
-            [*COMMAND, *args, *place],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, *args, *place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        if ran.returncode != 0:
-            raise SetUpError(f"{' '.join(args)} failed: {ran.stderr[-500:]}")
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                _, stderr = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            raise SetUpError(f"{' '.join(args)} failed: {stderr.decode(errors='replace')[-500:]}")
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 

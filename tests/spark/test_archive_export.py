@@ -7,7 +7,7 @@ from spark.replay.archive_export import export_archive
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, ExportSource, Wants, load_archive_export
 from statechannel.audit.local import answer
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.cli.kit.output import progress
+from statechannel.cli.kit.progress import progress
 from tests.spark.channel_frames import LogTopic, frame_of, pieces, table_on
 from tests.support.report_logs import eventful
 

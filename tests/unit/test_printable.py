@@ -8,7 +8,7 @@ import pytest
 
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.cli.broker import set_up_logs
-from statechannel.cli.kit.output import cell
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger
 from statechannel.printable import printable, printable_lines

@@ -14,7 +14,8 @@ from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import OutputAs, OutputBesideFile
-from statechannel.cli.kit.output import Output, print_json, print_table, progress, say, stdout
+from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

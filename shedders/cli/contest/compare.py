@@ -29,7 +29,8 @@ from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, duration, print_json, progress, say
+from statechannel.cli.kit.output import Output, duration, print_json, say
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from shedders.cli.results import write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, print_json, progress, say
+from statechannel.cli.kit.output import Output, duration, print_json, say
+from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable

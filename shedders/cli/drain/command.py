@@ -26,7 +26,8 @@ from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, with_connection
-from statechannel.cli.kit.output import Output, bar, print_json, print_table, say, stdout
+from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
+from statechannel.cli.kit.progress import bar
 from statechannel.cli.kit.registry import Registry
 from statechannel.errors import ExitCode
 
@@ -74,7 +75,7 @@ def drain_(
     registry = check(connection, broker, force=force)
     if not confirm(
         lambda: _effect(connection, registry, broker),
-        place=lambda: connection.place,
+        connection=lambda: connection,
         yes=yes,
         dry_run=dry_run,
         output=output,
@@ -262,7 +263,7 @@ def rolling_restart(
         with shown.hidden():
             if not confirm(
                 lambda: _effect_of_restart(restart, broker or ()),
-                place=lambda: connection.place,
+                connection=lambda: connection,
                 yes=yes,
                 dry_run=dry_run,
                 output=output,

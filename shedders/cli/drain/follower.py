@@ -21,7 +21,8 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.kit.output import ProgressBars, say
+from statechannel.cli.kit.output import say
+from statechannel.cli.kit.progress import ProgressBars
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
     BALANCER,

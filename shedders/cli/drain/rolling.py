@@ -31,7 +31,8 @@ from shedders.cli.drain.follower import (
 )
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import ProgressBars, say
+from statechannel.cli.kit.output import say
+from statechannel.cli.kit.progress import ProgressBars
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import BALANCER, extension_requests, follow
 from statechannel.engine.commands import Done

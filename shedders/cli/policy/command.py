@@ -79,7 +79,7 @@ def set_(
     until_ms = None if until is None else parse_until_ms(until, now_ms())
     key = made_key(policy_kind, name, override=until is not None)
     done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
-    report_result(done, output)
+    report_result(done, connect(), output)
 
 
 @policy_app.command()
@@ -106,8 +106,8 @@ def delete(
         value = f", now {shown(replaced.value)}" if replaced is not None and replaced.value else ""
         return Effect([f"{key.text} would be deleted{value}"], done.fields())
 
-    if confirm(effect, place=lambda: connect().place, yes=yes, dry_run=dry_run, output=output):
-        report_result(take_away(connect(), key, force=force), output)
+    if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output):
+        report_result(take_away(connect(), key, force=force), connect(), output)
 
 
 @policy_app.command()
@@ -395,7 +395,7 @@ def end(
     """End an override before it expires, unless the remaining policies contradict each other."""
     policy_kind, name = named("setting" if kind == "threshold" else kind, name)
     key = made_key(policy_kind, name, override=True)
-    report_result(take_away(connect(), key, force=force, dry_run=dry_run), output)
+    report_result(take_away(connect(), key, force=force, dry_run=dry_run), connect(), output)
 
 
 override_app.command("list")(list_overrides)
@@ -418,4 +418,4 @@ def _put(
     until_ms = now_ms() + parse_length_ms(length, "--for")
     key = made_key(kind, name, override=True)
     done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
-    report_result(done, output)
+    report_result(done, connect(), output)

@@ -15,11 +15,13 @@ from shedders.cli.results import write_file
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import naming_address, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, progress, say
+from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode
 from statechannel.protocol.side_record import InvalidRecord
 
@@ -89,6 +91,8 @@ def import_policies(
         return
     done = "would be written" if dry_run else "written"
     say(f"{len(missing)} policies {done}, {found_count} existed, {len(lapsed)} overrides have expired")
+    if dry_run:
+        say_dry_run(connection.place)
 
 
 def _write(connection: Connection, records: list[PolicyRecord]) -> None:

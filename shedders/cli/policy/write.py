@@ -26,6 +26,7 @@ from shedders.policies.topic import (
     write_policy,
 )
 from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
@@ -330,7 +331,7 @@ def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
     return CommandError(f"{what} {key.kind} {key.name} not found", hint=hint, code=ExitCode.NOT_FOUND)
 
 
-def report_result(done: PolicyWriteResult, output: Output) -> None:
+def report_result(done: PolicyWriteResult, connection: Connection, output: Output) -> None:
     """Print the result, and end the command with its exit code.
 
     Raises:
@@ -341,7 +342,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
     what = cell(f"{done.key.text}")
     written = done.written
     if written is None:
-        _report_dry_run(done, what, output)
+        _report_dry_run(done, what, connection, output)
         return
     if written.outcome is PolicyWriteOutcome.REJECTED:
         error = written.error
@@ -365,17 +366,17 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
 
 
-def _report_dry_run(done: PolicyWriteResult, what: str, output: Output) -> None:
+def _report_dry_run(done: PolicyWriteResult, what: str, connection: Connection, output: Output) -> None:
     for text in (*done.judged.troubles, *done.judged.notes):
         say(f"note: {text}")
-    if output is Output.TABLE:
+    if output is not Output.JSON:
         value = "" if done.record is None or not done.record.value else f" to {shown(done.record.value)}"
         act = "deleted" if done.record is None else f"set{value}"
         before = (
             "" if done.replaced is None or not done.replaced.value else f", in place of {shown(done.replaced.value)}"
         )
         stdout().print(f"{what} would be {act}{before if done.record is not None else ''}", markup=False)
-        say("dry run: nothing was changed")
+        say_dry_run(connection.place)
 
 
 def _warn_of_skew(done: PolicyWriteResult) -> None:

@@ -21,7 +21,8 @@ from platformdirs import user_state_path
 from shedders.kafka_rebalance.cli.arguments import need_extra, parse_amount, partitions_settings
 from shedders.model.amounts import size
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import Output, bar, duration, print_json, say, silence_stdout, stdout
+from statechannel.cli.kit.output import Output, duration, print_json, say, silence_stdout, stdout
+from statechannel.cli.kit.progress import bar
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

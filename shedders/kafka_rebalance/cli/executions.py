@@ -34,6 +34,7 @@ from shedders.kafka_rebalance.cli.execution import (
 )
 from shedders.kafka_rebalance.errors import PlanUnknownError
 from shedders.model.amounts import count, rate, size
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
@@ -268,13 +269,13 @@ def apply(
     if execute:
         tell_end(plan, carry_out(place, plan, accept_unmet=accept_unmet), output)
     else:
-        show_dry_run(place, plan, accept_unmet=accept_unmet, output=output)
+        show_dry_run(place, plan, connect().cluster, accept_unmet=accept_unmet, output=output)
 
 
 def show_dry_run(
-    place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool, output: Output, **more: Any
+    place: ExecutionPlace, plan: ReassignmentPlan, cluster: str, *, accept_unmet: bool, output: Output, **more: Any
 ) -> None:
-    """Print what would be done.
+    """Print what would be done to a cluster.
 
     Raises:
         CommandError: The plan would be refused.
@@ -301,7 +302,8 @@ def show_dry_run(
         raise CommandError(
             f"plan {plan.id} would be refused: {refused[0].text}", hint=refused[0].hint, code=ExitCode.REJECTED
         )
-    say("dry run: nothing was changed; use --execute to execute the plan")
+    say_dry_run(cluster)
+    say("--execute executes the plan")
 
 
 @with_connection
@@ -338,4 +340,4 @@ def rollback(
     if execute:
         tell_end(back, carry_out(place, back), output, undoes=plan_id)
     else:
-        show_dry_run(place, back, accept_unmet=False, output=output, undoes=plan_id)
+        show_dry_run(place, back, connect().cluster, accept_unmet=False, output=output, undoes=plan_id)

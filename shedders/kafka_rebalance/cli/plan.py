@@ -28,7 +28,8 @@ from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, bar, print_json, progress, say
+from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.cli.kit.progress import bar, progress
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable

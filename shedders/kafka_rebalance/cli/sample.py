@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
+from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -269,6 +270,8 @@ def sample(
             source=open_source(named, options), admin=admin, topic=topic, pace=pace, to_file=to_file, dry_run=dry_run
         )
         rounds.run(repeat=repeat, output=output, limit=limit)
+    if dry_run and output is not Output.JSON:
+        say_dry_run(connection.cluster)
 
 
 def _usage(message: str, hint: str) -> CommandError:

@@ -19,8 +19,9 @@ from statechannel.audit.engine import (
     Wants,
     load_engine,
 )
-from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
+from statechannel.cli.audit.gaps import gaps_of
 from statechannel.cli.audit.options import (
     Archive,
     AsOfText,
@@ -35,11 +36,12 @@ from statechannel.cli.audit.options import (
     source_of,
 )
 from statechannel.cli.audit.origins import origins
-from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
+from statechannel.cli.audit.parts import diff, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
 from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
-from statechannel.cli.kit.output import Output, print_json_lists, progress, say
+from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
+from statechannel.cli.kit.progress import progress
 from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -90,7 +92,7 @@ def audit(
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Audit the log: accepted states, verdicts, debts, owners, gaps in service and their causes."""
+    """Audit the log: accepted states, verdicts, keys awaiting repair, owners, gaps in service and their causes."""
     if context.invoked_subcommand is not None:
         _nothing_before(context)
         return
@@ -206,20 +208,36 @@ def export(
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
-    check_writable(path)
+    to_stdout = str(path) == _STDOUT
+    if not to_stdout:
+        check_writable(path)
     from statechannel.cli.kit.live_log import export_live
 
-    if str(path) == _STDOUT:
+    if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
             header = export_live(connect(), scratch)
-            with scratch.open("rb") as whole:
-                shutil.copyfileobj(whole, sys.stdout.buffer)
+            _copy_to_stdout(scratch)
     else:
         header = export_live(connect(), path)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
-    where = "standard output" if str(path) == _STDOUT else path
+    where = "standard output" if to_stdout else path
     say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
+
+
+def _copy_to_stdout(path: Path) -> None:
+    try:
+        with path.open("rb") as whole:
+            shutil.copyfileobj(whole, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence_stdout()
+        raise ExportFileError(
+            f"standard output cannot be written: {error.strerror}",
+            hint="Free space where it goes, or choose another place.",
+        ) from error
 
 
 def _one_of(file: Path | None, out: Path | None) -> Path:

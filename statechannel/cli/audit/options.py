@@ -33,7 +33,8 @@ from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
 from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, progress, say
+from statechannel.cli.kit.output import Output, moment, say
+from statechannel.cli.kit.progress import progress
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]

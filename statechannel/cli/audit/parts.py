@@ -26,9 +26,7 @@ from statechannel.audit.engine import (
     load_archive_export,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause
-from statechannel.audit.history import History, meant
+from statechannel.audit.history import History
 from statechannel.audit.incidents import Incident, RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
@@ -41,11 +39,10 @@ from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
-from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
-from statechannel.cli.kit.times import parse_length_ms
+from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
-from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
 
 @audit_options
@@ -81,78 +78,6 @@ def history_of(
         return
     log_line(asked, result, window)
     tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
-
-
-@audit_options
-def gaps_of(
-    asked: AuditOptions,
-    of: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only gaps of this one; default: all.")
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    cause: Annotated[
-        list[GapCause] | None, typer.Option("--cause", help="Only gaps with this cause; may be repeated.")
-    ] = None,
-    longer_than: Annotated[
-        str | None,
-        typer.Option("--longer-than", metavar="DURATION", help="Only gaps longer than 500ms, 5s, 2m; and open ones."),
-    ] = None,
-    open_only: Annotated[bool, typer.Option("--open", help="Only gaps that have not ended.")] = False,
-    broker: Annotated[
-        str | None, typer.Option("--broker", metavar="BROKER", help="Only gaps with this owner before or after.")
-    ] = None,
-) -> None:
-    """List the intervals in which no broker served a bundle, with cause and length; worst and sum by namespace."""
-    window = asked.window(since, until)
-    chosen = GapFilter(
-        window,
-        frozenset(of_these.value for of_these in cause or ()),
-        None if longer_than is None else parse_length_ms(longer_than, "--longer-than", beyond="no gap is that long."),
-        open_only,
-        broker,
-    )
-    with asked.as_file() as still:
-        result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
-        rows, sums = _of(result, of)
-        if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
-            raise not_named(of)
-    if not asked.table:
-        head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
-        print_json_lists(about(asked, result) | head, {"gaps": rows})
-        return
-    log_line(asked, result, window)
-    tables.gap_sums(sums)
-    selected = "no gap of this kind" if chosen != ALL_GAPS else ""
-    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected)
-
-
-def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
-    """Gaps of a bundle, of a namespace, or of every bundle that held a topic, with their sums."""
-    every = result.gaps if result.gaps is not None else Spool()
-    if of is None:
-        return every, list(result.gap_sums or ())
-    try:
-        wanted, _ = meant(of)
-    except ValueError as error:
-        raise AuditQuestionError(
-            f"{error}.", hint="Use tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
-        ) from None
-    topic = parse_key(of.encode()) is None
-    rows = Spool()
-    sums = GapSums()
-    for gap in every:
-        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
-            rows.append(gap)
-            sums.take(gap)
-    return rows, sums.rows()
-
-
-def _holds(bundle: str, wanted: KeyParts) -> bool:
-    parts = parse_key(bundle.encode())
-    if parts is None or parts.namespace != wanted.namespace:
-        return False
-    return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
 
 
 @audit_options

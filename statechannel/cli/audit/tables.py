@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -184,22 +184,36 @@ def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
         answer_lost: The records that held the answer were compacted.
         selected: Text for no gap, where only some are listed.
     """
+    headers, rows = gap_columns(deque(gaps, maxlen=_GAPS_SHOWN))
+    empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
+    print_table(headers, rows, title=gap_title(gaps), empty=empty)
+    if len(gaps) > _GAPS_SHOWN:
+        stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
+
+
+def gap_title(gaps: Rows) -> str:
+    """Number and lengths of gaps."""
     lengths, certain = array("q"), 0
     for gap in gaps:
         certain += gap["certain"]
         if gap["certain"] and gap["length_ms"] is not None:
             lengths.append(gap["length_ms"])
     title = "Gaps in service"
+    if certain:
+        title += f": {certain}, of which {certain - len(lengths)} open"
     if lengths:
         closed = sorted(lengths)
-        title += f": {certain}, of which {certain - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
-        title += f"longest {duration(closed[-1])}"
+        title += f"; median {duration(closed[len(closed) // 2])}, longest {duration(closed[-1])}"
     if certain < len(gaps):
         title += f"; {len(gaps) - certain} more uncertain, marked ?"
-    shown = deque(gaps, maxlen=_GAPS_SHOWN)
+    return title
+
+
+def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column], list[tuple[object, ...]]]:
+    """Headers and rows of a table of gaps."""
     # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
-    waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in shown)
-    headers = (
+    waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in gaps)
+    headers: list[str | Column] = [
         "from",
         "bundle",
         "cause",
@@ -210,29 +224,22 @@ def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
         Column("owner before", 2),
         Column("owner after", 2),
         Column("why", text=True),
-    )
-    print_table(
-        headers,
-        [
-            (
-                when(gap["start_ms"]),
-                gap["bundle"],
-                gap["cause"] + ("" if gap["certain"] else " ?"),
-                duration(gap["length_ms"]),
-                *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
-                duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
-                gap["end"],
-                gap["from"],
-                gap["to"],
-                gap["why"],
-            )
-            for gap in shown
-        ],
-        title=title,
-        empty=NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log",
-    )
-    if len(gaps) > _GAPS_SHOWN:
-        stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
+    ]
+    return headers, [
+        (
+            when(gap["start_ms"]),
+            gap["bundle"],
+            gap["cause"] + ("" if gap["certain"] else " ?"),
+            toned("open") if gap["length_ms"] is None else duration(gap["length_ms"]),
+            *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
+            duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
+            gap["end"],
+            gap["from"],
+            gap["to"],
+            gap["why"],
+        )
+        for gap in gaps
+    ]
 
 
 def _owned(owned: Sequence[dict[str, Any]]) -> None:

@@ -33,7 +33,8 @@ from statechannel.audit.verify import (
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
-from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, progress, stdout
+from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
+from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0

@@ -148,6 +148,7 @@ class DoctorFinding(NamedTuple):
 
     Attributes:
         check: Name of the check; filled in by `examine`.
+        title: The same for people, where it is another; filled in likewise.
         checked: False: facts that the check needs are missing, and `what` says why.
         what: The finding, with its figures.
         why: Consequences. Empty without a problem.
@@ -160,6 +161,7 @@ class DoctorFinding(NamedTuple):
     todo: str = ""
     check: str = ""
     checked: bool = True
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +173,21 @@ class DoctorCheck:
         about: Subject of the check; also its output without findings.
         look: DoctorFacts in, findings out. Our own checks do no I/O.
         needs: Facts that it needs (`DoctorFacts.failed`).
+        title: Its name for people; empty: `name`.
     """
 
     name: str
     about: str
     look: Callable[[DoctorFacts], Iterable[DoctorFinding]]
     needs: Sequence[str] = ()
+    title: str = ""
 
 
 def examine(checks: Iterable[DoctorCheck], facts: DoctorFacts) -> list[DoctorFinding]:
     """Run all checks; the worst findings first, within a severity in the order of the checks."""
-    findings = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
+    findings = [
+        finding._replace(check=check.name, title=check.title) for check in checks for finding in _examine(check, facts)
+    ]
     return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the channel: live brokers, leader, debts, stuck operations, unserved bundles, unreadable records."""
+"""Checks of the channel: live brokers, leader, keys awaiting repair, stuck operations, unserved bundles, unreadable records."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 Severity.WARNING,
                 f"{broker} has been joining for {duration(joined_ms)}",
-                "It owns and answers nothing until it has caught up, which needs a log without debt and a clean heartbeat.",
-                "Check the debts below, and that there is a leader: `statechannel status`.",
+                "It owns and answers nothing until it has caught up, which needs a clean heartbeat.",
+                "Check the keys awaiting repair below, and that there is a leader: `statechannel status`.",
             )
     if alive:
         yield DoctorFinding(Severity.OK, f"{len(alive)} brokers are alive: {_some(sorted(alive))}")
@@ -169,7 +169,7 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.ERROR if long else Severity.WARNING,
             f"no leader{for_long}",
-            "Bundles are still served and moved, but not assigned, repaired or balanced. Debts are paid late.",
+            "Bundles are still served and moved, but not assigned, repaired or balanced. Keys wait for their repair.",
             "Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group."
             if long
             else "An election takes up to kafka.session_timeout_ms: check again.",
@@ -250,7 +250,7 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Keys in debt, with the duration."""
+    """Keys awaiting repair, with the duration."""
     owed = facts.status.get("debts", ())
     if not owed:
         return
@@ -259,10 +259,11 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     alarm_ms = lag_ms * settings.observe.debt_alarm_fraction
     oldest = facts.status.get("oldest_debt_ms")
     soon_ms = max(5_000, 5_000 * settings.leader.debt_age_s)
-    what = f"{len(owed)} keys are in debt, {owed[0]['key']} the longest" + (
+    await_repair = "1 key awaits" if len(owed) == 1 else f"{len(owed)} keys await"
+    what = f"{await_repair} repair, {owed[0]['key']} the longest" + (
         ", since before the first judged record" if oldest is None else f", for {duration(oldest)}"
     )
-    why = "While a key is in debt, no heartbeat is clean and no broker can join;"
+    why = "While a key awaits repair, no heartbeat is clean and no broker can join;"
     if oldest is not None and oldest >= lag_ms:
         severity, why = (
             Severity.CRITICAL,
@@ -271,12 +272,15 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     elif oldest is None or oldest >= alarm_ms:
         severity, why = (
             Severity.ERROR,
-            f"{why} the debt is past the alarm, {duration(alarm_ms)} of a lag of {duration(lag_ms)}.",
+            f"{why} it has waited longer than the alarm, {duration(alarm_ms)} of a lag of {duration(lag_ms)}.",
         )
     elif oldest >= soon_ms:
-        severity, why = Severity.WARNING, f"{why} the leader pays it after {settings.leader.debt_age_s:g} s if it can."
+        severity, why = (
+            Severity.WARNING,
+            f"{why} the leader repairs it after {settings.leader.debt_age_s:g} s if it can.",
+        )
     else:
-        yield DoctorFinding(Severity.OK, f"{what}: will be paid shortly")
+        yield DoctorFinding(Severity.OK, f"{what}: will be repaired shortly")
         return
     yield DoctorFinding(
         severity,
@@ -352,7 +356,7 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             "the log was compacted, and no heartbeat vouches for the remaining records",
             "Owners are tentative; a broker that starts alone accepts them as the truth (cold start).",
-            "Start a broker, or find out why the running ones write no clean heartbeat (debts, no leader).",
+            "Start a broker, or find out why the running ones write no clean heartbeat (keys awaiting repair, no leader).",
         )
         return
     many, assigned, waiting = (status.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
@@ -394,7 +398,7 @@ CHECKS = (
     DoctorCheck("leader", "exactly one leader", leader, needs=("kafka", "registry")),
     DoctorCheck("forged", "no records under the name of another broker", forged, needs=("kafka", "registry")),
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
-    DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
+    DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),

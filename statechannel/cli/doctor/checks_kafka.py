@@ -300,7 +300,7 @@ def _lease(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 WHY: dict[str, str] = {
     "cleanup.policy": "The only record of a key may be deleted, or nothing is ever compacted.",
     "message.timestamp.type": "With producer timestamps a slow clock voids the compaction lag, on which late joins depend.",
-    "min.compaction.lag.ms": "Records are compacted before debts are paid and joins have ended: late joiners may be wrong.",
+    "min.compaction.lag.ms": "Records are compacted before keys are repaired and joins have ended: late joiners may be wrong.",
     "max.compaction.lag.ms": "A quiet topic is compacted late, joins read more, and a tombstone may go before every replica "
     "has removed the records before it.",
     "segment.ms": "Only closed segments are compacted.",

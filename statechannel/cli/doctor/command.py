@@ -38,7 +38,7 @@ from statechannel.cli.kit.connection import Connection, connection_of, embedded_
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, stdout, waiting
+from statechannel.cli.kit.output import Output, print_hanging, print_json, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
@@ -79,7 +79,8 @@ def doctor(
     if output is Output.JSON:
         print_json(_document(facts, findings, code))
     else:
-        _show(findings)
+        connection = facts.connection
+        _show(findings, "" if connection is None else replace(connection, context=connect.context).place)
     if code:
         raise typer.Exit(code)
 
@@ -135,22 +136,24 @@ def _document(facts: DoctorFacts, findings: Sequence[DoctorFinding], code: int) 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def _show(findings: Sequence[DoctorFinding]) -> None:
-    console = stdout()
+_INDENT = 9
+
+
+def _show(findings: Sequence[DoctorFinding], place: str = "") -> None:
     unlooked: dict[str, list[str]] = {}
     for finding in findings:
         if not finding.checked:
-            unlooked.setdefault(finding.what, []).append(finding.check)
+            unlooked.setdefault(finding.what, []).append(finding.title or finding.check)
             continue
-        line = Text(f"{finding.severity.value:<9}", style=_STYLES.get(finding.severity, ""))
-        line.append(f"{_line(finding.check)}: ", style="bold")
+        line = Text(f"{finding.severity.value:<{_INDENT}}", style=_STYLES.get(finding.severity, ""))
+        line.append(f"{_line(finding.title or finding.check)}: ", style="bold")
         line.append(_line(finding.what), style="default")
-        console.print(line)
+        print_hanging(line, _INDENT)
         for words in filter(None, (finding.why, finding.todo and f"-> {finding.todo}")):
-            console.print(Text(f"{'':9}{_line(words)}"))
+            print_hanging(f"{'':{_INDENT}}{_line(words)}", _INDENT + (3 if words.startswith("-> ") else 0))
     for what, checks in unlooked.items():
-        console.print(Text(f"not checked: {', '.join(checks)} ({_line(what)})"))
-    console.print(Text(_summary(findings), style="bold"))
+        print_hanging(f"not checked: {', '.join(checks)} ({_line(what)})", _INDENT)
+    print_hanging(Text(_summary(findings) + (f" on {place}" if place else ""), style="bold"), _INDENT)
 
 
 def _line(words: str) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.errors import ExitCode
+
+if TYPE_CHECKING:
+    from statechannel.cli.kit.connection import Connection
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
@@ -33,7 +36,7 @@ class Effect:
 def confirm(
     effect: Callable[[], Effect],
     *,
-    place: Callable[[], str],
+    connection: Callable[[], Connection],
     yes: bool,
     dry_run: bool,
     output: Output,
@@ -45,14 +48,14 @@ def confirm(
 
     Args:
         effect: Computed only where it is shown; raises the error of a command that would be refused.
-        place: Where it would happen, for people.
+        connection: Names where it would happen; called after `effect`.
         final: Nothing undoes the command.
 
     Raises:
         CommandError: The person refused, or cannot be asked.
     """
     if dry_run:
-        _print(effect(), output)
+        _print(effect(), connection(), output)
         return False
     if yes:
         return True
@@ -64,7 +67,7 @@ def confirm(
                 code=ExitCode.USAGE,
             )
         return True
-    for sentence in (*effect().sentences, place()):
+    for sentence in (*effect().sentences, f"on {connection().place}"):
         say(sentence)
     if not _agrees():
         raise CommandError("not confirmed; nothing was changed", hint="--yes skips the question.")
@@ -90,10 +93,15 @@ def _agrees() -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def _print(effect: Effect, output: Output) -> None:
+def say_dry_run(place: str) -> None:
+    """Say that this was a dry run, and of what."""
+    say(f"dry run on {place}: nothing was changed")
+
+
+def _print(effect: Effect, connection: Connection, output: Output) -> None:
     if output is Output.JSON:
-        print_json({"dry_run": True, "would": list(effect.sentences), **effect.facts})
+        print_json({"dry_run": True, **connection.place_fields, "would": list(effect.sentences), **effect.facts})
         return
     for sentence in effect.sentences:
         stdout().print(sentence, markup=False)
-    say("dry run: nothing was changed")
+    say_dry_run(connection.place)

@@ -38,8 +38,25 @@ class Connection:
     @property
     def place(self) -> str:
         """Where the command works, for people."""
-        named = f" (context {self.context})" if self.context else ""
-        return f"channel {self.topics.channel} at {self.client.bootstrap_servers}{named}"
+        return f"channel {self.topics.channel} at {self.cluster}"
+
+    @property
+    def cluster(self) -> str:
+        """The Kafka cluster, for people."""
+        return (
+            f"{self.client.bootstrap_servers} (context {self.context})"
+            if self.context
+            else self.client.bootstrap_servers
+        )
+
+    @property
+    def place_fields(self) -> dict[str, Any]:
+        """Where the command works, for programs."""
+        return {
+            "channel": self.topics.channel,
+            "bootstrap_servers": self.client.bootstrap_servers,
+            "context": self.context or None,
+        }
 
     @property
     def timeout_s(self) -> float:

@@ -7,7 +7,8 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -128,14 +129,26 @@ def _refused_value(error: Any) -> str:
     details, option = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
     if not callable(details) or option is None:
         return ""
-    from statechannel.settings.sentences import sentence_of, value_text
+    from statechannel.settings.sentences import name_allowed_words, sentence_of, value_text
 
     (detail, *_) = details(include_url=False)
     longest = max(option.opts, key=len)
     name = longest if longest.startswith("-") else option.human_readable_name
+    words = _words_of(option.get_runtime_param().annotation)
+    if words:
+        return f"{name} {value_text(detail['input'])}: {name_allowed_words(str(detail['input']), words)}"
     unit = "seconds" if (option.metavar or "").upper() == "SECONDS" else ""
     bounds = {sign: getattr(option, name, None) for sign, name in (("ge", "min"), ("le", "max"))}
     return f"{name} {value_text(detail['input'])}: {sentence_of(detail, unit=unit, bounds=bounds)}"
+
+
+def _words_of(annotation: Any) -> list[str]:
+    """The words that a parameter of this type allows; none: it takes other values."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(member.value) for member in annotation]
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    return [word for part in get_args(annotation) for word in _words_of(part)]
 
 
 def _print_error(message: str, hint: str) -> None:

@@ -346,6 +346,33 @@ class FactList:
         yield from _facts(self.facts, console, width)
 
 
+@dataclass(frozen=True, slots=True)
+class HangingText:
+    """A sentence whose further lines are indented; `print_hanging` prints it.
+
+    Attributes:
+        wide: In one line, whatever the width.
+    """
+
+    text: Text
+    indent: int
+    wide: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        if self.wide or cell_len(self.text.plain) <= width:
+            yield self.text
+            return
+        first = self.text.wrap(console, width)[0]
+        rest = self.text[len(first.plain) :]
+        rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+        first.rstrip()
+        yield first
+        for line in rest.wrap(console, max(1, width - self.indent)):
+            line.rstrip()
+            yield Text(" " * self.indent).append_text(line)
+
+
 def fact(title: str, value: Any) -> Fact:
     """A fact of any value."""
     return Fact(printable(title), cell(value), value.tone if isinstance(value, Cell) else None)

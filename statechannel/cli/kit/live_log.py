@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.output import progress, say
+from statechannel.cli.kit.output import say
 from statechannel.kafka.addresses import FirstLook
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
@@ -160,6 +160,7 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
     """Write the channel's topic to an export file: all records below the end offsets as of the start."""
     from statechannel.audit.transfer.export_file import write_export
     from statechannel.audit.transfer.line import ExportHeader
+    from statechannel.cli.kit.progress import progress
 
     info = describe_topic(connection, Topic.CHANNEL)
     with ExitStack() as stack:

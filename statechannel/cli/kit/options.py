@@ -122,8 +122,13 @@ class Connect:
         from statechannel.cli.kit.connection import connection_of
 
         if flags not in self._known:
-            self._known[flags] = connection_of(self.settings(*flags), self._context[0])
+            self._known[flags] = connection_of(self.settings(*flags), self.context)
         return self._known[flags]
+
+    @property
+    def context(self) -> str:
+        """Name of the context in use; empty if none is."""
+        return self._context[0]
 
     @cached_property
     def _context(self) -> tuple[str, ClusterContext]:

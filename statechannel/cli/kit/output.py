@@ -11,28 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.status import Status
 from rich.text import Text
 
-from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, FittedTable, Tone, cell, fact
+from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, FittedTable, HangingText, Tone, cell, fact
+
+if TYPE_CHECKING:  # only a wait of some seconds shows one
+    from rich.status import Status
 
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
-_COUNT_EVERY_S = 1.0
-_LEFT_EVERY_S = 10.0
 _SIGNALLED = 128
 """Exit code of a process that a signal has ended, minus the signal's number."""
 
@@ -206,6 +197,12 @@ def print_facts(facts: Iterable[tuple[str, object]], *, title: str = "") -> None
     console.print(make_facts(facts), soft_wrap=True)
 
 
+def print_hanging(text: str | Text, indent: int) -> None:
+    """Print a sentence; lines after its first one are indented."""
+    whole = Text(cell(text)) if isinstance(text, str) else text
+    stdout().print(HangingText(whole, indent, is_wide()), soft_wrap=True)
+
+
 def make_facts(facts: Iterable[tuple[str, object]]) -> FactList:
     return FactList([fact(title, value) for title, value in facts], is_wide())
 
@@ -219,7 +216,7 @@ def say(text: str) -> None:
     """Print a remark on standard error; a closed stream is ignored."""
     try:
         console = stderr()
-        if not (_hidden and console.is_terminal):
+        if not is_display_on(console):
             console.print(Text(text))
     except OSError:
         silence_stderr()
@@ -289,6 +286,11 @@ def ends_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def is_display_on(console: Console) -> bool:
+    """Whether a display has this terminal, so that no remark or progress may be printed on it."""
+    return _hidden and console.is_terminal
+
+
 @contextmanager
 def remarks_hidden() -> Iterator[None]:
     """Print no remarks and no progress on a terminal meanwhile: it belongs to a display."""
@@ -298,22 +300,6 @@ def remarks_hidden() -> Iterator[None]:
         yield
     finally:
         _hidden = False
-
-
-@contextmanager
-def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
-    """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
-    console = stderr()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn() if total else MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=_hidden or not console.is_terminal) as bar:
-        task = bar.add_task(doing, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 @contextmanager
@@ -342,77 +328,3 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
     finally:
         for status in shown:
             status.stop()
-
-
-class ProgressBars:
-    """Lines of progress, one per name: bars on a terminal; else, if wanted, printed when they change.
-
-    Attributes:
-        seen: Whether anything is shown; if not, callers need not compute the progress.
-    """
-
-    def __init__(self, shown: Progress, *, terminal: bool, lines: bool) -> None:
-        self._progress = shown
-        self._terminal = terminal
-        self._tasks: dict[str, TaskID] = {}
-        self._printed: dict[str, tuple[str, str, float]] = {}
-        self.seen = terminal or lines
-
-    def show(self, name: str, text: str, done: int, total: int, *, left: str = "") -> None:
-        """Show a line.
-
-        Args:
-            left: Its end, which changes often.
-        """
-        if not self._terminal:
-            self._print(
-                name,
-                text,
-                f": {done} of {total}" if total > 1 else left,
-                _COUNT_EVERY_S if total > 1 else _LEFT_EVERY_S,
-            )
-            return
-        task = self._tasks.get(name)
-        if task is None:
-            task = self._tasks[name] = self._progress.add_task("", total=total)
-        self._progress.update(task, description=cell(text + left), completed=done, total=total)
-
-    def _print(self, name: str, text: str, end: str, every_s: float) -> None:
-        """Print a line if its text has changed, and if its end has, every now and then."""
-        now_s = time.monotonic()
-        before, end_before, printed_s = self._printed.get(name, ("", "", 0.0))
-        if self.seen and (text != before or (end != end_before and now_s - printed_s >= every_s)):
-            self._printed[name] = (text, end, now_s)
-            say(cell(text + end))
-
-    def drop(self, name: str) -> None:
-        self._printed.pop(name, None)
-        task = self._tasks.pop(name, None)
-        if task is not None:
-            self._progress.remove_task(task)
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Hide the bars while other output is written to the terminal."""
-        if not self._terminal:
-            yield
-            return
-        self._progress.stop()
-        try:
-            yield
-        finally:
-            self._progress.start()
-
-
-@contextmanager
-def bar(*, lines: bool = False) -> Iterator[ProgressBars]:
-    """Bars of progress on standard error.
-
-    Args:
-        lines: Print lines of progress if standard error is not a terminal.
-    """
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    terminal = console.is_terminal
-    with ends_on_sigterm(), Progress(*columns, console=console, transient=True, disable=not terminal) as shown:
-        yield ProgressBars(shown, terminal=terminal, lines=lines)

@@ -327,7 +327,7 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
                 require_success(prevented)
             return Effect([request.done]) if request.effect is None else request.effect(connect())
 
-        if confirm(effect, place=lambda: connect().place, yes=yes, dry_run=dry_run, output=output, final=request.final):
+        if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=request.final):
             _run(request, connect, timeout, output, wait=not no_wait)
 
     return _as_command(command, run, _confirmed_options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +15,6 @@ from rich.segment import Segment
 from rich.text import Text
 
 from statechannel.cli.kit.fitted_tables import Tone, cell
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import (
     Output,
     ends_on_sigterm,
@@ -23,10 +22,10 @@ from statechannel.cli.kit.output import (
     print_json,
     print_json_line,
     remarks_hidden,
+    say,
     stdout,
     when,
 )
-from statechannel.kafka.errors import KafkaUnavailableError
 
 _REST = 4.0
 """Pause after a reading, in times of how long it took."""
@@ -113,16 +112,36 @@ def _laid(
     return lines, omitted
 
 
+NewLines = Callable[[dict[str, Any]], Iterable[tuple[str, object]]]
+"""Lines on what is new in a document since the one before: for people, and in JSON."""
+
+
 @contextmanager
-def screen(output: Output) -> Iterator[Callable[[Sequence[Block], dict[str, Any], int], None]]:
+def screen(
+    output: Output, new_lines: NewLines | None = None
+) -> Iterator[Callable[[Sequence[Block], dict[str, Any], int], None]]:
     """A display that is refreshed; on a terminal on its alternate screen, else block after block, in JSON line by line.
 
     Yields a function that shows blocks, or the document in JSON, as of a time.
+
+    Args:
+        new_lines: In a pipe and in JSON print these instead.
     """
     console = stdout()
-    if output is Output.JSON:
+    terminal = console.is_terminal and not console.is_dumb_terminal
+    if new_lines is not None and (output is Output.JSON or not terminal):
+
+        def print_new(_: Sequence[Block], document: dict[str, Any], __: int) -> None:
+            for text, row in new_lines(document):
+                if output is Output.JSON:
+                    print_json_line(row)
+                else:
+                    console.print(Text(text))
+
+        yield print_new
+    elif output is Output.JSON:
         yield lambda _, document, __: print_json_line(document)
-    elif not console.is_terminal or console.is_dumb_terminal:
+    elif not terminal:
 
         def line_by_line(blocks: Sequence[Block], _: dict[str, Any], at_ms: int) -> None:
             console.print(Text(f"--- {moment(at_ms)}"))
@@ -150,13 +169,19 @@ def show_result(
     watch: bool,
     every_s: float,
     max_s: float | None,
+    new_lines: NewLines | None = None,
 ) -> None:
     """Show what a command has read; with `watch` again and again, reading at most a fifth of the time.
 
     Args:
         read: Reads all; returns the blocks, and the document in JSON.
         max_s: With `watch`, end after this time.
+        new_lines: With `watch`, in a pipe and in JSON: lines on what is new, in place of all again and again.
     """
+    # Lists of export files are read on machines that have no Kafka client.
+    from statechannel.cli.kit.live_log import now_ms
+    from statechannel.kafka.errors import KafkaUnavailableError
+
     if not watch:
         blocks, document = read()
         if output is Output.JSON:
@@ -168,8 +193,9 @@ def show_result(
     try:
         began_s, read_ms = time.monotonic(), now_ms()
         shown = read()
-        with screen(output) as draw:
+        with screen(output, new_lines) as draw:
             draw(*shown, read_ms)
+            away = False
             while (left_s := ends_s - time.monotonic()) > 0:
                 took_s = time.monotonic() - began_s
                 time.sleep(min(left_s, max(every_s - took_s, _REST * took_s)))
@@ -177,7 +203,11 @@ def show_result(
                 try:
                     shown, read_ms = read(), began_ms
                     draw(*shown, read_ms)
-                except KafkaUnavailableError:
+                    away = False
+                except KafkaUnavailableError as error:
+                    if new_lines is not None and not away:
+                        say(f"{error}; the display continues when it answers again")
+                    away = True
                     draw([_silence(read_ms), *shown[0]], shown[1], began_ms)
     except KeyboardInterrupt:
         return  # the way to end it

@@ -1,4 +1,4 @@
-"""Command `statechannel status`: leader, lag, debts, in-flight operations, modes, last incidents; once or continuously."""
+"""Command `statechannel status`: verdict, incidents, brokers, operations, counters; once or continuously."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         remarks(connection),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
+        context=connection.context,
         drains=drains_seen(connection),
         incidents=incidents,
     )
@@ -239,6 +240,7 @@ class StatusFollower:
             Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
+            context=self._connection.context,
             drains=self._drains,
             incidents=incidents,
         )

@@ -51,6 +51,7 @@ def figures(
     *,
     channel: str,
     bootstrap_servers: str,
+    context: str = "",
     drains: Sequence[Incident] = (),
     incidents: int = INCIDENTS,
 ) -> dict[str, Any]:
@@ -61,6 +62,7 @@ def figures(
     return {
         "channel": channel,
         "bootstrap_servers": bootstrap_servers,
+        "context": context or None,
         "at_ms": at_ms,
         "blind_since_ms": None,
         **leadership(registry, inputs.story, at_ms),

@@ -81,7 +81,8 @@ def _incidents(incidents: Sequence[dict[str, Any]], at_most: int) -> RenderableT
 
 
 def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    yield "channel", f"{fields['channel']} at {fields['bootstrap_servers']}"
+    named = f" (context {fields['context']})" if fields["context"] else ""
+    yield "channel", f"{fields['channel']} at {fields['bootstrap_servers']}{named}"
     yield "leader", _leader(fields)
     yield "bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"
     yield "in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])

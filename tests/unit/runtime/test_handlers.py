@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from statechannel.broker.handlers import ExtensionAsk, Handlers
+from statechannel.broker.handlers import Handlers
+from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine.commands import Done, Outcome, Rejected, Undetermined, Unknown
 from tests.support.waits import WAIT_S
 

@@ -20,7 +20,7 @@ from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
 from shedders.model.cluster import Policies
 from shedders.policies.effective import EffectivePolicies
-from statechannel.broker.handlers import ExtensionAsk
+from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
 from statechannel.kafka.errors import KafkaUnavailableError

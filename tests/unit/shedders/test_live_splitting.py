@@ -17,7 +17,7 @@ from shedders.balancer.splitting import Splitting, TopicsOnDemand, own_cluster, 
 from shedders.model.cluster import Policies
 from shedders.policies.effective import EffectivePolicies
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.handlers import ExtensionAsk
+from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine import commands
 from statechannel.engine.commands import Done, Rejected
 from tests.support.live_balancer import Channel, World, key, local

@@ -1,0 +1,187 @@
+"""Command `statechannel audit gaps`: the gaps in service, once or as they open and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
+from statechannel.audit.gaps import GapCause
+from statechannel.audit.history import meant
+from statechannel.audit.spool import Spool
+from statechannel.cli.audit import tables
+from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
+from statechannel.cli.audit.parts import about, log_line, not_named
+from statechannel.cli.kit.fitted_tables import Tone, cell
+from statechannel.cli.kit.listing import Since, Until
+from statechannel.cli.kit.output import Output, duration, make_table, moment, print_json_lists
+from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.times import parse_length_ms
+from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
+
+
+@audit_options
+def gaps_of(
+    asked: AuditOptions,
+    of: Annotated[
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only gaps of this one; default: all.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    cause: Annotated[
+        list[GapCause] | None, typer.Option("--cause", help="Only gaps with this cause; may be repeated.")
+    ] = None,
+    longer_than: Annotated[
+        str | None,
+        typer.Option("--longer-than", metavar="DURATION", help="Only gaps longer than 500ms, 5s, 2m; and open ones."),
+    ] = None,
+    open_only: Annotated[bool, typer.Option("--open", help="Only gaps that have not ended.")] = False,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="BROKER", help="Only gaps with this owner before or after.")
+    ] = None,
+    watch: Watch = False,
+    every: Every = EVERY_S,
+    max_seconds: EndsAfter = None,
+) -> None:
+    """List the intervals in which no broker served a bundle, with cause and length; worst and sum by namespace.
+
+    With --watch continuously; in a pipe and in JSON a line for each gap that opens or ends from now on, or from --since on.
+    """
+    if watch:
+        _require_live(asked, until)
+    window = asked.window(since, until)
+    longest_ms = (
+        None if longer_than is None else parse_length_ms(longer_than, "--longer-than", beyond="no gap is that long.")
+    )
+    chosen = GapFilter(window, frozenset(of_these.value for of_these in cause or ()), longest_ms, open_only, broker)
+
+    def read() -> tuple[AuditResult, Any, list[dict[str, Any]]]:
+        with asked.as_file() as still:
+            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
+            rows, sums = _of(result, of)
+            if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
+                raise not_named(of)
+            return result, rows, sums
+
+    if watch:
+        seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
+
+        def read_blocks() -> tuple[list[Block], dict[str, Any]]:
+            _, rows, _ = read()
+            return [_block(list(rows))], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
+
+        output = Output.TABLE if asked.table else Output.JSON
+        show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
+        return
+    result, rows, sums = read()
+    if not asked.table:
+        head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
+        print_json_lists(about(asked, result) | head, {"gaps": rows})
+        return
+    log_line(asked, result, window)
+    tables.gap_sums(sums)
+    selected = "no gap of this kind" if chosen != ALL_GAPS else ""
+    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected)
+
+
+def _require_live(asked: AuditOptions, until: str | None) -> None:
+    """Refuse to watch what does not change.
+
+    Raises:
+        AuditQuestionError: The options name an export, an archive, a moment or an end.
+    """
+    live = isinstance(asked.source, LiveSource) and asked.engine == LOCAL and asked.as_of is None
+    if not live or until is not None:
+        raise AuditQuestionError(
+            "--watch follows the live channel, and has no end.",
+            hint="Remove --file, --archive, --engine, --as-of and --until; --for SECONDS ends it.",
+        )
+
+
+def _block(gaps: list[dict[str, Any]]) -> Block:
+    def draw(most: int) -> RenderableType:
+        headers, rows = tables.gap_columns(gaps[-most:] if most else [])
+        return Group(Text(tables.gap_title(gaps), style=Tone.HEAD), make_table(headers, rows, empty="no gap"))
+
+    return Block("gaps", len(gaps), draw)
+
+
+class GapsSeen:
+    """What has been printed of gaps that are read again and again.
+
+    Args:
+        ended_too: Also print gaps that had ended before the first reading.
+        longer_than_ms: An open gap is printed once it has lasted longer.
+    """
+
+    def __init__(self, *, ended_too: bool = False, longer_than_ms: int | None = None) -> None:
+        self._open: set[tuple[str, int]] = set()
+        self._ended: set[tuple[str, int]] = set()
+        self._first = True
+        self._ended_too = ended_too
+        self._longer_than_ms = longer_than_ms or 0
+
+    def new_lines(self, document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Lines on gaps that have opened or ended since the reading before."""
+        ended, opened = set(), set()
+        events: list[tuple[int, str, Mapping[str, Any]]] = []
+        for gap in document["gaps"]:
+            key = (gap["bundle"], gap["start_offset"])
+            if gap["end_ms"] is not None:
+                ended.add(key)
+                if key not in self._ended and (self._ended_too or not self._first):
+                    events.append((gap["end_ms"], "ended", gap))
+            elif key in self._open or document["at_ms"] - gap["start_ms"] >= self._longer_than_ms:
+                opened.add(key)
+                if key not in self._open:
+                    events.append((gap["start_ms"], "opened", gap))
+        self._ended, self._open, self._first = ended, opened, False
+        for at_ms, event, gap in sorted(events, key=lambda item: item[0]):
+            yield _line(at_ms, event, gap)
+
+
+def _line(at_ms: int, event: str, gap: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    words = (
+        moment(at_ms),
+        event.ljust(6),
+        gap["bundle"],
+        gap["cause"] + ("" if gap["certain"] else " ?"),
+        f"{gap['from'] or '-'} -> {gap['to'] or '-'}",
+        "" if gap["length_ms"] is None else f"after {duration(gap['length_ms'])}",
+        gap["why"],
+    )
+    return "  ".join(cell(word) for word in words if word), {"event": event, **gap}
+
+
+def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
+    """Gaps of a bundle, of a namespace, or of every bundle that held a topic, with their sums."""
+    every = result.gaps if result.gaps is not None else Spool()
+    if of is None:
+        return every, list(result.gap_sums or ())
+    try:
+        wanted, _ = meant(of)
+    except ValueError as error:
+        raise AuditQuestionError(
+            f"{error}.", hint="Use tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
+        ) from None
+    topic = parse_key(of.encode()) is None
+    rows = Spool()
+    sums = GapSums()
+    for gap in every:
+        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
+            rows.append(gap)
+            sums.take(gap)
+    return rows, sums.rows()
+
+
+def _holds(bundle: str, wanted: KeyParts) -> bool:
+    parts = parse_key(bundle.encode())
+    if parts is None or parts.namespace != wanted.namespace:
+        return False
+    return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
