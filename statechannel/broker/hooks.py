@@ -89,7 +89,8 @@ class BrokerHooks:
         """A split is committed: the parent is gone for ever, its data may be dropped.
 
         A notification, at the same time as `on_serve` of the children. It is the only call that allows that: `on_release`
-        does not. A process that ends before it was called is not called again.
+        does not. A process that ends, or whose lease expires, before it was called is not called again: then the parent got its
+        `on_release`, and the children copy from it once more.
 
         Args:
             parent: Key of the former bundle.

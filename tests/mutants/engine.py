@@ -390,3 +390,9 @@ def _no_offset_read_as_zero(patcher: Patcher) -> None:
     patcher.bend(
         wire, "delivery_report", lambda _: lambda token, offset, session: Appended(token, offset or 0, session)
     )
+
+
+@plant(ENGINE, "a rejoin in a split lets go of its parts, and the parent is dropped before they are prepared again")
+def _parts_let_go_in_a_split(patcher: Patcher) -> None:
+    patcher.bend(Reactions, "_awaits_split", lambda _: lambda _reactions, _holding: False)
+    patcher.bend(Reactions, "_replaced_by_children", lambda _: lambda _reactions, _parent, _key: True)
