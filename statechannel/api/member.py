@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING
 
 from ulid import ULID
@@ -38,14 +37,21 @@ if TYPE_CHECKING:
 
 
 class WrongLoopError(StateChannelError):
-    """A method of a channel was called from another event loop or thread than the one that opened it: nothing would answer."""
+    """A method of a channel was called outside its event loop, from another loop or thread: nothing would answer."""
 
     def __init__(self, method: str) -> None:
         super().__init__(
-            f"{method}() was called from another event loop or thread than the one that opened the channel.",
+            f"{method}() was called from another event loop or thread than the channel's.",
             hint="From other threads: `asyncio.run_coroutine_threadsafe(channel.lookup(...), loop).result()`, or "
             "BlockingStateChannel, which any thread may call.",
         )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Ticket:
@@ -102,7 +108,7 @@ class Ticket:
 
 
 class ChannelMember:
-    """A member of the channel, without its opening and closing. For one loop; not for several threads."""
+    """A member of the channel, without its opening and closing. For one loop, whichever thread runs it."""
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
         self._opened = opened
@@ -110,7 +116,6 @@ class ChannelMember:
         self._pictures = ClusterViews()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
 
     def _enter(self, method: str) -> None:
         """Begin a call that waits for the channel.
@@ -130,9 +135,10 @@ class ChannelMember:
         """Begin a call that reads the state of this member.
 
         Raises:
-            WrongLoopError: The caller runs in another thread.
+            WrongLoopError: The caller runs beside the loop of this member, and what it reads may change meanwhile.
         """
-        if threading.get_ident() != self._thread:
+        # Not the thread that opened it: a loop may go on in another thread.
+        if self._loop.is_running() and _running_loop() is not self._loop:
             raise WrongLoopError(f"StateChannel.{method}")
 
     # --- asking -----------------------------------------------------------------------------------------------------

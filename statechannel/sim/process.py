@@ -23,9 +23,8 @@ from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import HookFinished, Input, Now, Tick
 from statechannel.protocol.log import Topic
 from statechannel.protocol.verdict import Verdict
-from statechannel.sim.hook_order import OpenedBundles, check_opened, opened_by
 from statechannel.sim.options import engine_config
-from statechannel.sim.trace import Violation
+from statechannel.sim.trace import OpenedBundles, Violation, check_opened, opened_by
 from statechannel.sim.wire import Cursor, FloodLanes, Producer
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.log import RecordsRead, Topic
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
-from statechannel.sim.hook_order import check_opened, opened_by
-from statechannel.sim.trace import Violation
+from statechannel.sim.trace import Violation, check_opened, opened_by
 from tests.interleavings.automaton import Automaton, EngineFacts, facts_of, now_at, split_effects
 from tests.interleavings.checks import check_cold_start, check_service, check_view, is_replaced
 from tests.interleavings.state import ClusterState, Danger, Process, Setting, Stray, Write, new_process

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import Appended, AppendFailed
-from statechannel.sim.hook_order import OpenedBundles
+from statechannel.sim.trace import OpenedBundles
 from tests.interleavings.automaton import Automaton, now_at
 from tests.interleavings.log import Log
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from statechannel.engine.inputs import HookFinished
 from statechannel.engine.reactions import Reactions
 from statechannel.protocol.states import State
-from statechannel.sim.hook_order import OpenedBundles, check_opened, opened_by
-from statechannel.sim.trace import Violation
+from statechannel.sim.trace import OpenedBundles, Violation, check_opened, opened_by
 from tests.mutants import planted
 from tests.support.stub_context import LOW, CallHook, ReactionsBench
 
