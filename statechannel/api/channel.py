@@ -12,6 +12,7 @@ from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
 from statechannel.settings import Settings, load, to_identity
 
@@ -175,9 +176,22 @@ class StateChannel(ChannelMember):
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     async def wait_stopped(self) -> Stopped:
-        """Wait until this member has ended for any reason; everything is closed then, including extensions."""
+        """Wait until this member has ended for any reason; everything is closed then, including extensions.
+
+        Once it has, this and the other methods of leaving return at once, in any loop.
+        """
+        if (over := self._over()) is not None:
+            return over
         self._enter("StateChannel.wait_stopped")
         return await self._ended()
+
+    def _over(self) -> Stopped | None:
+        """How this member ended, if nothing of it is left to wait for."""
+        if self._loop.is_closed():
+            return self._host.stopped or LOOP_CLOSED
+        ending = self._ending
+        ended = ending is not None and ending.done() and not ending.cancelled() and ending.exception() is None
+        return ending.result() if ending is not None and ended else None
 
     async def _ended(self) -> Stopped:
         return await (self._host.wait_stopped() if self._ending is None else asyncio.shield(self._ending))
@@ -191,6 +205,8 @@ class StateChannel(ChannelMember):
         Returns:
             How it ended; `stopped.clean` is whether all bundles were handed over.
         """
+        if (over := self._over()) is not None:
+            return over
         self._enter("StateChannel.shutdown")
         return await self._shut_down(budget_s)
 

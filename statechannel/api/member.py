@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING
 
 from ulid import ULID
@@ -42,14 +41,21 @@ CACHED_IN_A_ROW = 64
 
 
 class WrongLoopError(StateChannelError):
-    """A method of a channel was called from another event loop or thread than the one that opened it: nothing would answer."""
+    """A method of a channel was called outside its event loop, from another loop or thread: nothing would answer."""
 
     def __init__(self, method: str) -> None:
         super().__init__(
-            f"{method}() was called from another event loop or thread than the one that opened the channel.",
+            f"{method}() was called from another event loop or thread than the channel's.",
             hint="From other threads: `asyncio.run_coroutine_threadsafe(channel.lookup(...), loop).result()`, or "
             "BlockingStateChannel, which any thread may call.",
         )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Ticket:
@@ -106,7 +112,7 @@ class Ticket:
 
 
 class ChannelMember:
-    """A member of the channel, without its opening and closing. For one loop; not for several threads."""
+    """A member of the channel, without its opening and closing. For one loop, whichever thread runs it."""
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
         self._opened = opened
@@ -114,7 +120,6 @@ class ChannelMember:
         self._pictures = ClusterViews()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._cached_in_a_row = 0
 
     def _enter(self, method: str) -> None:
@@ -135,9 +140,10 @@ class ChannelMember:
         """Begin a call that reads the state of this member.
 
         Raises:
-            WrongLoopError: The caller runs in another thread.
+            WrongLoopError: The caller runs beside the loop of this member, and what it reads may change meanwhile.
         """
-        if threading.get_ident() != self._thread:
+        # Not the thread that opened it: a loop may go on in another thread.
+        if self._loop.is_running() and _running_loop() is not self._loop:
             raise WrongLoopError(f"StateChannel.{method}")
 
     # --- asking -----------------------------------------------------------------------------------------------------

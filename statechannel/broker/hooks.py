@@ -33,6 +33,9 @@ class BrokerHooks:
     Hooks of different bundles run concurrently; those of one bundle run one after the other, also behind one that
     runs past its deadline. (PIP-192, "Bundle
     State Channel"; upstream does this inside `NamespaceService.onNamespaceBundleOwned` and `unload`.)
+
+    What a hook raises is written to the program's log, and its text to the channel, which keeps it for everybody who reads
+    the topic. Drivers put addresses with passwords into such texts: raise a text of your own, `from None`.
     """
 
     async def on_own(self, bundle: str, generation: int) -> None:
@@ -89,7 +92,8 @@ class BrokerHooks:
         """A split is committed: the parent is gone for ever, its data may be dropped.
 
         A notification, at the same time as `on_serve` of the children. It is the only call that allows that: `on_release`
-        does not. A process that ends before it was called is not called again.
+        does not. A process that ends, or whose lease expires, before it was called is not called again: then the parent got its
+        `on_release`, and the children copy from it once more.
 
         Args:
             parent: Key of the former bundle.
@@ -102,6 +106,7 @@ class BlockingBrokerHooks:
     """The same hooks as plain functions, for `BlockingStateChannel`; they run in separate threads.
 
     A function cannot be stopped at its deadline. It counts as failed, and the next hook of its bundle waits until it returns.
+    What it raises becomes public, as with `BrokerHooks`: no password may be in its text.
     """
 
     def on_own(self, bundle: str, generation: int) -> None:

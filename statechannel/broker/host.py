@@ -166,7 +166,7 @@ class Host:
         self._watchdog: Watchdog | None = None
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
         self._tokens = self._desk_tokens = self._closing_beats = 0
-        self._observed_s = self._beats_until_s = 0.0
+        self._observed_s = self._beats_until_s = self._last_beat_s = 0.0
         self._caught_up = asyncio.Event()
         self._calm = ReplayGcPause()
         self._ended: asyncio.Future[Stopped] | None = None
@@ -295,6 +295,9 @@ class Host:
         """Keep the watchdog's beat while the loop closes, but not for ever."""
         if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
             self._closing_beats += 1
+            self._last_beat_s = time.monotonic()
+            if self.availability is not None:
+                self.availability.review()
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
 
     def _blocked(self, loop: asyncio.AbstractEventLoop, thread: int, seconds: float) -> None:
@@ -311,7 +314,8 @@ class Host:
     @property
     def loop_blocked(self) -> bool:
         """Whether the loop makes no progress now; may be read from any thread."""
-        return time.monotonic() - self._driver.last_progress_s > self.options.blocked_s
+        last_s = max(self._driver.last_progress_s, self._last_beat_s)  # a closing loop makes beats only
+        return time.monotonic() - last_s > self.options.blocked_s
 
     def _stuck(self, stack: str) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""

@@ -6,17 +6,18 @@ import math
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker.exits import Stopped
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from statechannel.engine.inputs import Input
 
@@ -205,16 +206,27 @@ def within(limit_s: float, act: Callable[[], None]) -> bool:
 
 
 def stack_of(thread: int) -> str:
-    """Current stack of a thread."""
+    """Current stack of a thread, the innermost call last; without the lines of the sources (`_calls_from`)."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers
-    return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
+    calls = [f'  File "{file}", line {line}, in {name}\n' for file, line, name in _calls_from(frame)]
+    return "".join(reversed(calls)) or "(the thread has ended)"
 
 
 def place_of(thread: int) -> str:
     """Where a thread is now: its innermost calls, the innermost first."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
-    calls = [] if frame is None else traceback.extract_stack(frame)
-    return " < ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls[: -_CALLS_SHOWN - 1 : -1])
+    calls = islice(_calls_from(frame), _CALLS_SHOWN)
+    return " < ".join(f"{file}:{line} in {name}" for file, line, name in calls)
+
+
+def _calls_from(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    """File, line and name of the calls that led to a frame, the innermost first.
+
+    Not by `traceback`, which reads the files: the disk may be what the loop hangs on, and then the watchdog would hang as well.
+    """
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name
+        frame = frame.f_back
 
 
 _CALLS_SHOWN = 4

@@ -180,9 +180,9 @@ class Undetermined:
     """Not known within the time allowed; never a stale owner.
 
     Attributes:
-        reason: A stable code: `timed-out`; `declined`: no broker takes the bundle, and some have declined it; `joining`:
+        reason: A stable code: `timed-out`; `declined`: no broker takes the bundle, since some declined it; `joining`:
             this broker has not caught up; `busy`; `running`: the operation has not ended; `stopped`: this broker stops.
-        declines: Of a lookup without an answer: who declined the bundle, the newest last.
+        declines: Of a lookup without an answer: who declined the bundle and would be asked otherwise, the newest last.
     """
 
     reason: str
@@ -208,7 +208,8 @@ class Done:
     Attributes:
         operation: Its id; empty where the command is none, such as `resume_repair`.
         result: A stable word: `owned` (assigned to a broker), `transferred`, `unloaded`, `split`, `created`, `deleted`,
-            `repaired` (a broker was lost meanwhile), `resumed` (of `resume_repair`); extensions have words of their own.
+            `repaired` (a broker was lost meanwhile), `resumed` and `not-paused` (of `resume_repair`: repair goes on, or was not
+            paused); extensions have words of their own.
         facts: Of an operation `bundle` (its subject: a bundle, or the namespace), `flow` (`assignment`, `transfer`, `unload`,
             `split`, `namespace`, `repair`) and `offset` (of its last record); extensions have facts of their own.
     """

@@ -27,7 +27,7 @@ from statechannel.protocol.states import Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
-    from statechannel.engine.placement import Placer
+    from statechannel.engine.placement import Decliner, Placer
     from statechannel.engine.presence import Presence
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions
@@ -82,6 +82,10 @@ TRIES_A_STEP = 500
 """Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
 LOOKED_AT_A_TICK = 2_000
 """Bundles with waiting lookups that a tick looks at, in turn: whether an assignment can be begun, or nothing is left of them."""
+
+
+DECLINERS_NAMED = 5
+"""Brokers that the message of an answer names, the newest first; `Undetermined.declines` has all."""
 
 
 @dataclass(slots=True)
@@ -345,13 +349,24 @@ class Lookups:
 
     def _undetermined(self, waiter: Waiter) -> Undetermined:
         name, now_s = waiter.command.name, self._context.now.mono_s
-        key = self._context.key(waiter.bundle) if waiter.bundle else None
-        decliners = self._placer.decliners(waiter.bundle) if key is not None and key.state is State.UNASSIGNED else ()
+        decliners = self._decliners(waiter.bundle)
         if not decliners:
             return Undetermined(_word(waiter.why), f"{name}: {waiter.why}")
         declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, d.until_s - now_s) for d in decliners)
+        sentences = [_sentence(declined) for declined in declines[: -DECLINERS_NAMED - 1 : -1]]
+        if len(declines) > DECLINERS_NAMED:
+            sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
-        return Undetermined("declined", f"{name}: {'; '.join(map(_sentence, declines))}", hint, declines)
+        return Undetermined("declined", f"{name}: {'; '.join(sentences)}", hint, declines)
+
+    def _decliners(self, bundle: str) -> list[Decliner]:
+        """Who would be asked for a bundle now if it had not declined; empty where something else keeps it from an owner."""
+        context = self._context
+        key = context.key(bundle) if bundle else None
+        if key is None or key.state is not State.UNASSIGNED or context.refusal() is not None:
+            return []
+        decliners = [decliner for decliner in self._placer.decliners(bundle) if context.accepts(decliner.broker)]
+        return decliners if decliners and self._placer.choose(key) is None else []
 
     def _look_around(self) -> None:
         """Begin what could not be begun; and answer those that wait for a bundle that does not exist any more."""

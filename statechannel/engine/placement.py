@@ -104,7 +104,9 @@ class Placer:
             now_s = self._context.now.mono_s
             reason = (record.text("reason") or "")[:REASON_MAX]
             decliner = Decliner(record.from_, reason, now_s, now_s + self._context.config.decline_memory_s)
-            self._decliners.setdefault(key.name, {})[record.from_] = decliner
+            brokers = self._decliners.setdefault(key.name, {})
+            brokers.pop(record.from_, None)  # the newest is the last
+            brokers[record.from_] = decliner
 
     def decliners(self, bundle: str) -> list[Decliner]:
         """Brokers that declined a bundle and are not asked again yet; the newest last."""

@@ -64,10 +64,12 @@ class ServedBundle:
     Attributes:
         generation: Generation served; None while only preparing.
         prepared: Generation prepared for; None if none is.
+        parent: The bundle that is being split here, for a part of it that is prepared; else None.
     """
 
     generation: int | None = None
     prepared: int | None = None
+    parent: str | None = None
 
 
 @dataclass(slots=True)
@@ -175,13 +177,13 @@ class Reactions:
     def _settle(self, name: str, key: KeyState | None) -> None:
         """Bring a holding in line with the accepted state: start serving, go on, or stop."""
         holding = self.holdings.get(name)
-        if holding is None:
+        if holding is None or self._awaits_split(holding):
             return
         me = self._context.identity.broker
         if key is not None:
             if key.state is State.ASSIGNED and key.to == me:
                 if holding.prepared == key.version and self._provenance.is_own(key):
-                    holding.generation, holding.prepared = key.version, None
+                    holding.generation, holding.prepared, holding.parent = key.version, None, None
                     self._call(Hook.ON_SERVE, name, key.version)
                     return
                 if holding.generation == key.version:
@@ -192,7 +194,7 @@ class Reactions:
             waiting = key.state in (State.ASSIGNING, State.ASSIGNED) and key.to == me
             if (waiting or source) and holding.generation is None and holding.prepared == key.version + 1:
                 return
-            if key.state is State.DELETED and self._provenance.is_own(key):
+            if key.state is State.DELETED and self._provenance.is_own(key) and self._replaced_by_children(holding, key):
                 # The split is committed: the children are served by this process in its place.
                 del self.holdings[name]
                 if self._context.config.split_hooks:
@@ -200,6 +202,20 @@ class Reactions:
                     self._call(Hook.ON_SPLIT_DONE, name, key.version + 1, children=children)
                 return
         self._let_go_of(name, key.owner or key.bound_for if key is not None else None)
+
+    def _awaits_split(self, holding: ServedBundle) -> bool:
+        """Whether it is a part of a bundle whose split is under way: no state names it before the split is committed."""
+        task = None if holding.parent is None else self.tasks.get(holding.parent)
+        if task is None or holding.parent is None or task.due is not DueReaction.COMMIT_SPLIT:
+            return False
+        key = self._context.key(holding.parent)
+        return key is not None and (key.version, key.accepted_id) == (task.version, task.accepted_id)
+
+    def _replaced_by_children(self, parent: ServedBundle, key: KeyState) -> bool:
+        """Whether this process served the parent of a split and holds all its parts: only then may the data be dropped."""
+        parts = [self.holdings.get(f"{key.namespace}/{child}") for child in key.children or ()]
+        held = all(part is not None and key.version + 1 in (part.prepared, part.generation) for part in parts)
+        return parent.generation is not None and held
 
     def _let_go_of(self, name: str, peer: str | None) -> None:
         """Stop serving or preparing at once; the hook is called and not waited for."""
@@ -295,7 +311,7 @@ class Reactions:
         task.freezing = False
         left_s = max(0.0, task.deadline_s - self._context.now.mono_s)
         for child in self._child_names(key.namespace, task.children):
-            self.holdings[child] = ServedBundle(prepared=key.version + 2)
+            self.holdings[child] = ServedBundle(prepared=key.version + 2, parent=key.name)
             self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child, deadline_s=left_s)
 
     def _give_up(self, task: ReactionTask, key: KeyState) -> None:
@@ -402,8 +418,6 @@ class Reactions:
             case DueReaction.GIVE_UP:
                 # Splitting can only end in Assigned or Deleted: it is given up, and the resumption that follows decides.
                 self._let_go_of(name, None)
-            case _:
-                pass
         self._advance(name, task)
 
     def _drop_children(self, task: ReactionTask, namespace: str) -> None:

@@ -16,7 +16,9 @@ USUAL_PORT: Final = 9092
 _FORM: Final = "Kafka addresses are HOST:PORT, separated by commas: kafka1.example:9092,kafka2.example:9092."
 _PROTOCOLS: Final = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
 _ADDRESS = re.compile(
-    r"(?:(?P<scheme>[A-Za-z0-9_+.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\],]+)?(?::(?P<port>.*))?"
+    r"(?:(?P<scheme>[A-Za-z0-9_+.-]+)://)?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.~-]+)?\]|[^\s:/\[\],]+)?"  # in brackets IPv6, perhaps with a zone
+    r"(?::(?P<port>.*))?"
 )
 _HOST_MAX = 253
 _PORT_MAX = 65_535
@@ -33,25 +35,35 @@ class KafkaAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def addresses_of(text: str) -> list[KafkaAddress]:
+def addresses_of(text: str, protocol: str | None = None) -> list[KafkaAddress]:
     """The addresses in a list with commas.
 
+    Args:
+        protocol: `security.protocol` of the client; None: not known yet.
+
     Raises:
-        ClientSettingRefusedError: One cannot be an address of Kafka.
+        ClientSettingRefusedError: One cannot be an address of Kafka, or is of a listener with another protocol.
     """
-    addresses = [_address_of(word.strip()) for word in text.split(",") if word.strip()]
+    addresses = [_address_of(word.strip(), protocol) for word in text.split(",") if word.strip()]
     if not addresses:
         raise ClientSettingRefusedError(f"`{text}` names no Kafka address.", hint=_FORM)
     return addresses
 
 
-def _address_of(word: str) -> KafkaAddress:
+def _address_of(word: str, protocol: str | None) -> KafkaAddress:
     match = _ADDRESS.fullmatch(word)
     if match is None:
         raise ClientSettingRefusedError(f"`{word}` is not a Kafka address.", hint=_FORM)
     scheme, host, port = match["scheme"], match["host"], match["port"]
     if scheme is not None and scheme.lower() not in _PROTOCOLS:
         raise ClientSettingRefusedError(f"`{word}` is a URL, not a Kafka address.", hint=_FORM)
+    if scheme is not None and protocol is not None and scheme.lower() != protocol.lower():
+        wanted = scheme.upper()
+        raise ClientSettingRefusedError(
+            f"The Kafka address `{word}` is of a listener with {wanted}, and security.protocol is {protocol.upper()}.",
+            hint=f"Set it: -X security.protocol={wanted}, or in the file of --kafka-config; or give the address of a "
+            f"listener with {protocol.upper()}.",
+        )
     if not host or len(host) > _HOST_MAX:
         raise ClientSettingRefusedError(f"`{word}` has no valid host name.", hint=_FORM)
     if port is None:
@@ -149,11 +161,11 @@ class FirstLook:
             time.sleep(_PAUSE_S)
 
     def _mismatch_at(self, address: KafkaAddress) -> _Failure | None:
-        answer = _answer(address, _client_hello() if self._tls else _API_VERSIONS)
+        answer = _answer(address, _client_hello(address.host) if self._tls else _API_VERSIONS)
         if answer and (answer[:2] in _TLS_ANSWERS) is self._tls:
             return None
         # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
-        answer = _answer(address, _API_VERSIONS if self._tls else _client_hello())
+        answer = _answer(address, _API_VERSIONS if self._tls else _client_hello(address.host))
         if not answer or (answer[:2] in _TLS_ANSWERS) is self._tls:
             return None
         return _TLS_TO_PLAIN if self._tls else _PLAIN_TO_TLS
@@ -193,13 +205,18 @@ def _answer(address: KafkaAddress, request: bytes) -> bytes:
     return b""
 
 
-def _client_hello() -> bytes:
-    """The first message of TLS."""
+def _client_hello(host: str) -> bytes:
+    """The first message of TLS; it names the host (SNI), unless that is an IP address: proxies choose a cluster by it.
+
+    Raises:
+        UnicodeError: This is not a host name.
+    """
     import ssl  # noqa: PLC0415 - most commands need none
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent but this message
     outgoing = ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+        name = host.partition("%")[0].rstrip(".")
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name or None).do_handshake()
     return outgoing.read()

@@ -199,7 +199,7 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
-        addresses_of(self.bootstrap_servers)
+        addresses_of(self.bootstrap_servers, self.properties.get("security.protocol") or "plaintext")
 
     @classmethod
     def from_sources(

@@ -294,7 +294,7 @@ class LogReader:
 
     def _miss(self, partition: _Partition) -> None:
         """A broker does not know the topic: it may not know it yet, so the first such answer does not count."""
-        now_s = time.monotonic()
+        now_s, self._unanswered_since_s = time.monotonic(), None  # an answer all the same
         partition.missing_s = now_s if partition.missing_s is None else partition.missing_s
         if now_s - partition.missing_s >= self._settings.tuning.topic_grace_s:
             partition.missing_s = None
@@ -325,6 +325,7 @@ class LogReader:
         partition.state = state
 
     def _break(self, partition: _Partition, detail: str) -> None:
+        self._unanswered_since_s = None  # it is not asked any more, and others begin to count by themselves
         self._leave(partition, _State.BROKEN)
         self._sink([PartitionBroken(partition.topic, partition.number, detail)])
 

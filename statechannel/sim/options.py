@@ -17,6 +17,7 @@ LATER_SHARE = 0.3
 SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
+    "split_hooks": 0.5,
 }  # fmt: skip
 PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25}
 """Options that came later. Each is drawn by itself, so that the seeds of the corpus mean what they meant."""
@@ -57,6 +58,7 @@ class EngineOptions:
         registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
         sick_owners: One that owns bundles is sick again when all others are judged, and no request asks it for them.
         sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
+        split_hooks: Brokers have hooks for splits.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """
 
@@ -105,6 +107,7 @@ class EngineOptions:
     registry_floods: bool = False
     sick_owners: bool = False
     sick_starters: bool = False
+    split_hooks: bool = False
     forgiving: bool = False
 
 
@@ -180,6 +183,7 @@ def engine_config(options: EngineOptions, *, take_over: bool) -> EngineConfig:
         replay_tail_records=20,
         closing_mark_s=20.0,
         lease_s=LEASE_S if options.lease else None,
+        split_hooks=options.split_hooks,
     )
 
 

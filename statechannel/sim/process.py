@@ -13,6 +13,7 @@ from statechannel.engine.effects import (
     Complete,
     Effect,
     Emit,
+    Hook,
     InterruptStream,
     RestartReading,
     StandForLeader,
@@ -23,7 +24,7 @@ from statechannel.engine.inputs import HookFinished, Input, Now, Tick
 from statechannel.protocol.log import Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.sim.options import engine_config
-from statechannel.sim.trace import Violation
+from statechannel.sim.trace import OpenedBundles, Violation, check_opened, opened_by
 from statechannel.sim.wire import Cursor, FloodLanes, Producer
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class SimProcess:
         lanes: What waits while it takes time for each input.
         lag_s: How late records are delivered, by topic.
         served: Bundles and generations after the last step.
+        opened: Bundles that are prepared or served, by the calls of hooks.
         well_since_s: Since when it has not been paused or cut off.
     """
 
@@ -157,6 +159,7 @@ class SimProcess:
         self.crash_after: int | None = None
         self.reason = ""
         self.served: dict[str, int] = {}
+        self.opened: OpenedBundles = ()
         self.well_since_s = stage.events.now_s
         self._mono_s = self.rng.uniform(0.0, 1000.0)
         self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
@@ -282,6 +285,11 @@ class SimProcess:
         for cursor in self._cursors.values():
             cursor.open()
 
+    def _reopen_in_split(self) -> None:
+        if self.reachable:
+            self.stage.trace.count("reopened in a split")
+            self.reopen()
+
     def notify(self, topic: Topic, partition: int) -> None:
         self._cursors[topic, partition].notify()
 
@@ -318,6 +326,8 @@ class SimProcess:
             self._perform(effect)
             if not self.alive:
                 return
+        if self.stage.options.split_hooks:  # without them a parent's part ends with no call
+            check_opened(self.opened, self.engine.reactions.holdings)
         self.subscriber.stepped()
         self._schedule_tick()
 
@@ -354,10 +364,14 @@ class SimProcess:
 
     def _call_hook(self, call: CallHook) -> None:
         self.stage.trace.count(f"hook {call.hook}")
+        self.opened = opened_by(self.opened, call)
         if call.hook_id == 0:
             return
         error = None
         delay_s = self.rng.choice((0.0, 0.01, 0.3))
+        if call.hook is Hook.ON_SPLIT and self.stage.faulty and self.stage.options.reopened:
+            # Soon enough for a join in the middle of the split, by its parent's hook or by those of its parts.
+            self.stage.events.after(self.rng.uniform(0.0, 0.4), self._reopen_in_split)
         if self.stage.faulty and self.stage.options.hook_faults:
             roll = self.rng.random()
             if roll < _HOOK_RAISES:

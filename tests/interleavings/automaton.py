@@ -60,12 +60,14 @@ class EngineFacts(NamedTuple):
 
     Attributes:
         serving: Bundles and generations.
+        holdings: Names of these, and of what is prepared.
         fit: It may lead, and takes bundles unless it leaves.
         cold: It starts cold.
         lease_ends_s: Virtual time at which its lease runs out; None without the option.
     """
 
     serving: tuple[tuple[str, int], ...]
+    holdings: frozenset[str]
     leading: bool
     caught_up: bool
     normal: bool
@@ -78,6 +80,7 @@ def facts_of(engine: Engine) -> EngineFacts:
     lease_s = engine.config.lease_s
     return EngineFacts(
         tuple(sorted(engine.serving().items())),
+        frozenset(engine.reactions.holdings),
         engine.leading,
         engine.caught_up,
         engine.mode is Mode.NORMAL,

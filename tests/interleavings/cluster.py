@@ -38,7 +38,7 @@ from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.log import RecordsRead, Topic
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
-from statechannel.sim.trace import Violation
+from statechannel.sim.trace import Violation, check_opened, opened_by
 from tests.interleavings.automaton import Automaton, EngineFacts, facts_of, now_at, split_effects
 from tests.interleavings.checks import check_cold_start, check_service, check_view, is_replaced
 from tests.interleavings.state import ClusterState, Danger, Process, Setting, Stray, Write, new_process
@@ -147,6 +147,8 @@ class Cluster:
                 yield Move("is asked", slot, partial(Cluster._ask, slot=slot))
             if process.writes and budget.timeouts:
                 yield Move("writes time out", slot, partial(Cluster._time_out, slot=slot))
+            if budget.reopens and self.facts(slot).caught_up:
+                yield Move("reads from the beginning", slot, partial(Cluster._reopen, slot=slot))
             if budget.crashes:
                 yield Move("dies", slot, partial(Cluster._spend_on_crash, slot=slot))
         for index in range(len(self.strays)):
@@ -361,6 +363,11 @@ class Cluster:
         self._set(slot, alive=False, reports=(), hooks=(), seats=(), stands=False)
         self.live.pop(slot, None)
 
+    def _reopen(self, slot: int) -> None:
+        """Its reader's thread ended, and another opens the partition."""
+        self._spend("reopens")
+        self._set(slot, position=-1)
+
     def start(self, slot: int, number: int) -> None:
         """A new process of this broker."""
         broker = self.processes[slot].name.split("#")[0]
@@ -510,6 +517,8 @@ class Cluster:
             self.seen[Danger.COLD_START] += 1
         for effect in effects:
             self._perform(slot, effect)
+        if self.processes[slot].alive:
+            check_opened(self.processes[slot].opened, self.facts(slot).holdings)
         self._check_service(slot)
 
     def _perform(self, slot: int, effect: Effect) -> None:
@@ -531,9 +540,10 @@ class Cluster:
                 if not stand and self.holder == process.name and slot != self._cut:
                     self._vacate()
                 self.interrupted = self.interrupted or self.holder is None
-            case CallHook(hook_id) if hook_id:
-                self._set(slot, hooks=(*process.hooks, hook_id))
-                self.interrupted = True
+            case CallHook(hook_id):
+                waiting = (hook_id,) if hook_id else ()
+                self._set(slot, hooks=(*process.hooks, *waiting), opened=opened_by(process.opened, effect))
+                self.interrupted = self.interrupted or bool(waiting)
             case Complete(token, outcome):
                 self._answered(process.name, token, outcome)
                 self.interrupted = True

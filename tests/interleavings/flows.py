@@ -63,7 +63,7 @@ class Start(NamedTuple):
 def start_of(flow: Flow, scope: str) -> Start:
     """A cluster that is well, with the bundle where the flow wants it, and the command just given."""
     automaton = Automaton()
-    config = engine_config(EngineOptions(lease=flow.lease), take_over=False)
+    config = engine_config(EngineOptions(lease=flow.lease, split_hooks=True), take_over=False)
     setting = Setting(config, fine=flow.fine)
     names = [chr(ord("a") + index) for index in range(flow.brokers)]
     processes = tuple(new_process(automaton, config, name, 1, 0.0) for name in names)
@@ -196,6 +196,13 @@ _LOSS_FAULTS: Mapping[str, Budget] = {
     "cut": Budget(cuts=1, periods=4),
 }
 
+_SPLIT_FAULTS: Mapping[str, Budget] = {**_FAULTS, "rejoin": Budget(reopens=1, periods=1)}
+
+_LEASE_FAULTS: Mapping[str, Budget] = {
+    "sleep": Budget(sleeps=1, periods=4),
+    "cut": Budget(cuts=1, periods=4),
+}
+
 FLOWS: Mapping[str, Flow] = {
     "transfer": Flow(FOLLOWER, LEADER, _transfer, _FAULTS),
     "transfer-of-leader": Flow(LEADER, LEADER, _transfer, _FAULTS),
@@ -203,8 +210,9 @@ FLOWS: Mapping[str, Flow] = {
     "transfer-and-unload": Flow(FOLLOWER, LEADER, _transfer, _FAULTS, rival=_unload_too),
     "split-and-transfer": Flow(FOLLOWER, LEADER, _split, _FAULTS, rival=_transfer_too),
     "unload": Flow(FOLLOWER, LEADER, _unload, _FAULTS),
-    "split": Flow(FOLLOWER, LEADER, _split, _FAULTS),
+    "split": Flow(FOLLOWER, LEADER, _split, _SPLIT_FAULTS),
     "split-fine": Flow(FOLLOWER, LEADER, _split, _FINE_FAULTS, fine=True),
+    "split-with-lease": Flow(FOLLOWER, LEADER, _split, _LEASE_FAULTS, lease=True),
     "split-by-leader": Flow(LEADER, FOLLOWER, _split, _FAULTS),
     "shutdown": Flow(FOLLOWER, FOLLOWER, _shut_down, _FAULTS),
     "shutdown-of-leader": Flow(LEADER, LEADER, _shut_down, _FAULTS),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import Appended, AppendFailed
+from statechannel.sim.trace import OpenedBundles
 from tests.interleavings.automaton import Automaton, now_at
 from tests.interleavings.log import Log
 
@@ -58,6 +59,7 @@ class Process(NamedTuple):
         writes: In its client, in order.
         reports: Of its client, not taken in yet.
         hooks: Called and not finished.
+        opened: Bundles that are prepared or served, by the calls of hooks.
         seats: What the election tells it, and it has not taken in.
         away_s: How long it has read nothing: it sleeps, or is cut off.
         cut: It is cut off.
@@ -72,6 +74,7 @@ class Process(NamedTuple):
     writes: tuple[Write, ...] = ()
     reports: tuple[Appended | AppendFailed, ...] = ()
     hooks: tuple[int, ...] = ()
+    opened: OpenedBundles = ()
     seats: tuple[bool, ...] = ()
     stands: bool = False
     away_s: float = 0.0
@@ -101,6 +104,7 @@ class Budget(NamedTuple):
     hook_errors: int = 0
     hook_hangs: int = 0
     lookups: int = 0
+    reopens: int = 0
 
     def less(self, *names: str) -> Budget:
         return self._replace(**{name: getattr(self, name) - 1 for name in names})

@@ -30,6 +30,8 @@ WHOLE = [
 CUT = [
     ("transfer", "death"),
     ("split", "death"),
+    ("split", "rejoin"),
+    ("split-with-lease", "cut"),
     ("loss", "sleep"),
     ("loss-with-lease", "sleep"),
     ("cold-start", "none"),
@@ -61,6 +63,7 @@ def test_nothing_goes_wrong_in_the_orders_that_come_first(flow: str, scope: str)
         ("source-serves-on", "loss", "sleep"),
         ("lease-ignored", "loss-with-lease", "cut"),
         ("hook-deadline-ignored", "unload", "hang"),
+        ("parts-let-go-in-a-split", "split", "rejoin"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, flow: str, scope: str) -> None:

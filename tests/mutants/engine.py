@@ -410,3 +410,9 @@ def _cached_whoever_lives(patcher: Patcher) -> None:
 @plant(ENGINE, "the cache answers from a view that is old")
 def _cached_at_any_age(patcher: Patcher) -> None:
     patcher.put(owner_cache, "current_until_s", lambda _context, _replica: float("inf"))
+
+
+@plant(ENGINE, "a rejoin in a split lets go of its parts, and the parent is dropped before they are prepared again")
+def _parts_let_go_in_a_split(patcher: Patcher) -> None:
+    patcher.bend(Reactions, "_awaits_split", lambda _: lambda _reactions, _holding: False)
+    patcher.bend(Reactions, "_replaced_by_children", lambda _: lambda _reactions, _parent, _key: True)

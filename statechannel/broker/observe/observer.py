@@ -207,11 +207,15 @@ class Availability:
                 self._note(available)
 
     def review(self) -> None:
-        """Note an outage that began while the loop was blocked; called when it goes on."""
-        with self._lock:
+        """Note an outage that began while the loop was blocked; called in the loop, again and again while it goes on."""
+        if not self._lock.acquire(blocking=False):
+            return  # a thread that holds the lock may hang in writing its line; the next call looks again
+        try:
             if self._held_back and not self.loop_blocked():
                 self._held_back = False
                 self._note(available=False)
+        finally:
+            self._lock.release()
 
     def _note(self, available: bool) -> None:
         self._metrics.set("kafka_available", available)

@@ -156,7 +156,7 @@ def kept(key: Any, holding: ServedBundle) -> str:
         return "goes on"
     if served is None and prepared == VERSION + 1 and (mine_as_owner or mine_as_source or mine_to_be):
         return "is prepared"
-    return "is split" if key.state is State.DELETED and by_this_process else "ends"
+    return "is split" if key.state is State.DELETED and by_this_process and served is not None else "ends"
 
 
 @pytest.mark.parametrize("state", [None, *LIVE])

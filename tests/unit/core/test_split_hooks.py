@@ -65,3 +65,96 @@ def test_a_split_that_fails_after_the_parent_stopped_gives_it_back_its_writes():
     assert bench.written()[0]["reason"] == "disk full"
     bench.seen(LOW, "Assigned", to="a")
     assert bench.hooks() == [("on_serve", LOW, 5, None)]
+
+
+def prepared() -> Bench:
+    """Both children are prepared, and the record that commits the split is on its way."""
+    bench = splitting()
+    bench.hooks()
+    bench.finish()
+    bench.hooks()
+    for which in bench.context.hook_ids[:]:
+        bench.reactions.hook_finished(HookFinished(which))
+    assert bench.one_written()[:2] == (State.DELETED, Action.SPLIT)
+    return bench
+
+
+def test_a_rejoin_in_the_middle_of_a_split_leaves_its_children_prepared():
+    bench = splitting()
+    bench.hooks()
+    bench.finish()
+    bench.hooks()
+    hook_ids = bench.context.hook_ids[:]
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == []
+    for which in hook_ids:
+        bench.reactions.hook_finished(HookFinished(which))
+    assert bench.one_written()[:2] == (State.DELETED, Action.SPLIT)
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    assert bench.hooks() == [
+        ("on_split_done", LOW, 6, None),
+        ("on_serve", LOWER, 6, None),
+        ("on_serve", UPPER, 6, None),
+    ]
+
+
+def test_a_split_that_was_committed_during_a_rejoin_is_done_in_the_same_order():
+    bench = prepared()
+    bench.log.move(LOW, "Deleted", from_="a", children=QUARTERS)
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == [
+        ("on_split_done", LOW, 6, None),
+        ("on_serve", LOWER, 6, None),
+        ("on_serve", UPPER, 6, None),
+    ]
+    assert bench.reactions.tasks == {}
+
+
+def test_a_split_that_another_ended_during_a_rejoin_releases_parent_and_children():
+    bench = prepared()
+    bench.log.move(LOW, "Assigning", to="b", writer="c", forced=True)
+    bench.reactions.view_replaced(bench.log.view)
+    assert set(bench.hooks()) == {
+        ("on_release", LOW, 3, "b"),
+        ("on_release", LOWER, 6, None),
+        ("on_release", UPPER, 6, None),
+    }
+    assert bench.reactions.holdings == {}
+
+
+def test_a_parent_that_was_released_when_the_lease_expired_is_not_dropped():
+    """The record that commits the split was on its way; it is read while the lease is out."""
+    bench = prepared()
+    bench.context.lease_ran_out = True
+    bench.reactions.release_all()
+    assert bench.hooks() == [
+        ("on_release", LOW, 3, None),
+        ("on_release", LOWER, 6, None),
+        ("on_release", UPPER, 6, None),
+    ]
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    assert bench.hooks() == []
+    bench.context.lease_ran_out = False
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == [("on_own", LOWER, 7, None), ("on_own", UPPER, 7, None)]
+
+
+def test_a_commit_that_is_read_after_the_lease_was_taken_up_again_does_not_drop_the_parent():
+    """By then the split is being given up: the parent is prepared again, its children copy what it has."""
+    bench = prepared()
+    bench.context.lease_ran_out = True
+    bench.reactions.release_all()
+    bench.context.lease_ran_out = False
+    bench.hooks()
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    assert bench.hooks() == [("on_release", LOW, 5, None), ("on_own", LOWER, 7, None), ("on_own", UPPER, 7, None)]
+    assert bench.reactions.holdings.keys() == {LOWER, UPPER}
+
+
+def test_a_parent_is_not_dropped_while_one_of_its_children_is_not_prepared():
+    bench = prepared()
+    del bench.reactions.holdings[UPPER]
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    assert bench.hooks() == [("on_release", LOW, 3, None), ("on_serve", LOWER, 6, None), ("on_own", UPPER, 7, None)]

@@ -26,6 +26,37 @@ def test_addresses() -> None:
     assert KafkaAddress("::1", 3).text == "[::1]:3"
 
 
+@pytest.mark.parametrize("zone", ["eth0", "12", "br-1a2b", "wlan_0.5", "en0~x"])
+def test_an_address_may_name_its_zone(zone: str) -> None:
+    (address,) = addresses_of(f"[fe80::1%{zone}]:9092")
+    assert address == KafkaAddress(f"fe80::1%{zone}", 9092)
+    assert addresses_of(address.text) == [address]
+
+
+@pytest.mark.parametrize(
+    ("address", "protocol"),
+    [
+        ("SSL://a:9093", "PLAINTEXT"),
+        ("ssl://a:9093", None),
+        ("PLAINTEXT://a:1", "sasl_ssl"),
+        ("b:1,SASL_SSL://a:1", "SSL"),
+    ],
+)
+def test_an_address_with_another_protocol_than_the_clients_is_refused(address: str, protocol: str | None) -> None:
+    properties = {} if protocol is None else {"security.protocol": protocol}
+    scheme = address.rsplit(",", maxsplit=1)[-1].partition("://")[0].upper()
+    with pytest.raises(ClientSettingRefusedError) as refused:
+        ClientSettings(address, properties)
+    said = f"is of a listener with {scheme}, and security.protocol is {(protocol or 'PLAINTEXT').upper()}."
+    assert str(refused.value).endswith(said)
+    assert f"security.protocol={scheme}" in refused.value.hint
+
+
+@pytest.mark.parametrize("address", ["SSL://a:9093", "ssl://a:1,b:2", "a:1"])
+def test_an_address_with_the_clients_protocol_is_taken(address: str) -> None:
+    assert ClientSettings(address, {"security.protocol": "ssl"}).bootstrap_servers == address
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -39,6 +70,9 @@ def test_addresses() -> None:
         ("a b:9092", "is not a Kafka address"),
         ("a:9092/x", "ports are 1 to 65535"),
         ("a:1,b", "`b` has no port"),
+        ("[fe80::1%]:9092", "is not a Kafka address"),
+        ("[fe80::1%a b]:9092", "is not a Kafka address"),
+        ("[%eth0]:9092", "is not a Kafka address"),
     ],
 )
 def test_what_cannot_be_an_address_is_refused_at_once(text: str, sentence: str) -> None:
@@ -103,6 +137,22 @@ def test_kafka_with_tls() -> None:
         look(address, "ssl")
         with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
             look(address, "plaintext")
+
+
+def test_the_host_is_named_in_the_first_message_of_tls() -> None:
+    """A listener behind a router by names (SNI) is found by its name alone."""
+    named: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    context.sni_callback = lambda _connection, name, _context: named.append(name)
+
+    def serve(connection: socket.socket) -> None:
+        context.wrap_socket(connection, server_side=True)
+
+    with listener(serve) as address:
+        look(f"localhost:{address.rpartition(':')[2]}", "ssl")
+        look(address, "ssl")
+    assert named == ["localhost", None]
 
 
 def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,34 @@ def test_a_partition_of_a_topic_that_stays_missing_is_broken_after_the_grace(
     assert time.monotonic() - began_s >= SETTINGS.tuning.topic_grace_s
 
 
+def outages_of(reading: reader.LogReader, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    said: list[bool] = []
+    monkeypatch.setattr(reading, "_set_available", lambda *, available: said.append(available))
+    return said
+
+
+@pytest.mark.parametrize("ends", ["missing", "broken"])
+def test_one_call_without_an_answer_is_no_outage_though_there_was_one_long_before(
+    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """In between a broker answered that it does not know the topic; or the partition was given up, and asked no more."""
+    reading, _ = open_reader(monkeypatch)
+    said = outages_of(reading, monkeypatch)
+    (partition,) = reading._partitions.values()
+    consumer.get_watermark_offsets = Script(failure(KafkaError._TRANSPORT))
+    reading._watermarks(partition)
+    if ends == "missing":
+        consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        reading._watermarks(partition)
+    else:
+        reading._break(partition, "it was deleted")
+    later_s = time.monotonic() + 3600.0
+    monkeypatch.setattr(reader.time, "monotonic", lambda: later_s)
+    consumer.get_watermark_offsets = Script(failure(KafkaError._TRANSPORT))
+    reading._watermarks(partition)
+    assert said == []
+
+
 # --- topics ---------------------------------------------------------------------------------------------------------
 
 

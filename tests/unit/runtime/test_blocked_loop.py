@@ -1,18 +1,22 @@
 """A hook that blocks the event loop is named, and Kafka is not blamed for it."""
 
 import asyncio
+import linecache
 import threading
 import time
+
+import pytest
 
 from statechannel.api import BrokerHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
-from statechannel.broker.supervision import Watchdog, place_of
+from statechannel.broker.supervision import Watchdog, place_of, stack_of
 from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.reactions import ServedBundle
 from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_host
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 
@@ -109,6 +113,72 @@ def test_a_warning_that_cannot_be_given_does_not_end_the_watch() -> None:
 def test_the_place_is_the_innermost_call_first() -> None:
     assert place_of(threading.get_ident()).split(" < ")[1].endswith("in test_the_place_is_the_innermost_call_first")
     assert place_of(-1) == ""
+
+
+def test_the_watchdog_reads_no_file_to_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk with the sources may be what the loop hangs on; and lines of sources may hold secrets."""
+
+    def hang(*_: object, **__: object) -> None:
+        raise AssertionError("it reads the sources")
+
+    with monkeypatch.context() as patched:
+        for name in ("checkcache", "getline", "getlines", "lazycache", "updatecache"):
+            patched.setattr(linecache, name, hang)
+        stack, place = stack_of(threading.get_ident()), place_of(threading.get_ident())  # sesame
+    assert "test_blocked_loop.py" in place
+    assert "in test_the_watchdog_reads_no_file_to_say_where_the_loop_is\n" in stack
+    assert "sesame" not in stack
+    assert stack_of(-1) == "(the thread has ended)"
+
+
+class ClosingSlowly(BrokerHooks):
+    """Ends only once an outage that begins while the member closes is said, or after a long time."""
+
+    def __init__(self, lines: list, *, block: bool) -> None:
+        self.lines, self.block = lines, block
+        self.host: Host | None = None
+        self.went_on = False
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        assert self.host is not None
+        assert self.host.availability is not None
+        if self.block:
+            time.sleep(0.3)  # noqa: ASYNC251 - the loop is to be blocked
+        else:
+            await asyncio.sleep(0.3)
+            await until(lambda: not self.host.loop_blocked)
+            self.went_on = True
+        self.host.availability.changed(available=False)
+        await until(lambda: any(line["event"] == "kafka.away" for line in self.lines))
+
+
+@pytest.mark.parametrize("block", [False, True])
+async def test_an_outage_that_begins_while_a_channel_closes_is_said(block: bool) -> None:
+    """Also where the loop is blocked just then: once it goes on."""
+    with capture_logs() as lines:
+        hooks = ClosingSlowly(lines, block=block)
+        options = HostOptions(blocked_s=0.2, hooks_close_s=2 * WAIT_S)
+        async with lone_host(options=options, hooks=hooks) as hooks.host:
+            found = hooks.host.availability = Availability(hooks.host.metrics)
+            found.loop_blocked = lambda: hooks.host.loop_blocked
+            hooks.host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
+    assert hooks.went_on is not block
+    assert [line["event"] for line in lines if line["event"] in ("kafka.away", "kafka.back")] == ["kafka.away"]
+
+
+def test_a_review_does_not_wait_for_a_thread_that_writes_its_line() -> None:
+    """It runs in the event loop; the line may hang in a full pipe."""
+    now = Blocked()
+    now.blocked = True
+    now.found.changed(available=False)
+    now.blocked = False
+    reviewed = threading.Event()
+    with now.found._lock:
+        threading.Thread(target=lambda: (now.found.review(), reviewed.set()), daemon=True).start()
+        assert reviewed.wait(WAIT_S)
+    with capture_logs() as lines:
+        now.found.review()
+    assert [line["event"] for line in lines] == ["kafka.away"]
 
 
 class Blocked:

@@ -1,14 +1,19 @@
 """Calls from another loop or thread are refused at once: nothing would answer them."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from statechannel.api import StateChannel, WrongLoopError
+from statechannel.api import ChangesError, StateChannel, WrongLoopError
 from statechannel.broker.arguments import ArgumentTypeError
+from statechannel.broker.exits import Stopped
 from tests.support.lone_member import lone_channel
+from tests.support.waits import WAIT_S, wait_until
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 WAITING: dict[str, Callable[[StateChannel], Any]] = {
@@ -71,3 +76,47 @@ async def test_what_is_needed_before_each_use_of_a_bundle_may_be_called_from_any
     async with lone_channel() as channel:
         assert await asyncio.to_thread(channel.serves, BUNDLE) is None
         assert await asyncio.to_thread(lambda: channel.stopped) is None
+
+
+def test_a_loop_that_goes_on_in_another_thread_is_the_same_loop() -> None:
+    loop = asyncio.new_event_loop()
+    around = contextlib.AsyncExitStack()
+
+    def go_on(act: Callable[[], Any]) -> Any:
+        async def begin() -> Any:
+            return act()
+
+        return loop.run_until_complete(begin())
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        channel = first.submit(loop.run_until_complete, around.enter_async_context(lone_channel())).result(WAIT_S)
+        for look in READING.values():
+            with contextlib.suppress(ChangesError):  # it has not caught up, and says so
+                second.submit(go_on, partial(look, channel)).result(WAIT_S)
+        assert second.submit(channel.serving).result(WAIT_S) == {}, "nothing runs beside it"
+        second.submit(loop.run_until_complete, around.aclose()).result(WAIT_S)
+        second.submit(loop.close).result(WAIT_S)
+
+
+async def test_to_close_what_has_stopped_is_harmless_in_any_loop() -> None:
+    async with lone_channel() as channel:
+        channel._ending = asyncio.get_running_loop().create_task(channel._end())
+        channel._host.stop(Stopped("closed", "by the test"))
+        stopped = await channel.wait_stopped()
+
+        async def close() -> list[Stopped]:
+            await channel.close()
+            return [await channel.shutdown(1.0), await channel.wait_stopped()]
+
+        assert await asyncio.to_thread(asyncio.run, close()) == [stopped, stopped]
+
+
+def test_so_it_is_once_its_loop_was_closed_under_it() -> None:
+    around = contextlib.AsyncExitStack()  # never left
+    loop = asyncio.new_event_loop()
+    channel = loop.run_until_complete(around.enter_async_context(lone_channel()))
+    loop.close()
+    wait_until(lambda: channel.stopped is not None)
+    asyncio.run(channel.close())
+    assert asyncio.run(channel.shutdown(1.0)).reason == "loop-closed"
+    assert asyncio.run(channel.wait_stopped()).reason == "loop-closed"

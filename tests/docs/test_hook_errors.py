@@ -1,0 +1,70 @@
+"""The hook of design/hooks.md that keeps a driver's error, and the password in it, out of the log and out of records."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from statechannel.broker.hook_runner import HookRunner
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.broker.observe.observer import Observer
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import HookFinished
+from statechannel.settings import load, to_engine, to_identity
+from tests.support.waits import until
+
+PAGE = Path(__file__).parents[2] / "design" / "hooks.md"
+SECRET = "hunter2"
+
+
+class StoreError(Exception):
+    """What a driver raises."""
+
+
+class Store:
+    async def open(self, bundle: str, generation: int) -> None:
+        raise StoreError(f"could not connect to postgres://app:{SECRET}@db1/topics")
+
+
+class PlainHooks(BrokerHooks):
+    """Lets the driver's error through."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        await self.store.open(bundle, generation)
+
+
+def page_hooks() -> PlainHooks:
+    (text,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "StoreError" in code)
+    found: dict = {"StoreError": StoreError}
+    exec(text, found)
+    return type("PageHooks", (PlainHooks,), {"on_own": found["on_own"]})()
+
+
+async def reported_by(hooks: PlainHooks, caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
+    """What the engine is given as the reason, and what a program's log has."""
+    finished: list[HookFinished] = []
+    observer = Observer(Engine(to_identity("b1"), to_engine(load())), Metrics("c", "b1"))
+    runner = HookRunner(hooks, feed=finished.append, urls_of=dict, on_end=observer.hook_ended)  # type: ignore[arg-type]
+    runner.call(CallHook(1, Hook.ON_OWN, "t/n/0x00000000_0xffffffff", 3, None, 60.0))
+    await until(lambda: finished)
+    (ended,) = finished
+    return ended.error or "", "\n".join(logging.Formatter().format(record) for record in caplog.records)
+
+
+async def test_a_drivers_text_reaches_the_record_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    reason, log = await reported_by(PlainHooks(), caplog)
+    assert SECRET in reason
+    assert SECRET in log
+
+
+async def test_the_hook_of_the_page_keeps_it_out_of_both(caplog: pytest.LogCaptureFixture) -> None:
+    reason, log = await reported_by(page_hooks(), caplog)
+    assert reason == "on_own raised RuntimeError: the store is out of reach (StoreError)"
+    assert "the store is out of reach" in log
+    assert SECRET not in log

@@ -1,0 +1,94 @@
+"""A lookup that ends without an answer names who declined the bundle, where that is what keeps it from being assigned."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from statechannel.engine.commands import Lookup, Outcome, Undetermined
+from statechannel.protocol.states import State
+from tests.support.lone_engine import LoneEngine
+from tests.unit.core.test_floods import leader, ring
+
+REASON = "no space on /data"
+
+
+def declined(alone: LoneEngine, bundle: str, *brokers: str) -> None:
+    """These brokers decline a bundle, one after the other."""
+    for broker in brokers:
+        record = SimpleNamespace(from_=broker, forced=False, state=State.UNASSIGNED, text={"reason": REASON}.get)
+        alone.engine.placer.accepted(record, SimpleNamespace(name=bundle, was=State.ASSIGNING))
+        alone.run(0.5)
+
+
+def asked(alone: LoneEngine, bundle: str) -> Undetermined:
+    outcomes: list[Outcome] = []
+    alone.ask(Lookup(bundle, 2.0), outcomes.append)
+    alone.run(3.0)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Undetermined)
+    return outcome
+
+
+@pytest.fixture
+def alone() -> LoneEngine:
+    return leader()
+
+
+@pytest.fixture
+def bundle(alone: LoneEngine) -> str:
+    (name,) = ring(alone, 1)
+    return name
+
+
+def test_who_declined_is_named_with_the_reason(alone: LoneEngine, bundle: str) -> None:
+    declined(alone, bundle, "a")
+    outcome = asked(alone, bundle)
+    assert outcome.reason == "declined"
+    assert f"a declined 3 s ago: {REASON}; asked again in" in outcome.message
+    assert [decline.broker for decline in outcome.declines] == ["a"]
+
+
+def test_the_newest_come_first_and_no_more_than_five_are_named(alone: LoneEngine, bundle: str) -> None:
+    others = [f"b{number}" for number in range(40)]
+    for broker in others:
+        alone.hear(broker)
+    declined(alone, bundle, *others[:7], "a")
+    for broker in others[7:]:
+        declined(alone, bundle, broker)
+        alone.hear(broker)
+    declined(alone, bundle, "b3")
+    for broker in others:
+        alone.hear(broker)
+    outcome = asked(alone, bundle)
+    assert outcome.reason == "declined"
+    assert [decline.broker for decline in outcome.declines][-2:] == ["b39", "b3"]
+    assert len(outcome.declines) == 41
+    named = [word for word in outcome.message.split() if word in {"a", *others}]
+    assert named == ["b3", "b39", "b38", "b37", "b36"]
+    assert outcome.message.endswith("; 36 more declined before")
+
+
+def test_one_that_declines_again_is_the_newest(alone: LoneEngine, bundle: str) -> None:
+    declined(alone, bundle, "b", "c", "b")
+    assert [decliner.broker for decliner in alone.engine.placer.decliners(bundle)] == ["c", "b"]
+
+
+def test_who_declined_and_takes_no_bundles_by_now_is_not_named(
+    alone: LoneEngine, bundle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declined(alone, bundle, "b", "a")
+    assert [decline.broker for decline in asked(alone, bundle).declines] == ["a"]
+    monkeypatch.setattr(alone.engine.context, "accepts", lambda _: False)
+    outcome = asked(alone, bundle)
+    assert (outcome.reason, outcome.declines) == ("timed-out", ())
+    assert outcome.message.endswith("no broker accepts bundles")
+
+
+def test_where_another_broker_would_take_it_the_cause_is_another(alone: LoneEngine, bundle: str) -> None:
+    """Its record does not reach the log."""
+    alone.hear("b")
+    declined(alone, bundle, "b")
+    alone.hold = True
+    outcome = asked(alone, bundle)
+    assert (outcome.reason, outcome.declines) == ("timed-out", ())
+    assert outcome.message.endswith("being assigned")
