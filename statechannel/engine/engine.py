@@ -333,7 +333,7 @@ class Engine:
         self.reactions.state_changed(self.replicas[event.partition].view, key)
         if self.context.draining:
             self.departure.go_on()
-        self.lookups.recheck(key.name)
+        self.lookups.changed(key)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from zlib import crc32
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
-from statechannel.engine.names import locate, place
+from statechannel.engine.names import locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
@@ -78,6 +78,7 @@ class InLine:
             heapify(self._line)
 
 
+BETWEEN_OWNERS = frozenset((State.ASSIGNING, State.RELEASING))
 TRIES_A_STEP = 500
 """Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
 LOOKED_AT_A_TICK = 2_000
@@ -170,14 +171,14 @@ class Lookups:
         replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", "joining"
-        key = locate(context, command.name)
+        key = locate_target(context, target)
         if isinstance(key, NotFound):
             return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", ""
         if self._closing_marks.holds(target.namespace):
             return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", ""
         if key.state is State.UNASSIGNED:
             return self._unassigned(key, command)
-        if key.state in (State.ASSIGNING, State.RELEASING):
+        if key.state in BETWEEN_OWNERS:
             return None, key.name, f"bundle is {key.state}"
         return self._owned(key)
 
@@ -228,7 +229,8 @@ class Lookups:
 
         def done(_: ProposalResult) -> None:
             self.assigning.drop(name)
-            self.recheck(name)
+            if key.state not in BETWEEN_OWNERS:
+                self.recheck(name)
             self._next_in_line()
 
         written = self._proposals.propose(
@@ -278,8 +280,13 @@ class Lookups:
             self._note(name)
         self._go_on()
 
+    def changed(self, key: KeyState) -> None:
+        """The state of a key changed; between two owners there is no answer."""
+        if key.state not in BETWEEN_OWNERS:
+            self.recheck(key.name)
+
     def recheck(self, name: str) -> None:
-        """The state of this bundle changed."""
+        """There may be an answer for this bundle now."""
         if self._later is not None:
             self._later.add(name)
         elif name in self._waiting:

@@ -42,8 +42,11 @@ def place(name: str) -> NameTarget | NotFound:
 def locate(context: Context, name: str) -> KeyState | NotFound:
     """The live bundle that a name means, in this process's view."""
     target = place(name)
-    if isinstance(target, NotFound):
-        return target
+    return target if isinstance(target, NotFound) else locate_target(context, target)
+
+
+def locate_target(context: Context, target: NameTarget) -> KeyState | NotFound:
+    """The live bundle at a place."""
     namespace = context.key(target.namespace)
     if namespace is None or namespace.ring is None:
         return NotFound("unknown-namespace", f"there is no namespace {target.namespace}", "Create it first.")

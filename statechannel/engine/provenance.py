@@ -28,22 +28,31 @@ _RANDOM = 2**_RANDOM_BITS - 1
 _TIME = 2**48 - 1
 
 
+NEWEST_MAX = 8_192
+"""Ids that are recognised without being parsed: most are read back soon."""
+
+
 class OwnIds:
     """Makes the ids of one process, and recognises them."""
 
     def __init__(self, entropy: bytes) -> None:
         self._first = int.from_bytes(entropy[:10], "big")
         self._count = 0
+        self._newest: dict[str, None] = {}
 
     def new_id(self, wall_ms: int) -> str:
         """A ULID: wall time, this process's own random part, and a counter."""
         self._count += 1
-        return str(ULID.from_int(((wall_ms & _TIME) << _RANDOM_BITS) | ((self._first + self._count) & _RANDOM)))
+        new = str(ULID.from_int(((wall_ms & _TIME) << _RANDOM_BITS) | ((self._first + self._count) & _RANDOM)))
+        remember(self._newest, new, None, NEWEST_MAX)
+        return new
 
     def issued(self, record_id: object) -> bool:
         """Whether an id has a random part that this process has given out."""
         if not isinstance(record_id, str):
             return False
+        if record_id in self._newest:
+            return True
         try:
             parsed = ULID.from_str(record_id)
         except ValueError:

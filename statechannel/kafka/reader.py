@@ -117,8 +117,7 @@ class ReaderTuning:
 
     Attributes:
         batch_records: Maximum number of records in one delivery; more do not fit into a core's cache.
-        portion_records: Records of the channel delivered as one `RecordsRead`, which a replay applies faster; fewer, as
-            in live traffic, are delivered one by one.
+        portion_records: Records of the channel delivered as one `RecordsRead`: one step of the engine for all of them.
         portion_bytes: Portions of larger records come one by one too: a portion is taken in one step, which must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two checks whether the topics are still the same.
@@ -126,7 +125,7 @@ class ReaderTuning:
     """
 
     batch_records: int = 500
-    portion_records: int = 128
+    portion_records: int = 2
     portion_bytes: int = 1_000_000
     poll_s: float = 0.1
     watch_s: float = 5.0
