@@ -23,6 +23,8 @@ from statechannel.engine.context import Mode
 from statechannel.engine.effects import Effect, Emit
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import Input, Now
+from statechannel.engine.owner_cache import OwnerCache
+from statechannel.engine.provenance import OwnIds
 
 WALL_MS = 1_800_000_000_000
 MONO_S = 100.0
@@ -184,6 +186,10 @@ def _writer_of(kind: type) -> Writer:
         return lambda value, parts, _: parts.append(getattr(value, "__qualname__", value.__name__))
     if issubclass(kind, EngineConfig):  # the same for all
         return lambda _, parts, __: parts.append(kind.__name__)
+    if issubclass(kind, OwnerCache):  # no step looks at it, and it counts the steps
+        return lambda _, parts, __: parts.append(kind.__name__)
+    if issubclass(kind, OwnIds):  # without the cache of the newest
+        return lambda value, parts, _: parts.append((kind.__name__, value._first, value._count))
     if issubclass(kind, tuple | frozenset):
         return _write_items
     parameters = getattr(kind, "__dataclass_params__", None)
