@@ -309,6 +309,7 @@ class RegistryStory:
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
         restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
+        forgeries: What each process last said of forged records, by broker and incarnation; also of those that have ended.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -322,6 +323,7 @@ class RegistryStory:
         self.heard_from_ms = 0
         self.restarted_ms: int | None = None
         self._looked_ms = 0
+        self.forgeries: dict[tuple[str, str], ForgedRecords] = {}
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -376,6 +378,7 @@ class RegistryStory:
             return
         if process.forgeries is not None and process.forgeries in self.incidents:
             self.incidents.remove(process.forgeries)
+        remember(self.forgeries, (process.broker, process.incarnation), forged, KEPT_MAX)
         when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
         process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
         self.incidents.append(process.forgeries)

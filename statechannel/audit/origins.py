@@ -231,14 +231,6 @@ def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
 
 
-def select_begun(answer: Mapping[str, Any], window: LogWindow, by: str | None) -> dict[str, Any]:
-    """Only the operations that began in the window, and whose first record this broker wrote; None: any."""
-    rows = [
-        row for row in answer["rows"] if window.has(row["offset"], row["began_ms"]) and (by is None or row["by"] == by)
-    ]
-    return {**answer, "rows": rows}
-
-
 def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     """Document for the JSON output: each operation with its origin, in the order of their starts.
 
@@ -249,13 +241,36 @@ def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) 
     """
     imports = frozenset(answer["imports"])
     rows = [_with_origin(row, imports, sources) for row in answer["rows"]]
-    counts = Counter(row["origin"] for row in rows)
     return {
-        "counts": {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]},
+        "counts": _counts(rows),
         "left_out": answer["left_out"],
         "sources": [{"name": source.name, "since_ms": source.since_ms} for source in sources],
         "operations": rows,
     }
+
+
+def select_operations(document: Mapping[str, Any], window: LogWindow, by: str | None) -> dict[str, Any]:
+    """Only the operations that began in the window, and that this broker began or this person requested; None: any."""
+    rows = [
+        row
+        for row in document["operations"]
+        if window.has(row["offset"], row["began_ms"]) and by in (None, row["by"], _person(row))
+    ]
+    return {**document, "counts": _counts(rows), "operations": rows}
+
+
+def persons_of(document: Mapping[str, Any]) -> list[str]:
+    """Authors of the requests, by name."""
+    return sorted({person for row in document["operations"] if (person := _person(row))})
+
+
+def _person(row: Mapping[str, Any]) -> str:
+    return row["asked"]["by"] if row["origin"] == Origin.REQUEST.value else ""
+
+
+def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter(row["origin"] for row in rows)
+    return {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]}
 
 
 def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic]) -> dict[str, Any]:

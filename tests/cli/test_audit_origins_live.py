@@ -65,6 +65,11 @@ def test_the_topics_say_who_asked(
         ("requests", 0),
         ("registry", 0),
     ]
+    mine = json.loads(run("audit", "origins", *place, "--by", "ann@desk", "--output", "json").stdout)
+    assert mine["counts"] == {"request": 2}
+    nobody = run("audit", "origins", *place, "--by", "ann")
+    assert nobody.exit_code == 5
+    assert "Known: ann@desk. " in nobody.stderr
     shown = run("audit", "origins", *place)
     assert shown.exit_code == 0, shown.output
     (line,) = (item for item in shown.stdout.splitlines() if "Releasing" in item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode, StateChannelError
@@ -115,6 +115,8 @@ def gaps_of(
     with asked.as_file() as still:
         result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
         rows, sums = _of(result, of)
+        if broker is not None and not len(result.gaps or ()):
+            require_writer(still, broker)
         if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
             raise not_named(of)
     if not asked.table:
@@ -159,8 +161,11 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
 def rejected(asked: AuditOptions, by: Writer = None, since: Since = None, until: Until = None) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
     window = asked.window(since, until)
-    result = asked.answer(Wants(rejected=True, window=window, by=by, cuts=True))
-    answer = result.rejected or {}
+    with asked.as_file() as still:
+        result = still.answer(Wants(rejected=True, window=window, by=by, cuts=True))
+        answer = result.rejected or {}
+        if by is not None and not answer.get("records"):
+            require_writer(still, by)
     if not asked.table:
         print_json_lists(about(asked, result) | {"by": by, "window": window.fields(), "rejected": answer}, {})
         return
@@ -260,11 +265,26 @@ def title_of(name: str, option: str = "") -> str:
         ) from error
 
 
-def _no_record_by(by: str, result: AuditResult) -> CommandError:
+def require_writer(asked: AuditOptions, by: str, *, persons: Iterable[str] = (), hint: str = "") -> None:
+    """Refuse a name that wrote nothing, so that an empty list is not taken for a clean one.
+
+    Args:
+        persons: Who requested operations, for the hint.
+        hint: Further sentences for it.
+
+    Raises:
+        CommandError: The log has no record by this name.
+    """
+    result = asked.answer(Wants(all_records=True, by=by))
+    if not len(result.history or ()):
+        raise _no_record_by(by, result, hint_of_authors(by, persons) + hint)
+
+
+def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     left = " left" if result.complete else ""
     return CommandError(
         f"the log has no record{left} that {by} wrote",
-        hint="Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
+        hint=f"{more}Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
         code=ExitCode.NOT_FOUND,
     )
 

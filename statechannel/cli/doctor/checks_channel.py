@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
 from statechannel.cli.status.health import LAG_WARNING_MS
@@ -189,20 +188,26 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Records under the name of a broker that did not write them."""
-    if _nobody(facts):
+    """Records under the name of a broker that did not write them, by those who read them, whether or not they still run."""
+    witnesses = {} if facts.story is None else facts.story.forgeries
+    if _nobody(facts) and not witnesses:
         yield _NOBODY
-    for broker, member in sorted(_alive(facts).items()):
-        seen = forged_of(member.info)
-        if seen is None:
-            continue
+    alive = {(broker, member.info.get("incarnation")) for broker, member in _alive(facts).items()}
+    for (broker, incarnation), seen in sorted(witnesses.items()):
+        runs = (broker, incarnation) in alive
         yield DoctorFinding(
             Severity.CRITICAL,
             seen.sentence(broker),
             "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
             "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
-            "`statechannel audit origins` lists changes without an origin, except control records. The finding stays "
-            f"until {broker} is started again.",
+            "`statechannel audit` and `statechannel audit origins` list forged records, and changes without an origin. "
+            + (
+                f"The finding stays while {broker} runs"
+                if runs
+                else f"This process of {broker} has ended; the finding stays"
+            )
+            + (", and then " if runs else " ")
+            + "as long as the registry keeps its heartbeats: an hour by default.",
         )
 
 
@@ -392,7 +397,12 @@ CHECKS = (
     DoctorCheck("brokers-clocks", "brokers' clocks agree with Kafka's", clocks, needs=("kafka", "registry")),
     DoctorCheck("brokers-patience", "brokers have the same expiry", patience_alike, needs=("kafka", "registry")),
     DoctorCheck("leader", "exactly one leader", leader, needs=("kafka", "registry")),
-    DoctorCheck("forged", "no records under the name of another broker", forged, needs=("kafka", "registry")),
+    DoctorCheck(
+        "forged",
+        "no broker of the last hour has read a record in its name that it did not write",
+        forged,
+        needs=("kafka", "registry"),
+    ),
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
