@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bounded import remember
@@ -105,11 +106,16 @@ class ChannelIncidents:
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
         with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
+
+    Attributes:
+        forgeries: Forged records.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
         self._gap_over_ms = gap_over_ms
-        self._gaps = Gaps() if with_gaps else None
+        check = ForgeryCheck()
+        self.forgeries = ForgeriesFound(check)
+        self._gaps = Gaps(check=check) if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
@@ -120,6 +126,7 @@ class ChannelIncidents:
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
+        self.forgeries.observe(record, judgement)
         if self._gaps is not None:
             self._gaps.observe(record, judgement)
         change = judgement.record
@@ -191,6 +198,10 @@ class ChannelIncidents:
     def all(self) -> list[Incident]:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
+        incidents += [
+            Incident(row["timestamp_ms"], IncidentKind.FORGED, forged_sentence(row))
+            for row in as_rows(self.forgeries)["newest"]
+        ]
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
             Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()

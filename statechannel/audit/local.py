@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statechannel.audit import forgeries
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
@@ -91,6 +92,9 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         cuts=cuts,
         rejected=rejected_document(all_observers.rejections) if all_observers.rejections else None,
         origins=put_together([as_rows(all_observers.origins)]) if all_observers.origins else None,
+        forged=forgeries.put_together([forgeries.as_rows(all_observers.forgeries)])
+        if all_observers.forgeries
+        else None,
         states=[line for _, line in sorted(all_observers.states)] if wants.states else None,
     )
 

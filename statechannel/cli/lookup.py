@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
         ) from error
     key, since, changed = then.key, then.since or {}, then.changed or {}
     if not table:
-        recorded = ("by", "action", "reason", "decision")
+        recorded = ("by", "action", "reason", "decision", "began", "forged", "note")
         fields = {"name": name, "as_of": as_of, "as_of_ms": when.time_ms, "partition": then.partition}
         fields |= {"last_offset": then.last_offset, **bundle_fields(key)}
         fields |= {"since_offset": since.get("since_offset"), "since_ms": since.get("since_ms")}
@@ -120,10 +121,19 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
         ("state since", _place(changed.get("timestamp_ms"), key.offset)),
         ("written by", changed.get("by")),
         ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
+        ("note", changed.get("note") or None),
         ("operation", key.operation),
+        ("started by", None if changed.get("began") is None else _began(changed["began"])),
         ("decision", changed.get("decision")),
     ]
     print_facts([row for row in rows if row[1] is not None])
+
+
+def _began(began: Mapping[str, Any]) -> str:
+    """The first record of an operation."""
+    forged = ", by a forged record" if began["forged"] else ""
+    what = "; ".join(filter(None, (began["action"], began["reason"])))
+    return f"{began['by']} at offset {began['offset']}{forged}" + (f": {what}" if what else "")
 
 
 def _place(at_ms: int | None, offset: int | None) -> str:

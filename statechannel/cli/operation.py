@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
@@ -32,6 +33,7 @@ from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
+_FORGED_SHOWN = 3
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
 
 
@@ -92,7 +94,7 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
                 row["flow"],
                 row["name"],
                 toned(row["status"]),
-                row["result"],
+                _result(row),
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
             )
@@ -100,6 +102,15 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
         ],
         empty=empty,
     )
+
+
+def _result(row: Mapping[str, Any]) -> str | None:
+    """The result, and whether records that led to it are forged."""
+    result: str | None = row["result"]
+    forged = row.get("forged")
+    if not forged:
+        return result
+    return f"{result or '-'}; forged at offset {', '.join(map(str, forged[:_FORGED_SHOWN]))}"
 
 
 @app.command()
@@ -110,13 +121,14 @@ def show(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one operation with all its records."""
-    connection = connect()
-    seen = OperationsSeen(connection.settings.limits.operations_max)
+    connection, check = connect(), ForgeryCheck()
+    seen = OperationsSeen(connection.settings.limits.operations_max, check)
     lines: list[HistoryLine] = []
 
     def collect(record: RecordRead, judgement: Judgement) -> None:
+        sign = check.sign(record, judgement)
         if judgement.record is not None and judgement.record.text("operation") == operation:
-            lines.append(history_line(record, judgement))
+            lines.append(history_line(record, judgement, sign))
 
     read_channel(connection, [seen.observe, collect])
     rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
@@ -128,7 +140,8 @@ def show(
     if output is Output.JSON:
         print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
-    shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
+    fields = rows[0] | {"result": _result(rows[0]), "forged": None}
+    shown = [(title, value) for title, value in fields.items() if not title.endswith("_ms") and value is not None]
     print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
@@ -185,4 +198,5 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "by": times.by if asked is None else asked["by"],
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
+        "forged": list(times.forged),
     }

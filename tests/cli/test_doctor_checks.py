@@ -413,6 +413,18 @@ def test_a_forgery_is_a_finding_though_its_witness_has_left(
     assert wanted in f"{finding.what} {finding.todo}"
 
 
+def test_a_forged_record_of_the_log_is_a_finding_without_a_witness() -> None:
+    row = {"offset": 1059, "partition": 0, "key": "t/n", "state": "Active", "version": 1, "by": "b2"}
+    row |= {"verdict": "accepted", "note": "its id is strange"}
+    facts = with_standing(healthy(), forged={"records": 2, "newest": [row]})
+    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "forged"]
+    assert finding.severity is Severity.CRITICAL
+    assert finding.what == (
+        "the log has 2 forged records, the newest forged in the name of b2: "
+        "Active v1 of t/n at partition 0, offset 1059, accepted; its id is strange"
+    )
+
+
 def test_a_forgery_is_a_finding_though_nobody_is_alive() -> None:
     facts = heard((600.0, heartbeat("b2", forged=SEEN)), (590.0, heartbeat("b2", forged=SEEN, leaving=True)))
     findings = [item for item in examine(CHECKS, facts) if item.check == "forged"]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from statechannel.audit.engine import LiveSource, Wants
+from statechannel.audit.forgeries import select_forged
 from statechannel.audit.origins import (
     MEANING,
     OperationCause,
@@ -23,6 +24,7 @@ from statechannel.audit.origins import (
 )
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
@@ -57,7 +59,7 @@ def origins(
     window = asked.window(since, until)
     looked_up = with_topics or isinstance(asked.source, LiveSource)
     with asked.as_file() as still:
-        result = still.answer(Wants(origins=True, cuts=True))
+        result = still.answer(Wants(origins=True, forged=True, cuts=True))
         whole = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
         document = select_operations(whole, window, by)
         if by is not None and by not in persons_of(whole) and not document["operations"]:
@@ -65,14 +67,16 @@ def origins(
             require_writer(still, by, persons=persons_of(whole), hint=more)
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
+    forged = select_forged(result.forged or {"records": 0, "newest": []}, window, by)
     if not asked.table:
         operations = document.pop("operations")
-        head = {"by": by, "window": window.fields()}
-        print_json_lists(about(asked, result) | head | document, {"operations": operations})
+        head = {"by": by, "window": window.fields(), "forged_records": forged["records"]}
+        print_json_lists(about(asked, result) | head | document, {"operations": operations, "forged": forged["newest"]})
         return
     log_line(asked, result, window)
     whose = "" if by is None else f" of {by}"
     _show(document, document["operations"] if every else list(without_origin(document)), whose)
+    tables.forged(forged)
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose: str) -> None:
@@ -124,7 +128,7 @@ def _all_clear(counts: Mapping[str, int], whose: str) -> str:
     """What is said where no operation is listed; an origin that is not known is not one that is in order."""
     unknown = counts.get(Origin.UNKNOWN.value, 0)
     if unknown:
-        return f"none without an origin or in doubt was found; the origin of {unknown:,}{whose} is unknown (--every lists them)"
+        return f"none in doubt, none known to lack an origin; {unknown:,}{whose} unknown (--every)"
     return f"every operation{whose} has an origin, and none is in doubt" if counts else "no operation"
 
 

@@ -37,7 +37,7 @@ Author = Annotated[
 
 
 def hint_of_authors(by: str, authors: Iterable[str]) -> str:
-    """Authors that may be meant by a name that is nobody's, as a sentence with a space; empty if there are none."""
+    """Authors that may be meant by a name that no author has, as a sentence with a space; empty if there are none."""
     alike = sorted(
         {author for author in authors if author.partition("@")[0].casefold() == by.partition("@")[0].casefold()}
     )
