@@ -341,7 +341,7 @@ def report(
     )
     try:
         with _opened(asked) as export:
-            question = replace(question, registry=_registry_incidents(asked))
+            question = replace(question, registry=_registry_incidents(asked), persons=_persons(asked))
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -408,6 +408,20 @@ def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
         return ()
     return tuple(story.incidents)
+
+
+def _persons(asked: AuditOptions) -> dict[str, str]:
+    """Who requested each operation of the last week; a file of the channel's log does not have it."""
+    if not isinstance(asked.source, LiveSource):
+        return {}
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import requests_seen
+
+    try:
+        return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, the report does not name who made them: {error}")
+        return {}
 
 
 def _moment_of(as_of: AsOf | None) -> str | None:
