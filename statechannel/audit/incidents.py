@@ -283,6 +283,7 @@ class RegisteredProcess:
         left: It sent a goodbye.
         lost: Silent for longer than its expiry, and not heard since.
         leads_since_ms: Log time since which it claims leadership; None while it does not.
+        old_claim: It was lost, and is heard again with the claim of before, while another process leads: it does not count.
         claim: Offset of its leadership claim, its term; None if that was not seen.
         forgeries: The incident of the forged records that it has read; it is counted up, and does not push others out.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
@@ -296,6 +297,7 @@ class RegisteredProcess:
     left: bool = False
     lost: bool = False
     leads_since_ms: int | None = None
+    old_claim: bool = False
     claim: int | None = None
     forgeries: Incident | None = None
     mode_since_ms: int = 0
@@ -347,6 +349,7 @@ class RegistryStory:
         before = process.info
         if process.lost:
             process.lost = False
+            process.old_claim = self._another_leads(process)
             self._add(
                 at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
             )
@@ -398,7 +401,9 @@ class RegistryStory:
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
     ) -> None:
         name, at_ms = process.broker, record.timestamp_ms
-        if info.get("leading") is True:
+        leading = info.get("leading") is True
+        process.old_claim = process.old_claim and leading and self._another_leads(process)
+        if leading and not process.old_claim:
             if process.leads_since_ms is None:
                 self._leads(process, at_ms, record.offset)
             self.led_ms = at_ms
@@ -434,6 +439,9 @@ class RegistryStory:
             self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
         elif was == "normal":
             process.mode_since_ms = at_ms
+
+    def _another_leads(self, process: RegisteredProcess) -> bool:
+        return any(other.leads_since_ms is not None for other in self.processes.values() if other is not process)
 
     def _leads(self, process: RegisteredProcess, at_ms: int, claim: int | None) -> None:
         process.leads_since_ms, process.claim = at_ms, claim

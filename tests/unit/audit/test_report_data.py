@@ -225,7 +225,10 @@ def test_incidents_are_found_in_the_log_alone(trouble):
         ("gap", "no broker served acme/orders/0x00000000_0x40000000 for 2.5 s: transfer from b1 to b3 (shutdown)"),
         ("leader", "b3 leads, after b1: it writes the log's heartbeats"),
     ]
-    assert report["summary"][1] == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start, 1 long gap in service."
+    assert (
+        report["summary"][1]
+        == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start, 1 long gap in service."
+    )
 
 
 def test_the_registry_replaces_what_the_log_only_suggests(trouble):
