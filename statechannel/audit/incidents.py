@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
-from statechannel.audit.ownership import lost_of
+from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -65,7 +65,11 @@ def seconds(length_ms: float) -> str:
 
 @dataclass(slots=True)
 class _Lost:
-    """A lost broker, and the repairs of its bundles by partition and offset."""
+    """A lost broker, and the repairs of its bundles by partition and offset.
+
+    Attributes:
+        again_ms: Log time at which the same process wrote again.
+    """
 
     broker: str
     last_heard_ms: int
@@ -73,6 +77,7 @@ class _Lost:
     bundles: set[KeyState]
     repairs: set[tuple[int, int]]
     newest_ms: int
+    again_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -123,6 +128,10 @@ class ChannelIncidents:
         self._declines: dict[str, DeclineCount] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        process = writing_process(record, judgement) if self._lost else None
+        written_again = None if process is None else self._lost.get(process)
+        if written_again is not None and written_again.again_ms is None:
+            written_again.again_ms = record.timestamp_ms
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
@@ -221,6 +230,12 @@ class ChannelIncidents:
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
         message = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        if lost.again_ms is not None:
+            later = seconds(lost.again_ms - lost.last_heard_ms)
+            message += (
+                f"; it wrote again {later} after it was last heard: at most until then it may have served them, "
+                "beside their new owners"
+            )
         return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
 
