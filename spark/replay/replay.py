@@ -33,6 +33,7 @@ from spark.replay.fold import (
     FoldTask,
     bytes_of,
     findings_of_all,
+    forged_of,
     gap_count_of,
     gap_sums_of,
     moves_of,
@@ -315,7 +316,7 @@ class Replay:
         rows = self._log.rows
         wants = self._request.wants
         names = ["partition", "offset"]
-        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins)
+        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins, wants.forged)
         if any(timed) or wants.has_history:
             names.append("timestamp_ms")
         if self._outside:
@@ -356,6 +357,7 @@ class Replay:
             gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,
             rejected=rejected_of(self._bodies) if wants.rejected else None,
             origins=origins_of(self._bodies) if wants.origins else None,
+            forged=forged_of(self._bodies) if wants.forged else None,
             states=[*self._states()] if wants.states else None,
             complete=complete,
         )

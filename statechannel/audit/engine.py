@@ -85,6 +85,7 @@ class Wants:
         rejected: Rejected records by reason, writer and winner.
         states: Every accepted state.
         origins: The start of each operation.
+        forged: Forged records.
         all_records: The records of all namespaces are listed, as a history.
         window: Part of the log to which the history and the rejected records are limited.
         by: Broker to whose records they are limited.
@@ -101,6 +102,7 @@ class Wants:
     rejected: bool = False
     states: bool = False
     origins: bool = False
+    forged: bool = False
     all_records: bool = False
     window: LogWindow = WHOLE_LOG
     by: str | None = None
@@ -166,6 +168,7 @@ class AuditResult:
         rejected: See `statechannel.audit.rejections`.
         states: Lines of the digest, by key.
         origins: See `statechannel.audit.origins.put_together`.
+        forged: See `statechannel.audit.forgeries.put_together`.
     """
 
     answer: dict[str, Any]
@@ -181,6 +184,7 @@ class AuditResult:
     rejected: Mapping[str, Any] | None = None
     states: Sequence[bytes] | None = None
     origins: Mapping[str, Any] | None = None
+    forged: Mapping[str, Any] | None = None
     complete: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -15,7 +15,10 @@ class ExportFileError(StateChannelError):
     def __init__(self, message: str, *, line: int | None = None, hint: str = "") -> None:
         super().__init__(
             message,
-            hint=hint or "Export the file again with `statechannel export FILE`.",
+            # Exporting to the same path would destroy what may be evidence.
+            hint=hint
+            or "Keep the file as it is, and compare it with a copy or a digest that was kept elsewhere; export the topic to "
+            "another file.",
             exit_code=ExitCode.BAD_EXPORT,
         )
         self.line = line

@@ -8,10 +8,11 @@ took leniently the final state is known, and the records that the ids connect wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.ownership import (
     SERVED,
     LostOwner,
@@ -32,6 +33,7 @@ from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
+_SIGNS_SHOWN = 3
 _BEFORE_LOG = "began before the first record judged"
 _NOT_TOLD = "not served since before the first record judged; the log no longer shows whether a broker had served it"
 
@@ -72,6 +74,7 @@ class Gap:
         repaired: A forced record was needed.
         why: A sentence, with the names of the brokers.
         certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
+        forged: Offsets of forged records among those that began, continued or ended it; `why` says what shows it.
     """
 
     bundle: str
@@ -90,6 +93,7 @@ class Gap:
     unassigned_ms: int = 0
     repaired: bool = False
     certain: bool = True
+    forged: tuple[int, ...] = ()
 
     @property
     def length_ms(self) -> int | None:
@@ -113,6 +117,7 @@ class _Open:
         declines: How often a broker declined it.
         declined: By whom and why, the last time.
         assigned: Who assigned it then; empty: no broker yet.
+        forged: Forged records of it, by offset.
     """
 
     gap: Gap
@@ -122,6 +127,7 @@ class _Open:
     declines: int = 0
     declined: str = ""
     assigned: str = ""
+    forged: list[tuple[int, ForgerySign]] = field(default_factory=list)
 
     def so_far(self) -> Gap:
         """The gap, with what happened in it in its sentence."""
@@ -129,7 +135,12 @@ class _Open:
         if self.declines:
             often = f", the last of {self.declines} times" if self.declines > 1 else ""
             gap = replace(gap, why=f"{gap.why}; {self.declined}{often}")
-        return replace(gap, why=f"{gap.why}; {self.assigned}") if self.assigned else gap
+        if self.assigned:
+            gap = replace(gap, why=f"{gap.why}; {self.assigned}")
+        if self.forged:
+            signs = "; ".join(sign.at(offset) for offset, sign in self.forged[:_SIGNS_SHOWN])
+            gap = replace(gap, why=f"{gap.why}; {signs}", forged=tuple(offset for offset, _ in self.forged))
+        return gap
 
 
 class Gaps:
@@ -139,9 +150,12 @@ class Gaps:
 
     Args:
         ended: Called with each ended gap; then only the sums of ended gaps are kept.
+        check: Shared with other observers.
     """
 
-    def __init__(self, ended: Callable[[Gap], None] | None = None) -> None:
+    def __init__(self, ended: Callable[[Gap], None] | None = None, check: ForgeryCheck | None = None) -> None:
+        self._check = ForgeryCheck() if check is None else check
+        self._sign: ForgerySign | None = None
         self.closed: list[Gap] = []
         self._ended = self.closed.append if ended is None else ended
         self._open: dict[str, _Open] = {}
@@ -151,6 +165,7 @@ class Gaps:
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         self._trails.take(record, decoded)
+        self._check.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: owners, and unserved bundles with the time since when."""
@@ -222,6 +237,7 @@ class Gaps:
             self._open[bundle].on_request = unloaded and not _is_shutdown(change)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        self._sign = self._check.sign(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
             return
         key, change = judgement.key, judgement.record
@@ -231,6 +247,13 @@ class Gaps:
             self._split(record, key)
         else:
             self._step(record, change, key.name, key.was)
+            held = self._open.get(key.name)
+            if held is not None:
+                self._note_forged(held, record)
+
+    def _note_forged(self, held: _Open, record: RecordRead) -> None:
+        if self._sign is not None:
+            held.forged.append((record.offset, self._sign))
 
     def all(self) -> list[Gap]:
         every = [*self.closed, *self.open()]
@@ -374,6 +397,7 @@ class Gaps:
         if held is None:
             return
         self._end_waiting(held, record)
+        self._note_forged(held, record)
         end_ms = max(record.timestamp_ms, held.gap.start_ms)
         self._ended(replace(held.so_far(), end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
 
@@ -421,4 +445,5 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "repaired": gap.repaired,
         "why": gap.why,
         "certain": gap.certain,
+        "forged": list(gap.forged),
     }

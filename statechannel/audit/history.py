@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
@@ -41,6 +41,8 @@ class HistoryLine:
     action: str | None = None
     operation: str | None = None
     reason: str | None = None
+    forged: str | None = None
+    """Code of what shows that it is forged (`statechannel.audit.forgeries`)."""
 
 
 class History:
@@ -53,6 +55,7 @@ class History:
         name: Bundle, topic or namespace; None: all.
         window: Later and earlier records are only read for what they changed.
         by: Only records of this broker; undecodable ones name none.
+        check: Shared with other observers; it looks at all records of the log.
 
     Attributes:
         title: Subject of the history.
@@ -63,7 +66,14 @@ class History:
         ValueError: The name is not a bundle, topic or namespace.
     """
 
-    def __init__(self, name: str | None, *, window: LogWindow = WHOLE_LOG, by: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        window: LogWindow = WHOLE_LOG,
+        by: str | None = None,
+        check: ForgeryCheck | None = None,
+    ) -> None:
         self._parts: KeyParts | None = None
         self.title = "all namespaces"
         if name is not None:
@@ -72,7 +82,7 @@ class History:
         self._window, self._by = window, by
         self.rows = Spool(None if name is not None else history_order)
         self._changes = ChangeHistory(self._concerns)
-        self._ids = IdSeries()
+        self._check = ForgeryCheck() if check is None else check
 
     @property
     def namespace(self) -> str | None:
@@ -95,7 +105,8 @@ class History:
         return False
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore records of a joining reader: they have no verdict."""
+        """Learn the series of ids from a record of a joining reader; it has no verdict, and is not listed."""
+        self._check.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Continue the history from a joining reader's view."""
@@ -108,11 +119,11 @@ class History:
         if parts is None:
             self._without_bundle(record, judgement)
             return
+        sign = self._check.sign(record, judgement)
         if not self._concerns(parts):
             return
-        foreign = self._ids.is_foreign(record, judgement.record)
-        changes = self._changes.describe(record, judgement)
-        line = history_line(record, judgement, foreign=foreign)
+        changes = self._changes.describe(record, judgement, sign)
+        line = history_line(record, judgement, sign)
         self._list(line, {"relation": self._relation(parts)} | changes)
 
     def _without_bundle(self, record: RecordRead, judgement: Judgement) -> None:
@@ -125,7 +136,7 @@ class History:
             line = replace(line, kind="mark", by=by, note=judgement.why)
             self._list(line, {"relation": "none"} | NO_CHANGE | {"incarnation": incarnation})
         else:
-            self._list(line, {"relation": "none"} | self._changes.describe(record, judgement))
+            self._list(line, {"relation": "none"} | self._changes.describe(record, judgement, None))
 
     def _list(self, line: HistoryLine, more: dict[str, Any]) -> None:
         if (self._by is None or line.by == self._by) and self._window.has(line.offset, line.timestamp_ms):
@@ -192,15 +203,15 @@ def end_of(parts: KeyParts) -> int:
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
-def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = False) -> HistoryLine:
+def history_line(record: RecordRead, judgement: Judgement, sign: ForgerySign | None = None) -> HistoryLine:
     """One record as a line of history.
 
     Args:
-        foreign: See `IdSeries`.
+        sign: What shows that it is forged.
     """
     decoded = judgement.record
     place = (record.partition, record.offset, record.timestamp_ms, (record.key or b"").decode(errors="replace"))
-    note = _note(judgement, foreign=foreign)
+    note = _note(judgement, sign)
     if decoded is None:
         return HistoryLine(*place, judgement.verdict, "null" if record.value is None else "-", note)
     return HistoryLine(
@@ -216,10 +227,11 @@ def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = Fa
         action=decoded.text("action"),
         operation=decoded.text("operation"),
         reason=decoded.text("reason"),
+        forged=None if sign is None else sign.code,
     )
 
 
-def _note(judgement: Judgement, *, foreign: bool) -> str:
+def _note(judgement: Judgement, sign: ForgerySign | None) -> str:
     decoded, note = judgement.record, judgement.why
     if decoded is not None:
         if judgement.verdict is Verdict.ACCEPTED and decoded.children is not None:
@@ -228,7 +240,7 @@ def _note(judgement: Judgement, *, foreign: bool) -> str:
             note = ", ".join(filter(None, [note, "forced", repair_reason(decoded)]))
     if not note and judgement.verdict in REJECTIONS:
         note = MEANING[judgement.verdict]
-    return "; ".join(filter(None, [FOREIGN, note])) if foreign else note
+    return note if sign is None else "; ".join(filter(None, [sign.message, note]))
 
 
 def history_fields(line: HistoryLine) -> dict[str, Any]:
@@ -247,6 +259,7 @@ def history_fields(line: HistoryLine) -> dict[str, Any]:
         "action": line.action,
         "operation": line.operation,
         "reason": line.reason,
+        "forged": line.forged,
         "note": line.note,
     }
 
@@ -298,7 +311,7 @@ class ChangeHistory:
             if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
-    def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
+    def describe(self, record: RecordRead, judgement: Judgement, sign: ForgerySign | None) -> dict[str, Any]:
         decoded, key = judgement.record, judgement.key
         fields = dict(NO_CHANGE)
         if judgement.verdict in REJECTIONS:
@@ -313,10 +326,10 @@ class ChangeHistory:
                 "began": self._origin(record, decoded),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            fields |= self._accepted(record, decoded, key)
+            fields |= self._accepted(record, decoded, key, sign)
         return fields
 
-    def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
+    def _accepted(self, record: RecordRead, decoded: Record, key: KeyState, sign: ForgerySign | None) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
         if key.is_namespace:
             # A new ring, or none: what its bundles were is over.
@@ -338,6 +351,7 @@ class ChangeHistory:
                 "by": decoded.broker,
                 "action": decoded.text("action"),
                 "reason": decoded.text("reason"),
+                "forged": None if sign is None else sign.code,
             }
         return fields
 

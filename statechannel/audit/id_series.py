@@ -22,6 +22,8 @@ FOREIGN = "its id is not of this process's series: another process wrote it unde
 _RANDOM = 2**80 - 1
 _COUNT_MAX = 2**40
 """More records than a process ever writes; far below the distance of two random numbers."""
+_LENGTH, _TIME, _ALIKE = 26, 10, 18
+"""Of the digits of an id: all, those of its time, and with the leading ones of its random part. The other 8 are 40 bits."""
 _SURE = 3
 """Number of milliseconds with close ids that make a series."""
 _PROCESSES_MAX = 100_000
@@ -32,12 +34,15 @@ class _Series:
     """Ids that are close together.
 
     Attributes:
+        created: The millisecond of the newest one, as written in it.
+        alike: Leading digits of the random part of one of them, which close ids have in common.
         seen: Milliseconds in which its ids were created.
         mixed: Other ids arrived before there were enough of them.
     """
 
     base: int
-    made_ms: int
+    created: str
+    alike: str
     seen: int = 1
     mixed: bool = False
 
@@ -55,16 +60,21 @@ class IdSeries:
             return False
         name = decoded.broker, decoded.incarnation, parts.namespace
         held = self._of.get(name)
+        if held is not None and decoded.id[_TIME:_ALIKE] == held.alike and len(decoded.id) == _LENGTH:
+            # The usual case, without reading the number: it differs from the newest one in its last digits only.
+            held.seen += decoded.id[:_TIME] != held.created
+            held.created = decoded.id[:_TIME]
+            return False
         try:
-            made_ms, random = divmod(int(ULID.from_str(decoded.id)), _RANDOM + 1)
+            random = int(ULID.from_str(decoded.id)) & _RANDOM
         except ValueError:  # who makes ids of this form makes no others
             return held is not None and held.seen >= _SURE and not held.mixed
         if held is None:
-            remember(self._of, name, _Series(random, made_ms), _PROCESSES_MAX)
+            remember(self._of, name, _Series(random, decoded.id[:_TIME], decoded.id[_TIME:_ALIKE]), _PROCESSES_MAX)
         elif min((random - held.base) & _RANDOM, (held.base - random) & _RANDOM) < _COUNT_MAX:
             # Makers of ULIDs count on within a millisecond, though each millisecond has a random part of its own.
-            held.seen += made_ms != held.made_ms
-            held.made_ms = made_ms
+            held.seen += decoded.id[:_TIME] != held.created
+            held.created, held.alike = decoded.id[:_TIME], decoded.id[_TIME:_ALIKE]
         elif held.mixed or held.seen < _SURE:
             held.mixed = True
         else:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
-from statechannel.audit.ownership import lost_of
+from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -64,7 +65,11 @@ def seconds(length_ms: float) -> str:
 
 @dataclass(slots=True)
 class _Lost:
-    """A lost broker, and the repairs of its bundles by partition and offset."""
+    """A lost broker, and the repairs of its bundles by partition and offset.
+
+    Attributes:
+        again_ms: Log time at which the same process wrote again.
+    """
 
     broker: str
     last_heard_ms: int
@@ -72,6 +77,7 @@ class _Lost:
     bundles: set[KeyState]
     repairs: set[tuple[int, int]]
     newest_ms: int
+    again_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -105,11 +111,16 @@ class ChannelIncidents:
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
         with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
+
+    Attributes:
+        forgeries: Forged records.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
         self._gap_over_ms = gap_over_ms
-        self._gaps = Gaps() if with_gaps else None
+        check = ForgeryCheck()
+        self.forgeries = ForgeriesFound(check)
+        self._gaps = Gaps(check=check) if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
@@ -117,9 +128,14 @@ class ChannelIncidents:
         self._declines: dict[str, DeclineCount] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        process = writing_process(record, judgement) if self._lost else None
+        written_again = None if process is None else self._lost.get(process)
+        if written_again is not None and written_again.again_ms is None:
+            written_again.again_ms = record.timestamp_ms
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
+        self.forgeries.observe(record, judgement)
         if self._gaps is not None:
             self._gaps.observe(record, judgement)
         change = judgement.record
@@ -191,6 +207,10 @@ class ChannelIncidents:
     def all(self) -> list[Incident]:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
+        incidents += [
+            Incident(row["timestamp_ms"], IncidentKind.FORGED, forged_sentence(row))
+            for row in as_rows(self.forgeries)["newest"]
+        ]
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
             Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
@@ -210,6 +230,12 @@ class ChannelIncidents:
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
         message = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        if lost.again_ms is not None:
+            later = seconds(lost.again_ms - lost.last_heard_ms)
+            message += (
+                f"; it wrote again {later} after it was last heard: at most until then it may have served them, "
+                "beside their new owners"
+            )
         return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
 
@@ -272,6 +298,7 @@ class RegisteredProcess:
         left: It sent a goodbye.
         lost: Silent for longer than its expiry, and not heard since.
         leads_since_ms: Log time since which it claims leadership; None while it does not.
+        old_claim: It was lost, and is heard again with the claim of before, while another process leads: it does not count.
         claim: Offset of its leadership claim, its term; None if that was not seen.
         forgeries: The incident of the forged records that it has read; it is counted up, and does not push others out.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
@@ -285,6 +312,7 @@ class RegisteredProcess:
     left: bool = False
     lost: bool = False
     leads_since_ms: int | None = None
+    old_claim: bool = False
     claim: int | None = None
     forgeries: Incident | None = None
     mode_since_ms: int = 0
@@ -309,6 +337,7 @@ class RegistryStory:
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
         restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
+        forgeries: What each process last said of forged records, by broker and incarnation; also of those that have ended.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -322,6 +351,7 @@ class RegistryStory:
         self.heard_from_ms = 0
         self.restarted_ms: int | None = None
         self._looked_ms = 0
+        self.forgeries: dict[tuple[str, str], ForgedRecords] = {}
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -334,6 +364,7 @@ class RegistryStory:
         before = process.info
         if process.lost:
             process.lost = False
+            process.old_claim = self._another_leads(process)
             self._add(
                 at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
             )
@@ -376,6 +407,7 @@ class RegistryStory:
             return
         if process.forgeries is not None and process.forgeries in self.incidents:
             self.incidents.remove(process.forgeries)
+        remember(self.forgeries, (process.broker, process.incarnation), forged, KEPT_MAX)
         when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
         process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
         self.incidents.append(process.forgeries)
@@ -384,7 +416,9 @@ class RegistryStory:
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
     ) -> None:
         name, at_ms = process.broker, record.timestamp_ms
-        if info.get("leading") is True:
+        leading = info.get("leading") is True
+        process.old_claim = process.old_claim and leading and self._another_leads(process)
+        if leading and not process.old_claim:
             if process.leads_since_ms is None:
                 self._leads(process, at_ms, record.offset)
             self.led_ms = at_ms
@@ -420,6 +454,9 @@ class RegistryStory:
             self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
         elif was == "normal":
             process.mode_since_ms = at_ms
+
+    def _another_leads(self, process: RegisteredProcess) -> bool:
+        return any(other.leads_since_ms is not None for other in self.processes.values() if other is not process)
 
     def _leads(self, process: RegisteredProcess, at_ms: int, claim: int | None) -> None:
         process.leads_since_ms, process.claim = at_ms, claim

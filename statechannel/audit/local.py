@@ -9,9 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from statechannel.audit import forgeries
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
@@ -25,11 +27,13 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.gaps import Gap, Gaps, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
+from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
@@ -38,7 +42,9 @@ from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
 from statechannel.replay import auditor
 from statechannel.replay.part import JoinObserver, PartitionAudit
 
@@ -91,6 +97,9 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         cuts=cuts,
         rejected=rejected_document(all_observers.rejections) if all_observers.rejections else None,
         origins=put_together([as_rows(all_observers.origins)]) if all_observers.origins else None,
+        forged=forgeries.put_together([forgeries.as_rows(all_observers.forgeries)])
+        if all_observers.forgeries
+        else None,
         states=[line for _, line in sorted(all_observers.states)] if wants.states else None,
     )
 
@@ -196,6 +205,9 @@ class OwnerThen:
         last_offset: Offset of the last record before the moment, in its partition; -1 without one.
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
+        gap: The gap in service of the bundle that contains the moment, as the whole log shows it, in the form of the JSON output.
+        heard_again: A lost owner (broker, incarnation, lost_ms) whose process wrote another record later, at `heard_ms`: at this
+            moment, which lies between them, it may have served the bundle.
     """
 
     key: KeyState
@@ -203,6 +215,63 @@ class OwnerThen:
     last_offset: int
     since: Mapping[str, Any] | None
     changed: Mapping[str, Any] | None
+    gap: Mapping[str, Any] | None = None
+    heard_again: Mapping[str, Any] | None = None
+
+
+class _Service:
+    """Gaps in service of one bundle, and its lost owners with the time at which they were heard again."""
+
+    def __init__(self, bundle: str) -> None:
+        self._bundle = bundle
+        self._gaps = Gaps(self._ended)
+        self._closed: list[Gap] = []
+        self._lost: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def _ended(self, gap: Gap) -> None:
+        if gap.bundle == self._bundle:
+            self._closed.append(gap)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        self._gaps.observe(record, judgement)
+        if self._lost:
+            self._hear(record, judgement)
+        decoded, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None or key.name != self._bundle:
+            return
+        lost = lost_of(decoded)
+        if lost is not None and lost.incarnation is not None:
+            row = {"broker": lost.broker, "incarnation": lost.incarnation, "lost_ms": lost.last_heard_ms}
+            self._lost[lost.broker, lost.incarnation] = row | {"heard_ms": None}
+
+    def _hear(self, record: RecordRead, judgement: Judgement) -> None:
+        process = writing_process(record, judgement)
+        row = None if process is None else self._lost.get(process)
+        if row is not None and row["heard_ms"] is None:
+            row["heard_ms"] = record.timestamp_ms
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        self._gaps.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        self._gaps.joined(view, sure=sure)
+
+    def gap_at(self, at_ms: int) -> Mapping[str, Any] | None:
+        every = [*self._closed, *(gap for gap in self._gaps.open() if gap.bundle == self._bundle)]
+        return next(
+            (gap_fields(gap) for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
+            None,
+        )
+
+    def heard_again_at(self, at_ms: int) -> Mapping[str, Any] | None:
+        return next(
+            (
+                row
+                for row in self._lost.values()
+                if row["heard_ms"] is not None and row["lost_ms"] <= at_ms < row["heard_ms"]
+            ),
+            None,
+        )
 
 
 def owner_then(
@@ -239,11 +308,20 @@ def owner_then(
             exit_code=ExitCode.UNDETERMINED,
         )
     key = LogViews(tuple(parts), ()).locate(name)
-    cut = (as_of or AsOf()).cut(export.partitions.get(number, ()))
+    moment = as_of or AsOf()
+    cut = moment.cut(export.partitions.get(number, ()))
+    service = _Service(key.name)
+    audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[service.observe], join_observer=service)
+    at_ms = moment.time_ms
+    if at_ms is None:
+        inside = takewhile(moment, export.partitions.get(number, ()))
+        at_ms = max((record.timestamp_ms for record in inside), default=0)
     return OwnerThen(
         key,
         number,
         cut.last_offset,
         next((row for row in owned if row["bundle"] == key.name), None),
         next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
+        service.gap_at(at_ms),
+        service.heard_again_at(at_ms),
     )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import end_of, meant
-from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.id_series import FOREIGN
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
 from statechannel.engine.operation_fold import Operation, OperationFold
@@ -127,16 +128,17 @@ class Origins:
         imports: Operations named by marks of imports.
     """
 
-    def __init__(self, begun_max: int = BEGUN_MAX) -> None:
+    def __init__(self, begun_max: int = BEGUN_MAX, check: ForgeryCheck | None = None) -> None:
         self._max = begun_max
         self._open: dict[str, _Place] = {}  # by key that is under way
-        self._ids = IdSeries()
+        self._check = ForgeryCheck() if check is None else check
         self.rows: dict[str, dict[str, Any]] = {}
         self.left_out = 0
         self.imports: set[str] = set()
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore records of a joining reader: they have no verdict."""
+        """Learn the series of ids from a record of a joining reader; it has no verdict, and begins no operation."""
+        self._check.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: its in-flight operations began before."""
@@ -147,7 +149,7 @@ class Origins:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         decoded, key = judgement.record, judgement.key
-        foreign = self._ids.is_foreign(record, decoded)
+        sign = self._check.sign(record, judgement)
         if record.key == IMPORT_KEY:
             mark = decode_mark(record.value)
             if mark is not None:
@@ -166,7 +168,7 @@ class Origins:
             self._begin(place, row)
         else:
             row["records"] += 1
-        row["foreign"] += foreign
+        row["foreign"] += sign is not None
         if key.state in IN_FLIGHT:
             self._open[key.name] = _Place(place, key.operation)
 
@@ -231,14 +233,6 @@ def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
 
 
-def select_begun(answer: Mapping[str, Any], window: LogWindow, by: str | None) -> dict[str, Any]:
-    """Only the operations that began in the window, and whose first record this broker wrote; None: any."""
-    rows = [
-        row for row in answer["rows"] if window.has(row["offset"], row["began_ms"]) and (by is None or row["by"] == by)
-    ]
-    return {**answer, "rows": rows}
-
-
 def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     """Document for the JSON output: each operation with its origin, in the order of their starts.
 
@@ -249,13 +243,36 @@ def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) 
     """
     imports = frozenset(answer["imports"])
     rows = [_with_origin(row, imports, sources) for row in answer["rows"]]
-    counts = Counter(row["origin"] for row in rows)
     return {
-        "counts": {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]},
+        "counts": _counts(rows),
         "left_out": answer["left_out"],
         "sources": [{"name": source.name, "since_ms": source.since_ms} for source in sources],
         "operations": rows,
     }
+
+
+def select_operations(document: Mapping[str, Any], window: LogWindow, by: str | None) -> dict[str, Any]:
+    """Only the operations that began in the window, and that this broker began or this person requested; None: any."""
+    rows = [
+        row
+        for row in document["operations"]
+        if window.has(row["offset"], row["began_ms"]) and by in (None, row["by"], _person(row))
+    ]
+    return {**document, "counts": _counts(rows), "operations": rows}
+
+
+def persons_of(document: Mapping[str, Any]) -> list[str]:
+    """Authors of the requests, by name."""
+    return sorted({person for row in document["operations"] if (person := _person(row))})
+
+
+def _person(row: Mapping[str, Any]) -> str:
+    return row["asked"]["by"] if row["origin"] == Origin.REQUEST.value else ""
+
+
+def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter(row["origin"] for row in rows)
+    return {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]}
 
 
 def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic]) -> dict[str, Any]:
@@ -329,12 +346,17 @@ def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class OperationTimes:
-    """Log times of an operation's first and newest accepted records, and the writer of the first."""
+    """Log times of an operation's first and newest accepted records, and the writer of the first.
+
+    Attributes:
+        forged: Offsets of those that are forged.
+    """
 
     began_ms: int
     changed_ms: int
     by: str
     records: int = 1
+    forged: list[int] = field(default_factory=list)
 
 
 class OperationsSeen:
@@ -342,9 +364,11 @@ class OperationsSeen:
 
     Args:
         operations_max: Number of newest operations that are kept.
+        check: Shared with other observers.
     """
 
-    def __init__(self, operations_max: int = 10_000) -> None:
+    def __init__(self, operations_max: int = 10_000, check: ForgeryCheck | None = None) -> None:
+        self._check = ForgeryCheck() if check is None else check
         self._fold = OperationFold(operations_max)
         self.times: dict[str, OperationTimes] = {}
 
@@ -355,6 +379,7 @@ class OperationsSeen:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         decoded, key = judgement.record, judgement.key
+        sign = self._check.sign(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return
         self._fold.accepted(decoded, key, record.partition, record.offset)
@@ -362,7 +387,10 @@ class OperationsSeen:
             return
         times = self.times.get(key.operation)
         if times is None:
-            self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
+            times = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
+            self.times[key.operation] = times
         else:
             times.changed_ms = max(times.changed_ms, record.timestamp_ms)
             times.records += 1
+        if sign is not None:
+            times.forged.append(record.offset)

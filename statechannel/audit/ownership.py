@@ -8,11 +8,12 @@ from typing import NamedTuple
 from ulid import ULID
 
 from statechannel.protocol.bundle import bundle_key
+from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import Flow, State
-from statechannel.protocol.view import View
+from statechannel.protocol.view import Judgement, View
 
 SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 """States in which a broker serves the bundle."""
@@ -35,6 +36,12 @@ def lost_of(record: Record) -> LostOwner | None:
     if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
         return None
     return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
+
+
+def writing_process(record: RecordRead, judgement: Judgement) -> tuple[str, str] | None:
+    """Broker and incarnation that a record names, heartbeats of the log among them; None if it names none."""
+    decoded = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else judgement.record
+    return None if decoded is None else (decoded.broker, decoded.incarnation)
 
 
 def repair_reason(record: Record) -> str:

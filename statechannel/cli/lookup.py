@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,12 +104,16 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
         ) from error
     key, since, changed = then.key, then.since or {}, then.changed or {}
     if not table:
-        recorded = ("by", "action", "reason", "decision")
+        recorded = ("by", "action", "reason", "decision", "began", "forged", "note")
         fields = {"name": name, "as_of": as_of, "as_of_ms": when.time_ms, "partition": then.partition}
         fields |= {"last_offset": then.last_offset, **bundle_fields(key)}
+        service: dict[str, Any] = {"gap": then.gap, "heard_again": then.heard_again}
         fields |= {"since_offset": since.get("since_offset"), "since_ms": since.get("since_ms")}
         print_json(
-            fields | {"changed_ms": changed.get("timestamp_ms")} | {what: changed.get(what) for what in recorded}
+            fields
+            | service
+            | {"changed_ms": changed.get("timestamp_ms")}
+            | {what: changed.get(what) for what in recorded}
         )
         return
     state = "-" if key.state is None else key.state.value
@@ -117,16 +122,39 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
         ("as of", f"{shown}, inclusive (last offset {then.last_offset} of partition {then.partition})"),
         ("bundle", key.name),
         ("owner", key.owner or "no broker"),
+        ("not served", None if then.gap is None or key.owner is None else _unserved(key.owner, then.gap)),
+        ("heard again", None if then.heard_again is None else _heard_again(then.heard_again)),
         ("generation", key.generation),
         ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
         ("state", f"{state}{to}"),
         ("state since", _place(changed.get("timestamp_ms"), key.offset)),
         ("written by", changed.get("by")),
         ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
+        ("note", changed.get("note") or None),
         ("operation", key.operation),
+        ("started by", None if changed.get("began") is None else _began(changed["began"])),
         ("decision", changed.get("decision")),
     ]
     print_facts([row for row in rows if row[1] is not None])
+
+
+def _began(began: Mapping[str, Any]) -> str:
+    """The first record of an operation."""
+    forged = ", by a forged record" if began["forged"] else ""
+    what = "; ".join(filter(None, (began["action"], began["reason"])))
+    return f"{began['by']} at offset {began['offset']}{forged}" + (f": {what}" if what else "")
+
+
+def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
+    """The gap in service that contains the moment."""
+    began = f"{owner} was last heard {moment(gap['start_ms'])}" if gap["cause"] == "owner-lost" else gap["why"]
+    ended = "which has not ended" if gap["end_ms"] is None else f"until {moment(gap['end_ms'])}"
+    return f"{began}, gap {ended}" + (f" (then {gap['to']})" if gap["to"] else "")
+
+
+def _heard_again(lost: Mapping[str, Any]) -> str:
+    broker = lost["broker"]
+    return f"{broker} was lost, but wrote again at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then"
 
 
 def _place(at_ms: int | None, offset: int | None) -> str:

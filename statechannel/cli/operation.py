@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
+from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
-from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
+from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
@@ -23,15 +25,17 @@ from statechannel.cli.kit.output import (
     print_facts,
     print_json,
     print_table,
+    say,
     stdout,
     when,
 )
-from statechannel.cli.kit.requests import requests_seen
+from statechannel.cli.kit.requests import NO_EXTENSION, requests_seen
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
+_FORGED_SHOWN = 3
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
 
 
@@ -60,17 +64,36 @@ def list_(
     def read() -> tuple[list[Block], dict[str, Any]]:
         seen = OperationsSeen(connection.settings.limits.operations_max)
         views = read_channel(connection, [seen.observe])
-        rows = [
-            row
-            for row in _merged(seen, requests_seen(connection))
-            if window.meets((0, row["began_ms"]), (0, row["changed_ms"]))
-            and by in (None, row["by"], row["executed_by"])
-        ][-limit:]
+        operations = _merged(seen, requests_seen(connection))
+        rows, left_out = newest_rows(operations, window, by, limit)
+        if not watch:
+            remark(operations, left_out, by)
         empty = "no operations" if window.is_whole and by is None else "no operation of this kind"
         block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else [], empty))
-        return [block], {"operations": rows, "tentative": views.tentative}
+        return [block], {"operations": rows, "left_out": left_out, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def newest_rows(
+    every: Sequence[dict[str, Any]], window: LogWindow, by: str | None, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The newest operations of a window and a broker or person, and how many older ones the limit leaves out."""
+    rows = [
+        row
+        for row in every
+        if window.meets((0, row["began_ms"]), (0, row["changed_ms"])) and by in (None, row["by"], row["executed_by"])
+    ]
+    return rows[-limit:], max(0, len(rows) - limit)
+
+
+def remark(every: Sequence[Mapping[str, Any]], left_out: int, by: str | None) -> None:
+    """Say on standard error what the list lacks, and that no operation is by a name."""
+    if left_out:
+        say(f"note: {left_out:,} older ones left out (--limit)")
+    authors = {row["by"] for row in every} | {row["executed_by"] for row in every if row["executed_by"]}
+    if by is not None and by not in authors:
+        say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())
 
 
 def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
@@ -92,7 +115,7 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
                 Cell(row["flow"] or "", (row["flow"] or "").removesuffix("-namespace")),
                 row["name"],
                 toned(row["status"]),
-                row["result"] or toned(row["status"]),
+                result_text(row) or toned(row["status"]),
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
             )
@@ -100,6 +123,16 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
         ],
         empty=empty,
     )
+
+
+def result_text(row: Mapping[str, Any]) -> str | None:
+    """The result, and whether records that led to it are forged."""
+    # A transfer asks the balancer for objections first; where none runs there is nothing that could object.
+    result: str | None = "not asked: no balancer runs" if row["result"] == NO_EXTENSION else row["result"]
+    forged = row.get("forged")
+    if not forged:
+        return result
+    return f"{result or '-'}; forged at offset {', '.join(map(str, forged[:_FORGED_SHOWN]))}"
 
 
 @app.command()
@@ -110,13 +143,14 @@ def show(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one operation with all its records."""
-    connection = connect()
-    seen = OperationsSeen(connection.settings.limits.operations_max)
+    connection, check = connect(), ForgeryCheck()
+    seen = OperationsSeen(connection.settings.limits.operations_max, check)
     lines: list[HistoryLine] = []
 
     def collect(record: RecordRead, judgement: Judgement) -> None:
+        sign = check.sign(record, judgement)
         if judgement.record is not None and judgement.record.text("operation") == operation:
-            lines.append(history_line(record, judgement))
+            lines.append(history_line(record, judgement, sign))
 
     read_channel(connection, [seen.observe, collect])
     rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
@@ -128,7 +162,8 @@ def show(
     if output is Output.JSON:
         print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
-    shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
+    fields = rows[0] | {"result": result_text(rows[0]), "forged": None}
+    shown = [(title, value) for title, value in fields.items() if not title.endswith("_ms") and value is not None]
     print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
@@ -185,4 +220,5 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "by": times.by if asked is None else asked["by"],
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
+        "forged": list(times.forged),
     }

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow, parse_window
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
@@ -97,10 +98,11 @@ def _text(line: HistoryLine) -> str:
     return "  ".join(word for word in words if word)
 
 
-def _next(part: FollowedPartition, window: LogWindow) -> Iterator[tuple[RecordRead, Judgement]]:
+def _next(part: FollowedPartition, window: LogWindow, check: ForgeryCheck) -> Iterator[tuple[RecordRead, Judgement]]:
     """Judged records of a partition's next batch, possibly none; of those from before the start only what --since asks for."""
     if not part.following:
         for record, judgement in part.open():
+            check.sign(record, judgement)  # earlier records show the series of ids of later ones
             if record.offset >= part.began_at or window.since is not None:
                 yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
@@ -152,13 +154,14 @@ def _judged(
     with ExitStack() as stack:
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
-        reported = namespace is None
+        reported, check = namespace is None, ForgeryCheck()
         while (ends_s is None or time.monotonic() < ends_s) and not _is_over(window, watched):
             pulse.beat()
             for partition in watched:
-                for record, judgement in _next(partition, window):
+                for record, judgement in _next(partition, window, check):
+                    sign = check.sign(record, judgement)
                     if window.has(record.offset, record.timestamp_ms):
-                        yield history_line(record, judgement)
+                        yield history_line(record, judgement, sign)
             if not reported and namespace is not None and all(partition.following for partition in watched):
                 reported = True
                 _warn_if_unknown(watched, namespace)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -18,6 +19,7 @@ from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import create_topics
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
+from tests.support.report_logs import forged_beside
 
 pytestmark = pytest.mark.kafka
 LOWER_KEY = f"{NAMESPACE}/{LOWER}"
@@ -65,8 +67,40 @@ def test_the_topics_say_who_asked(
         ("requests", 0),
         ("registry", 0),
     ]
+    mine = json.loads(run("audit", "origins", *place, "--by", "ann@desk", "--output", "json").stdout)
+    assert mine["counts"] == {"request": 2}
+    nobody = run("audit", "origins", *place, "--by", "ann")
+    assert nobody.exit_code == 5
+    assert "Known: ann@desk. " in nobody.stderr
     shown = run("audit", "origins", *place)
     assert shown.exit_code == 0, shown.output
     (line,) = (item for item in shown.stdout.splitlines() if "Releasing" in item)
     assert "so there" in line
     assert " none " in line
+
+
+def test_a_forged_record_is_marked_in_every_live_view(
+    kafka: Kafka, topic_prefix: str, run: Callable[..., Result]
+) -> None:
+    client = ClientSettings(kafka.bootstrap_servers)
+    place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
+    assert run("init", *place).exit_code == 0
+    for entry in forged_beside().records:
+        append_and_wait(client, topic_prefix, 0, key=entry.key, value=entry.value)
+
+    def document(*command: str) -> dict[str, Any]:
+        result = run(*command, *place, "--output", "json")
+        loaded: dict[str, Any] = json.loads(result.stdout)
+        return loaded
+
+    assert {row["operation"]: row["forged"] for row in document("operation", "list")["operations"]} == {
+        "create-t/n": [],
+        "op-f": [17],
+    }
+    assert "forged at offset 17" in run("operation", "list", *place).stdout
+    assert [row["forged"] for row in document("operation", "show", "op-f")["records"]] == ["foreign-id", None, None]
+    assert [row["offset"] for row in document("status")["forged"]["newest"]] == [17]
+    assert "the log has 1 forged record" in run("doctor", *place).stdout
+    for since, limit in (("0", "20"), ("17", "3")):
+        watched = run("watch", *place, "--since", since, "--limit", limit, "--output", "json").stdout.splitlines()
+        assert [row["offset"] for line in watched if (row := json.loads(line))["forged"]] == [17]

@@ -1,5 +1,6 @@
 """Every case file: what commands print, to the letter, and how they end."""
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of
+from tests.support.report_logs import forged_beside
 from tests.unit.partitions.plans import MOVES, PLAN
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -56,7 +58,17 @@ def exported(*, edited: bool) -> str:
     return text.replace('\\"n\\": 1', '\\"n\\": 7') if edited else text
 
 
+def forged() -> str:
+    """An export with a forged hand-over in b2's name, and a changed copy of its newest record."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = forged_beside()
+        copy = json.loads(log.records[-1].value or b"")
+        log.put("t/n/0x00000000_0x80000000", copy | {"to": "b3"})
+        return log.export(Path(folder) / "export.jsonl").read_text()
+
+
 FILES = {
+    "forged.jsonl": forged(),
     "plan.json": plan_bytes(PLAN).decode(),
     "newer.json": plan_bytes(PLAN).decode().replace("partition-plan/1", "partition-plan/2"),
     "edited.json": plan_bytes(PLAN).decode().replace('"leader_after":3', '"leader_after":9'),

@@ -18,7 +18,7 @@ from statechannel.audit.history import meant, overlap
 from statechannel.audit.incidents import Incident
 from statechannel.audit.local import audit_export
 from statechannel.audit.moments import AsOf
-from statechannel.audit.report.charts import GapsFound, RejectedFound
+from statechannel.audit.report.charts import GapsFound, RejectedFound, shown
 from statechannel.audit.report.heatmap import HeatMap, heat_names
 from statechannel.audit.report.incident_list import LogIncidents, summary_of
 from statechannel.audit.report.ownership import OTHERS, Area, area_fields
@@ -67,6 +67,7 @@ class ReportQuestion:
         wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the longest gaps and most records.
         window: Part of the log's time that is shown; the log is judged as a whole.
         registry: Incidents of the registry, where it could be read.
+        persons: Who requested each operation, where requests could be read.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -76,6 +77,7 @@ class ReportQuestion:
     limits: ReportLimits = field(default_factory=ReportLimits)
     window: ReportWindow = WHOLE_LOG
     registry: Sequence[Incident] = ()
+    persons: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Overview:
@@ -163,6 +165,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     gaps = overview.gaps.fields(still_open, limits.rows)
     heat = _heat_map(question, overview, wanted, area_of_all)
     lanes = _lanes(export, question, overview, chosen, heat, progress)
+    _name_persons(gaps["rows"], lanes, question.persons)
     window = question.window
     report = {
         "report": REPORT_FORMAT,
@@ -175,6 +178,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),
         "incidents": overview.incidents.rows(gaps["rows"], window, question.registry),
+        "forged": overview.incidents.forged_fields(window),
         "area": area_of_all,
         "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
@@ -183,6 +187,20 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "lanes": lanes,
     }
     return report | {"summary": summary_of(report)}
+
+
+def _name_persons(
+    gaps: Iterable[dict[str, Any]], lanes: Iterable[Mapping[str, Any]], persons: Mapping[str, str]
+) -> None:
+    """Add who requested an operation to its gaps and marks."""
+    for gap in gaps:
+        person = gap["requested_by"] = persons.get(gap["operation"])
+        if person is not None:
+            gap["why"] = f"{gap['why']}; requested by {shown(person)}"
+    for mark in (mark for lane in lanes for mark in lane["marks"]):
+        person = persons.get(mark.get("operation"))
+        if person is not None:
+            mark["note"] = "; ".join(filter(None, (f"requested by {shown(person)}", mark.get("note"))))
 
 
 def _heat_map(

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from statechannel.audit.forgeries import as_rows
 from statechannel.audit.incidents import KEPT_MAX, ChannelIncidents, Incident, IncidentKind, seconds
 from statechannel.audit.report.charts import shown
-from statechannel.audit.report.time_buckets import ReportWindow
+from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
+_OFFSETS_SHOWN: Final = 5
 GAP_OVER_MS: Final = 1_000
 """Shorter gaps in service are not incidents."""
 SILENT_MS: Final = 5_000
@@ -61,6 +63,13 @@ class LogIncidents:
             self._heartbeat(beats, record)
         elif judgement.verdict is Verdict.ACCEPTED and judgement.record is not None:
             self._process(judgement.record.broker, judgement.record.incarnation, record.timestamp_ms)
+
+    def forged_fields(self, window: ReportWindow) -> dict[str, Any]:
+        """Forged records within the window, for the JSON output."""
+        forgeries = as_rows(self.channel.forgeries)
+        rows = [row for row in forgeries["newest"] if window.holds(row["timestamp_ms"])]
+        left_out = forgeries["records"] - len(forgeries["newest"])
+        return {"records": len(rows) + (left_out if window == WHOLE_LOG else 0), "newest": rows}
 
     def _heartbeat(self, beats: _Beats, record: RecordRead) -> None:
         heartbeat = decode_heartbeat(record.value)
@@ -191,6 +200,7 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
     worst = max(
         (row for row in gaps["rows"] if row["length_ms"] is not None), key=lambda row: row["length_ms"], default=None
     )
+    forged = forged_sentences(report)
     sentences = [f"In {_span(area['last_ms'] - area['first_ms'])} there {_were(gaps['all'], 'gap')} in service"]
     if worst is not None:
         sentences[0] += f"; the longest was {_span(worst['length_ms'])} ({worst['bundle']}: {worst['why']})"
@@ -201,13 +211,20 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
             f"{'One gap is' if many == 1 else f'{many:,} gaps are'} still open: no broker serves these bundles."
         )
     names = (
+        (IncidentKind.FORGED, "forged record"),
         (IncidentKind.OWNER_LOST, "lost broker"),
         (IncidentKind.SILENCE, "outage"),
         (IncidentKind.LEADER, "change of leader"),
         (IncidentKind.STARTED, "start"),
         (IncidentKind.COLD_START, "cold start"),
+        (IncidentKind.GAP, "long gap in service"),
     )
     listed = [_count(kinds[kind.value], name) for kind, name in names if kinds[kind.value]]
+    others = kinds.total() - sum(kinds[kind.value] for kind, _ in names)
+    if others and listed:
+        listed.append("1 other" if others == 1 else f"{others:,} others")
+    elif others:
+        listed.append(_count(others, "incident of other kinds"))
     sentences.append(f"Incidents: {', '.join(listed)}." if listed else "No broker was lost, and there was no outage.")
     rejected = report["rejected"]["all"]
     sentences.append(
@@ -215,7 +232,23 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
         if rejected
         else "No record was rejected."
     )
-    return sentences
+    return [*forged, *sentences]
+
+
+def forged_sentences(report: Mapping[str, Any]) -> list[str]:
+    """Before all else: by the log, else by the brokers that have read records in their own names."""
+    records, newest = report["forged"]["records"], report["forged"]["newest"]
+    if not records:
+        witnesses = (row["message"] for row in report["incidents"] if row["kind"] == IncidentKind.FORGED.value)
+        return [f"Forged: {message}." for message in witnesses]
+    names = (
+        "record names a broker that did not write it"
+        if records == 1
+        else "records name a broker that did not write them"
+    )
+    offsets = [str(row["offset"]) for row in newest[-_OFFSETS_SHOWN:]]
+    at = f"offset {offsets[0]}" if records == 1 else f"offsets {', '.join(offsets)}"
+    return [f"Forged: {records:,} {names} ({'the newest: ' if records > len(offsets) else ''}{at})."]
 
 
 def _count(many: int, what: str) -> str:

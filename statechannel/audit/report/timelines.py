@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.history import history_line, overlap
-from statechannel.audit.id_series import IdSeries
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, wider
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
@@ -202,7 +202,7 @@ class KeyTimelines:
     def __init__(self, names: Iterable[str], points: int, window: ReportWindow = WHOLE_LOG) -> None:
         self._window = window
         self.lanes = {name: KeyTimeline(points) for name in names}
-        self._ids = IdSeries()
+        self._check = ForgeryCheck()
         self._by_namespace: dict[str, list[str]] = {}
         for name in self.lanes:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
@@ -212,7 +212,8 @@ class KeyTimelines:
         return sorted(self._by_namespace)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore a record of a joining reader: its view has the result."""
+        """Learn the series of ids from a record of a joining reader; its view has the result."""
+        self._check.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: earlier states are unknown."""
@@ -229,11 +230,9 @@ class KeyTimelines:
         key = judgement.key
         accepted = judgement.verdict is Verdict.ACCEPTED and key is not None
         lane = self.lanes.get(record.key.decode(errors="replace"))
-        foreign = self._ids.is_foreign(record, judgement.record)
+        sign = self._check.sign(record, judgement)
         if lane is not None:
-            self._put(
-                lane, _mark(record, judgement, _band(key) if accepted and key is not None else None, foreign=foreign)
-            )
+            self._put(lane, _mark(record, judgement, _band(key) if accepted and key is not None else None, sign))
         if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
             self._derive(record, judgement, key)
 
@@ -279,8 +278,8 @@ def _band(key: KeyState) -> Band:
     return Band(state, shown(key.owner), shown(key.to), key.version, key.generation)
 
 
-def _mark(record: RecordRead, judgement: Judgement, band: Band | None, *, foreign: bool = False) -> TimelineMark:
-    line = history_line(record, judgement, foreign=foreign)
+def _mark(record: RecordRead, judgement: Judgement, band: Band | None, sign: ForgerySign | None = None) -> TimelineMark:
+    line = history_line(record, judgement, sign)
     facts = {
         "key": shown(line.key),
         "kind": line.kind,
@@ -293,6 +292,7 @@ def _mark(record: RecordRead, judgement: Judgement, band: Band | None, *, foreig
         "operation": shown(line.operation),
         "reason": shown(line.reason),
         "note": shown(line.note),
+        "forged": line.forged,
     }
     at_ms = record.timestamp_ms
     return TimelineMark(at_ms, at_ms, record.offset, record.offset, Counter({line.verdict.value: 1}), band, facts)

@@ -282,7 +282,9 @@ def write_export(
         ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms))
         line = format_header(ended)
         if len(line) != len(begun):
-            raise ExportFileError(f"The clock jumped while {path} was written, so its header is invalid.")
+            raise ExportFileError(
+                f"The clock jumped while {path} was written, so its header is invalid.", hint="Export again."
+            )
         file.seek(0)
         file.write(line)
     return ended

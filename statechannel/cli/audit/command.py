@@ -118,6 +118,7 @@ def audit(
             owned=owned,
             moves=moves,
             cuts=moment is not None,
+            forged=True,
         ),
         options=options_of(engine_options or ()),
     )
@@ -130,7 +131,8 @@ def audit(
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
         tables.show(result, title, cuts, races=races or history is None)
     else:
-        print_json_lists(result.answer | (dict(result.complete) if past else {}), _extra(result, moment is not None))
+        head = result.answer | {"forged_records": (result.forged or {}).get("records", 0)}
+        print_json_lists(head | (dict(result.complete) if past else {}), _extra(result, moment is not None))
 
 
 def _nothing_before(context: typer.Context) -> None:
@@ -175,8 +177,13 @@ def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
         "history": result.history,
         "owned": _known_owners(result, of_a_moment),
         "moves": result.moves,
+        "forged": _forged(result),
     }
     return {name: part for name, part in parts.items() if part is not None}
+
+
+def _forged(result: AuditResult) -> list[dict[str, Any]] | None:
+    return None if result.forged is None else list(result.forged["newest"])
 
 
 def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:

@@ -17,7 +17,7 @@ from statechannel.audit.history import meant
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
-from statechannel.cli.audit.parts import about, log_line, not_named
+from statechannel.cli.audit.parts import about, log_line, not_named, require_writer
 from statechannel.cli.kit.fitted_tables import Tone, cell
 from statechannel.cli.kit.listing import Since, Until
 from statechannel.cli.kit.output import Output, duration, make_table, moment, print_json_lists
@@ -65,6 +65,8 @@ def gaps_of(
         with asked.as_file() as still:
             result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
             rows, sums = _of(result, of)
+            if broker is not None and not len(result.gaps or ()):
+                require_writer(still, broker)
             if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
                 raise not_named(of)
             return result, rows, sums

@@ -232,10 +232,12 @@ def remark_moment(as_of: AsOf | None, result: AuditResult) -> None:
 
 
 def remark_unchained(path: Path) -> None:
-    """Warn that edits of this file would not be detected; its reader reports all other problems."""
+    """Warn that edits of this file are not detected; its reader reports all other problems."""
     with suppress(OSError, BadLine):
         if path.is_file() and read_header(path).digest is None:
-            say(f"note: {path} has no digest of its records: edits cannot be detected")
+            say(
+                f"note: {path} has no digest of its records (of an earlier version, or removed): edits cannot be detected"
+            )
 
 
 def options_of(options: Sequence[str]) -> dict[str, str]:

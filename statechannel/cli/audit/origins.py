@@ -11,22 +11,25 @@ from typing import Annotated, Any, Final
 import typer
 
 from statechannel.audit.engine import LiveSource, Wants
+from statechannel.audit.forgeries import select_forged
 from statechannel.audit.origins import (
     MEANING,
     OperationCause,
     Origin,
     OriginTopic,
     origins_document,
-    select_begun,
+    persons_of,
+    select_operations,
     without_origin,
 )
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options
-from statechannel.cli.audit.parts import about, log_line
+from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import Since, Until, Writer
+from statechannel.cli.kit.listing import Author, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
 from statechannel.engine.membership import decode_member
@@ -48,28 +51,35 @@ def origins(
             help="With --file or --archive: also read requests and decisions from the channel's topics.",
         ),
     ] = False,
-    by: Writer = None,
+    by: Author = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     window = asked.window(since, until)
-    result = asked.answer(Wants(origins=True, cuts=True))
     looked_up = with_topics or isinstance(asked.source, LiveSource)
-    begun = select_begun(result.origins or {}, window, by)
-    document = origins_document(begun, sources(asked.connect()) if looked_up else ())
+    with asked.as_file() as still:
+        result = still.answer(Wants(origins=True, forged=True, cuts=True))
+        whole = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
+        document = select_operations(whole, window, by)
+        if by is not None and by not in persons_of(whole) and not document["operations"]:
+            more = "" if looked_up else "Persons are known with --with-topics. "
+            require_writer(still, by, persons=persons_of(whole), hint=more)
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
+    forged = select_forged(result.forged or {"records": 0, "newest": []}, window, by)
     if not asked.table:
         operations = document.pop("operations")
-        head = {"by": by, "window": window.fields()}
-        print_json_lists(about(asked, result) | head | document, {"operations": operations})
+        head = {"by": by, "window": window.fields(), "forged_records": forged["records"]}
+        print_json_lists(about(asked, result) | head | document, {"operations": operations, "forged": forged["newest"]})
         return
     log_line(asked, result, window)
-    _show(document, document["operations"] if every else list(without_origin(document)))
+    whose = "" if by is None else f" of {by}"
+    _show(document, document["operations"] if every else list(without_origin(document)), whose)
+    tables.forged(forged)
 
 
-def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose: str) -> None:
     print_table(
         ("origin", "operations", "meaning"),
         [(name, count, MEANING[Origin(name)]) for name, count in document["counts"].items()],
@@ -110,8 +120,16 @@ def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Non
             for row in rows
         ],
         title="Operations",
-        empty="every operation has an origin, and none is in doubt",
+        empty=_all_clear(document["counts"], whose),
     )
+
+
+def _all_clear(counts: Mapping[str, int], whose: str) -> str:
+    """What is said where no operation is listed; an origin that is not known is not one that is in order."""
+    unknown = counts.get(Origin.UNKNOWN.value, 0)
+    if unknown:
+        return f"none in doubt, none known to lack an origin; {unknown:,}{whose} unknown (--every)"
+    return f"every operation{whose} has an origin, and none is in doubt" if counts else "no operation"
 
 
 def _asked(row: Mapping[str, Any]) -> str:

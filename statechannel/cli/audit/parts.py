@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
@@ -84,8 +84,11 @@ def history_of(
 def rejected(asked: AuditOptions, by: Writer = None, since: Since = None, until: Until = None) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
     window = asked.window(since, until)
-    result = asked.answer(Wants(rejected=True, window=window, by=by, cuts=True))
-    answer = result.rejected or {}
+    with asked.as_file() as still:
+        result = still.answer(Wants(rejected=True, window=window, by=by, cuts=True))
+        answer = result.rejected or {}
+        if by is not None and not answer.get("records"):
+            require_writer(still, by)
     if not asked.table:
         print_json_lists(about(asked, result) | {"by": by, "window": window.fields(), "rejected": answer}, {})
         return
@@ -185,11 +188,26 @@ def title_of(name: str, option: str = "") -> str:
         ) from error
 
 
-def _no_record_by(by: str, result: AuditResult) -> CommandError:
+def require_writer(asked: AuditOptions, by: str, *, persons: Iterable[str] = (), hint: str = "") -> None:
+    """Refuse a name that wrote nothing, so that an empty list is not taken for a clean one.
+
+    Args:
+        persons: Who requested operations, for the hint.
+        hint: Further sentences for it.
+
+    Raises:
+        CommandError: The log has no record by this name.
+    """
+    result = asked.answer(Wants(all_records=True, by=by))
+    if not len(result.history or ()):
+        raise _no_record_by(by, result, hint_of_authors(by, persons) + hint)
+
+
+def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     left = " left" if result.complete else ""
     return CommandError(
         f"the log has no record{left} that {by} wrote",
-        hint="Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
+        hint=f"{more}Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
         code=ExitCode.NOT_FOUND,
     )
 
@@ -246,7 +264,7 @@ def report(
     )
     try:
         with _opened(asked) as export:
-            question = replace(question, registry=_registry_incidents(asked))
+            question = replace(question, registry=_registry_incidents(asked), persons=_persons(asked))
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -313,6 +331,20 @@ def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
         return ()
     return tuple(story.incidents)
+
+
+def _persons(asked: AuditOptions) -> dict[str, str]:
+    """Who requested each operation of the last week; a file of the channel's log does not have it."""
+    if not isinstance(asked.source, LiveSource):
+        return {}
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import requests_seen
+
+    try:
+        return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, the report does not name who made them: {error}")
+        return {}
 
 
 def _moment_of(as_of: AsOf | None) -> str | None:

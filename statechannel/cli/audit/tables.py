@@ -63,6 +63,8 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         facts = [(what, value) for what, value in _facts(answer, cuts) if what in about or what.startswith("stopped")]
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
     completeness(result.complete)
+    if history_title is None:
+        forged(result.forged)
     if races and result.races:
         _blank()
         print_table(
@@ -120,6 +122,44 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
             ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
             columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
+
+
+def forged(forgeries: Mapping[str, Any] | None) -> None:
+    """Print the newest forged records, if there are any."""
+    if forgeries is None or not forgeries["records"]:
+        return
+    _blank()
+    left = forgeries["records"] - len(forgeries["newest"])
+    print_table(
+        (
+            "offset",
+            "time",
+            Column("key", 1),
+            Column("verdict", 1),
+            "in the name of",
+            "record",
+            Column("operation", 3),
+            Column("what shows it", text=True),
+        ),
+        [
+            (
+                row["offset"],
+                when(row["timestamp_ms"]),
+                row["key"],
+                row["verdict"],
+                row["by"],
+                f"{row['state']} v{row['version']}",
+                row["operation"],
+                row["note"],
+            )
+            for row in forgeries["newest"]
+        ],
+        title=f"Forged: {forgeries['records']:,} records name a broker that did not write them"
+        if forgeries["records"] > 1
+        else "Forged: 1 record names a broker that did not write it",
+    )
+    if left:
+        stdout().print(f"({left:,} older ones left out)")
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:
@@ -376,7 +416,8 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
-        yield f"started by {began['by']} at offset {began['offset']}{because}"
+        forged = " by a forged record" if began["forged"] else ""
+        yield f"started by {began['by']} at offset {began['offset']}{forged}{because}"
     if row["decision"] is not None:
         yield f"decision {row['decision']}"
     if row["note"]:

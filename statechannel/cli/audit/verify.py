@@ -104,10 +104,15 @@ def verify_export(
     """Check that an export was not edited: its chain of digests and, with --digest, that it is the one that was made then."""
     export = read_log(file, progress)
     header = export.header
+    if header.digest is None and digest is not None:
+        raise ExportFileError(
+            f"{file} has no digest of its records, so it is not the export with the digest {digest}: the digests were removed, "
+            "or an earlier version made it.",
+        )
     if header.digest is None:
         raise CommandError(
             f"{file} has no digest of its records: whether it was edited is unknown",
-            hint="An earlier version made it; export the topic again.",
+            hint="An earlier version made it, or the digests were removed. With a digest that was kept elsewhere: --digest DIGEST.",
             code=ExitCode.UNDETERMINED,
         )
     if digest is not None and digest.strip().lower() != header.digest:

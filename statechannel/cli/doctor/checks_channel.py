@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from statechannel.audit.incidents import forged_of
+from statechannel.audit.forgeries import forged_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
 from statechannel.cli.status.health import LAG_WARNING_MS
@@ -17,6 +17,10 @@ JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
+_FORGED_TODO = (
+    "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
+    "`statechannel audit` and `statechannel audit origins` list forged records, and changes without an origin."
+)
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
 
@@ -189,20 +193,29 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Records under the name of a broker that did not write them."""
-    if _nobody(facts):
+    """Records under the name of a broker that did not write them: by the log, and by those who read them, also if ended."""
+    witnesses = {} if facts.story is None else facts.story.forgeries
+    in_log = facts.status.get("forged", {"records": 0, "newest": ()})
+    if _nobody(facts) and not witnesses and not in_log["records"]:
         yield _NOBODY
-    for broker, member in sorted(_alive(facts).items()):
-        seen = forged_of(member.info)
-        if seen is None:
-            continue
+    if in_log["records"]:
+        number = in_log["records"]
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            f"the log has {'1 forged record' if number == 1 else f'{number:,} forged records'}, the newest "
+            + forged_sentence(in_log["newest"][-1]),
+            "Another process writes with the id and incarnation of a broker. The log decides, so accepted ones count.",
+            f"{_FORGED_TODO} The finding stays as long as the log keeps the records.",
+        )
+    alive = {(broker, member.info.get("incarnation")) for broker, member in _alive(facts).items()}
+    for (broker, incarnation), seen in sorted(witnesses.items()):
+        ended = f"This process of {broker} has ended; the finding stays"
+        stays = f"The finding stays while {broker} runs, and then" if (broker, incarnation) in alive else ended
         yield DoctorFinding(
             Severity.CRITICAL,
             seen.sentence(broker),
             "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
-            "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
-            "`statechannel audit origins` lists changes without an origin, except control records. The finding stays "
-            f"until {broker} is started again.",
+            f"{_FORGED_TODO} {stays} as long as the registry keeps its heartbeats: an hour by default.",
         )
 
 
@@ -396,7 +409,12 @@ CHECKS = (
     DoctorCheck("brokers-clocks", "brokers' clocks agree with Kafka's", clocks, needs=("kafka", "registry")),
     DoctorCheck("brokers-patience", "brokers have the same expiry", patience_alike, needs=("kafka", "registry")),
     DoctorCheck("leader", "exactly one leader", leader, needs=("kafka", "registry")),
-    DoctorCheck("forged", "no records under the name of another broker", forged, needs=("kafka", "registry")),
+    DoctorCheck(
+        "forged",
+        "no broker of the last hour has read a record in its name that it did not write",
+        forged,
+        needs=("kafka", "registry"),
+    ),
     DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),

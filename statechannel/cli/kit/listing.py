@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from statechannel.audit.moments import LogWindow, parse_window
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 
+_AUTHORS_SHOWN = 5
 Since = Annotated[
     str | None,
     typer.Option(
@@ -27,6 +29,19 @@ SinceTime = Annotated[
 ]
 UntilTime = Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Only up to then, as --since.")]
 Writer = Annotated[str | None, typer.Option("--by", metavar="BROKER", help="Only what this broker wrote.")]
+
+Author = Annotated[
+    str | None,
+    typer.Option("--by", metavar="BROKER|PERSON", help="Only what this broker began, or this person requested."),
+]
+
+
+def hint_of_authors(by: str, authors: Iterable[str]) -> str:
+    """Authors that may be meant by a name that no author has, as a sentence with a space; empty if there are none."""
+    alike = sorted(
+        {author for author in authors if author.partition("@")[0].casefold() == by.partition("@")[0].casefold()}
+    )
+    return f"Known: {', '.join(alike[:_AUTHORS_SHOWN])}. " if alike else ""
 
 
 def time_window(since: str | None, until: str | None, now_ms: int) -> LogWindow:

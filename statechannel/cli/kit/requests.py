@@ -463,6 +463,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "by": request.by,
         "executed_by": None,
         "destination": request.args.get("destination"),
+        "forged": [],
     }
 
 

@@ -15,6 +15,7 @@ import markupsafe
 from statechannel.audit.history import short_range
 from statechannel.audit.incidents import IncidentKind
 from statechannel.audit.report.data import complete_from
+from statechannel.audit.report.incident_list import forged_sentences
 from statechannel.audit.report.ownership import OTHERS
 from statechannel.cli.kit.output import duration, moment
 
@@ -28,8 +29,12 @@ SIGNS: Mapping[str, tuple[str, str, str]] = {
     IncidentKind.LOST: ("bad", _CROSS, "broker lost, or heard again"),
     IncidentKind.SILENCE: ("warn solid", "M-6-2H6V2H-6Z", "outage: no heartbeats"),
     IncidentKind.GAP: ("bad solid", "M-1.5-5H1.5V5H-1.5Z", "long gap in service"),
-    IncidentKind.DECLINED: ("warn solid", _CROSS, "bundles declined"),
-    IncidentKind.FORGED: ("bad solid", _CROSS, "records that name a broker that did not write them"),
+    IncidentKind.DECLINED: ("warn", _CROSS, "bundles declined"),
+    IncidentKind.FORGED: (
+        "forged",
+        "M-5-5H5V5H-5ZM-5-5L5 5M5-5L-5 5",
+        "records that name a broker that did not write them",
+    ),
     IncidentKind.LEADER: ("accent solid", "M0-5L5 4H-5Z", "change of leader"),
     IncidentKind.STARTED: ("good solid", _DOT, "broker started"),
     IncidentKind.LEFT: ("soft", _DOT, "broker left"),
@@ -91,6 +96,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             made_ms=origin.made_ms,
             how_chosen="of the requested ones" if origin.wanted else "those with the longest gaps and the most records",
             requested=bool(origin.wanted),
+            forged_sentences=len(forged_sentences(report)),
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(partition["tentative"] for partition in partitions),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from statechannel.audit.forgeries import as_rows
 from statechannel.audit.incidents import ChannelIncidents, Incident, RegistryStory, newest
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.verdict_file import Observe
@@ -106,6 +107,7 @@ def figures(
             }
             for count in inputs.incidents.declines
         ],
+        "forged": as_rows(inputs.incidents.forgeries),
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),

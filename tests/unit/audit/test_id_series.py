@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 from ulid import ULID
 
@@ -10,31 +12,23 @@ from shedders.decisions.bundle_trail import Trail
 from shedders.decisions.explanation import why
 from shedders.decisions.history import DecisionBook
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.audit.forgeries import FORGED_MAX, ForgeriesFound, as_rows, put_together
 from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.incidents import ChannelIncidents, IncidentKind
+from statechannel.audit.local import audit_export, owner_then
+from statechannel.audit.moments import AsOf
+from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.report.data import ReportQuestion, report_data
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.engine.provenance import OwnIds
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import View
 from tests.spark.asking import no_bar
-from tests.support.report_logs import LogMaker
+from tests.support.report_logs import LogMaker, SignedLog, forged_beside
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 START_MS = 1_700_000_000_000
-
-
-class SignedLog(LogMaker):
-    """Each process has ids of its own, as brokers have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ids = {name: OwnIds(bytes([number] * 10)) for number, name in enumerate(("b1", "b2"), start=1)}
-        self.stranger = False
-
-    def proposal(self, key: str, state: str, by: str = "b1", **fields: object) -> dict:
-        own = str(ULID()) if self.stranger else self._ids[by].new_id(self.now_ms)
-        return super().proposal(key, state, by, **fields) | {"id": own}
 
 
 def forged() -> SignedLog:
@@ -58,6 +52,128 @@ def path(tmp_path: Path) -> Path:
 
 
 FORGED_AT = 9
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return forged_beside().export(tmp_path / "beside.jsonl")
+
+
+LOWER = "t/n/0x00000000_0x80000000"
+BESIDE_AT = 17
+
+
+def ask(path: Path, **wants: Any) -> AuditResult:
+    return local.answer(AuditQuestion(ExportSource(path), wants=Wants(**wants)), progress=no_bar)
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"), [(LOWER, True), ("t/n/t2", True), ("t/n/t0", False), ("t/n", True), (None, True)]
+)
+def test_every_history_knows_the_series_of_the_whole_log(name: str | None, lower: bool, beside: Path) -> None:
+    history = ask(beside, history=name, all_records=name is None).history
+    assert history is not None
+    marked = [(row["offset"], row["forged"]) for row in history if FOREIGN in row["note"]]
+    assert marked == ([(BESIDE_AT, "foreign-id")] if lower else [])
+    assert [row["began"]["forged"] for row in history if row["offset"] in (BESIDE_AT + 1, BESIDE_AT + 2)] == (
+        ["foreign-id"] * 2 if lower else []
+    )
+
+
+def test_a_gap_that_a_forged_record_began_says_so(beside: Path) -> None:
+    gaps = list(ask(beside, gaps=True).gaps or ())
+    assert [(gap["start_offset"], gap["forged"]) for gap in gaps if gap["forged"]] == [(BESIDE_AT, [BESIDE_AT])]
+    (why,) = [gap["why"] for gap in gaps if gap["forged"]]
+    assert why == f"transfer from b2 to b1 (ticket 4799); the record at offset {BESIDE_AT} is forged: {FOREIGN}"
+
+
+def test_a_gap_that_a_forged_record_ended_says_so(tmp_path: Path) -> None:
+    log = SignedLog()
+    (bundle,) = log.namespace("t/n", 1)
+    log.assign(bundle, "b1")
+    log.transfer(bundle, "b2")
+    log.transfer(bundle, "b1")
+    log.move(bundle, "Releasing", "b1", **{"from": "b1"}, to="b2", action="transfer")
+    log.move(bundle, "Assigning", "b1", **{"from": "b1"}, to="b2", action="transfer")
+    log.move(bundle, "Assigned", "b2", **{"from": "b1"}, to="b2")
+    log.move(bundle, "Releasing", "b2", **{"from": "b2"}, to="b1", action="transfer")
+    log.move(bundle, "Assigning", "b2", **{"from": "b2"}, to="b1", action="transfer")
+    log.stranger = True
+    log.move(bundle, "Assigned", "b1", **{"from": "b2"}, to="b1")
+    gaps = list(ask(log.export(tmp_path / "log.jsonl"), gaps=True).gaps or ())
+    assert [gap["forged"] for gap in gaps] == [[], [], [], [len(log.records) - 1]]
+
+
+def test_operations_with_forged_records_are_marked(beside: Path) -> None:
+    seen = OperationsSeen()
+    audit_export(read_export(beside), observers=[seen.observe])
+    assert {name: times.forged for name, times in seen.times.items()} == {"create-t/n": [], "op-f": [BESIDE_AT]}
+
+
+def test_the_owner_then_has_the_note_of_its_operation(beside: Path) -> None:
+    then = owner_then(read_export(beside), LOWER, AsOf(offset=BESIDE_AT))
+    assert (then.changed or {})["forged"] == "foreign-id"
+    later = owner_then(read_export(beside), LOWER, None)
+    assert (later.changed or {})["forged"] is None
+    assert (later.changed or {})["began"]["forged"] == "foreign-id"
+
+
+def test_the_log_of_a_channel_shows_forged_records_as_incidents(beside: Path) -> None:
+    incidents = ChannelIncidents(1_000)
+    audit_export(read_export(beside), observers=[incidents.observe])
+    (one,) = [one for one in incidents.all() if one.kind is IncidentKind.FORGED]
+    assert one.message == (
+        f"forged in the name of b2: Releasing v4 of {LOWER} at partition 0, offset {BESIDE_AT}, accepted; {FOREIGN}"
+    )
+
+
+def copied(path: Path, **changes: object) -> Path:
+    """The newest accepted record of the bundle again, with these changes."""
+    log = SignedLog()
+    (bundle,) = log.namespace("t/n", 1)
+    log.assign(bundle, "b2")
+    value = orjson.loads(log.records[-1].value or b"")
+    assert log.put(bundle, value | changes) == "duplicate"
+    return log.export(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"to": "b3"}, "same id as offset 2, other content (to b3, not b2)"),
+        (
+            {"to": "b3", "by": {"broker": "b1", "incarnation": "b1-1"}},
+            "same id as offset 2, other content (to b3, not b2; by b1, not b2)",
+        ),
+        ({"version": 9}, "same id as offset 2, other content (version 9, not 3)"),
+        ({"forced": True, "operation": "op"}, "same id as offset 2, other content (operation op, not -; forced)"),
+        ({}, None),
+        ({"covers": 0}, None),
+    ],
+)
+def test_a_copy_with_other_content_is_forged(changes: dict[str, object], expected: str | None, tmp_path: Path) -> None:
+    path = copied(tmp_path / "log.jsonl", **changes)
+    history, found = ask(path, history=BUNDLE).history, ask(path, forged=True).forged
+    assert history is not None
+    assert found is not None
+    row = list(history)[-1]
+    assert row["forged"] == (None if expected is None else "changed-copy")
+    assert row["note"].removesuffix("; forced, repaired by b2") == (expected or "")
+    assert found["records"] == (expected is not None)
+    assert [(row["offset"], row["verdict"], row["note"]) for row in found["newest"]] == (
+        [] if expected is None else [(3, "duplicate", expected)]
+    )
+
+
+def test_the_newest_forged_records_are_listed_and_all_are_counted() -> None:
+    found, own = ForgeriesFound(), OwnIds(b"\x01" * 10)
+    ids = [own.new_id(START_MS + number) for number in range(5)] + [str(ULID()) for _ in range(FORGED_MAX + 3)]
+    view = View(0, 1)
+    for entry in log_of(ids):
+        found.observe(entry, view.read(entry.offset, entry.key, entry.value))
+    document = put_together([as_rows(found)])
+    assert document["records"] == FORGED_MAX + 3
+    assert [row["offset"] for row in document["newest"]] == list(range(8, 8 + FORGED_MAX))
 
 
 def test_history_marks_it(path: Path) -> None:

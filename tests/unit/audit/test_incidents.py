@@ -145,6 +145,43 @@ def test_a_leader_that_dies_and_its_successor() -> None:
     assert registry.story.processes["b1"].leads_since_ms is None
 
 
+def test_the_old_claim_of_a_leader_that_wakes_up_is_no_change_of_leader() -> None:
+    registry = Registry()
+    registry.beats(0, 5, "b1", leading=True)
+    registry.beats(0, 11, "b2")
+    registry.beats(11, 30, "b2", leading=True)
+    registry.beat(30, "b1", leading=True)  # as it was when it was paused
+    registry.beat(30.5, "b2", leading=True)
+    registry.beat(31, "b1", leading=True)
+    registry.beat(31.5, "b1")
+    registry.beats(32, 40, "b2", leading=True)
+    assert registry.story.leader == "b2"
+    assert registry.story.processes["b1"].leads_since_ms is None
+    registry.beats(32, 41, "b1")
+    registry.beat(41, "b2")
+    registry.beat(42, "b1", leading=True)
+    leaders = [message for _, message in registry.incidents if " leads" in message]
+    assert leaders == [
+        "b1 leads",
+        "b2 leads, after b1 and 7.0 s without a leader",
+        "b1 leads, after b2 and 3.0 s without a leader",
+    ]
+
+
+def test_a_leader_that_wakes_up_leads_where_no_other_took_over() -> None:
+    registry = Registry()
+    registry.beats(0, 5, "b1", leading=True)
+    registry.beats(0, 20, "b2")
+    registry.beats(20, 22, "b1", leading=True)
+    assert registry.story.processes["b1"].leads_since_ms == 20_000
+    registry.beats(22, 25, "b2", leading=True)  # b1 was paused again
+    registry.beats(25, 30, "b2", leading=True)
+    registry.beat(30, "b1", leading=True)
+    registry.beat(31, "b2", leaving=True)
+    registry.beat(32, "b1", leading=True)
+    assert registry.story.leader == "b1"
+
+
 def test_a_start_while_no_other_process_is_alive_is_a_restart_of_the_channel() -> None:
     registry = Registry()
     registry.beats(0, 5, "b1", "b2")

@@ -11,7 +11,16 @@ from shedders.decisions.builder import Executed
 from shedders.decisions.record import PlacedEntry, SplitEntry
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
-from statechannel.audit.origins import Origins, as_rows, concerns, origins_document, put_together, without_origin
+from statechannel.audit.moments import WHOLE_LOG
+from statechannel.audit.origins import (
+    Origins,
+    as_rows,
+    concerns,
+    origins_document,
+    put_together,
+    select_operations,
+    without_origin,
+)
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.import_run import IMPORT_KEY
 from statechannel.audit.transfer.line import ExportHeader
@@ -112,6 +121,16 @@ def test_each_operation_has_what_asked_for_it_and_one_has_nothing(tmp_path: Path
     by_command = document["operations"][2]["asked"]
     assert by_command == {"id": "op-asked", "by": "ann@desk", "at_ms": AT_MS, "what": "split", "name": WHOLE}
     assert document["operations"][3]["asked"]["what"] == "shed (transfer)"
+
+
+def test_operations_of_a_person_are_those_that_he_requested(tmp_path: Path) -> None:
+    document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), Shutdowns(6_000)])
+    mine = select_operations(document, WHOLE_LOG, "ann@desk")
+    assert [row["operation"] for row in mine["operations"]] == ["create-1", "op-asked"]
+    assert mine["counts"] == {"request": 2}
+    of_broker = select_operations(document, WHOLE_LOG, "b1")
+    assert of_broker["counts"] == document["counts"]
+    assert select_operations(document, WHOLE_LOG, "ann")["operations"] == []
 
 
 def test_what_was_not_looked_up_is_not_said_to_have_no_origin(tmp_path: Path) -> None:

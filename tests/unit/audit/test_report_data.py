@@ -18,7 +18,8 @@ from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import NotInLogError
-from tests.support.report_logs import HOSTILE, START_MS, LogMaker, eventful, hostile, troubled
+from statechannel.cli.report_page import SIGNS
+from tests.support.report_logs import HOSTILE, START_MS, LogMaker, eventful, forged_beside, hostile, troubled
 
 GOLDEN = Path(__file__).parents[2] / "golden/channel-record"
 
@@ -224,7 +225,10 @@ def test_incidents_are_found_in_the_log_alone(trouble):
         ("gap", "no broker served acme/orders/0x00000000_0x40000000 for 2.5 s: transfer from b1 to b3 (shutdown)"),
         ("leader", "b3 leads, after b1: it writes the log's heartbeats"),
     ]
-    assert report["summary"][1] == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start."
+    assert (
+        report["summary"][1]
+        == "Incidents: 1 lost broker, 1 outage, 1 change of leader, 1 start, 1 long gap in service."
+    )
 
 
 def test_the_registry_replaces_what_the_log_only_suggests(trouble):
@@ -351,3 +355,50 @@ def test_a_broker_has_the_same_colour_in_every_report():
     assert colours_of(["zone-a", "zone-b"]) == colours_of(["zone-b", "zone-a"])
     assert len(set(colours_of([f"broker-{number}.example" for number in range(COLOURS)]).values())) == COLOURS
     assert set(colours_of([f"b{number}" for number in range(60)]).values()) == set(range(COLOURS))
+
+
+def test_a_forged_record_comes_first(tmp_path):
+    report = of(forged_beside().export(tmp_path / "log.jsonl"))
+    assert [row["kind"] for row in report["incidents"]] == ["forged"]
+    assert report["summary"][0] == "Forged: 1 record names a broker that did not write it (offset 17)."
+    assert report["summary"][-2] == "Incidents: 1 forged record."
+    assert [row["offset"] for row in report["forged"]["newest"]] == [17]
+    assert [row["forged"] for row in report["gaps"]["rows"] if row["forged"]] == [[17]]
+    outside = of(forged_beside().export(tmp_path / "log.jsonl"), window=ReportWindow(until_ms=START_MS + 90))
+    assert outside["forged"]["records"] == 0
+    assert not outside["summary"][0].startswith("Forged")
+
+
+def test_a_forgery_that_only_the_registry_shows_comes_first_too(tmp_path):
+    log = LogMaker()
+    log.assign(log.namespace("a/b", 1)[0], "b1")
+    seen = Incident(log.now_ms, IncidentKind.FORGED, "b2 has read 2 records in its own name that it did not write")
+    report = of(log.export(tmp_path / "log.jsonl"), registry=(seen,))
+    assert report["summary"][0] == "Forged: b2 has read 2 records in its own name that it did not write."
+
+
+def test_the_summary_counts_every_incident(tmp_path):
+    log = LogMaker()
+    log.assign(log.namespace("a/b", 1)[0], "b1")
+    kinds = (IncidentKind.LEADER, IncidentKind.LEFT, IncidentKind.MODE, IncidentKind.GAP)
+    registry = tuple(Incident(log.now_ms, kind, f"of the kind {kind}") for kind in kinds)
+    report = of(log.export(tmp_path / "log.jsonl"), registry=registry)
+    assert "Incidents: 1 change of leader, 1 long gap in service, 2 others." in report["summary"]
+
+
+def test_persons_are_named_where_their_requests_are_known(tmp_path):
+    report = of(forged_beside().export(tmp_path / "log.jsonl"), persons={"op-f": "root@vm"})
+    (gap,) = [row for row in report["gaps"]["rows"] if row["requested_by"]]
+    assert (gap["requested_by"], gap["why"].endswith("; requested by root@vm")) == ("root@vm", True)
+    marks = [mark for lane in report["lanes"] for mark in lane["marks"] if mark.get("operation") == "op-f"]
+    assert {mark["note"].startswith("requested by root@vm") for mark in marks} == {True}
+
+
+def test_every_kind_of_incident_has_a_sign_that_is_drawn():
+    """Lines that are only filled are invisible."""
+    assert set(SIGNS) == set(IncidentKind)
+    for classes, path, _ in SIGNS.values():
+        closed = "Z" in path
+        assert closed or "solid" not in classes.split(), path
+    forged = SIGNS[IncidentKind.FORGED]
+    assert [kind for kind, sign in SIGNS.items() if sign[0].split()[0] == forged[0]] == [IncidentKind.FORGED]
