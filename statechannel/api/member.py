@@ -367,16 +367,27 @@ class ChannelMember:
         return self._host.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this broker may serve a bundle right now; None if it may not.
+        """Generation by which this broker may serve reads of a bundle right now; None if it may not.
 
-        With the lease option, call this before each use of the bundle: a paused process has its hooks called only after it
-        wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
+        It stays while the bundle is being released or split, when its data may be copied already: for writes call
+        `accepts_writes`. With the lease option, call one of them before each use: a paused process has its hooks called only
+        after it wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
         (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
         virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
         storage with the generation if that matters. Costs a dictionary lookup. May be called from any thread.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
+
+    def accepts_writes(self, bundle: str) -> int | None:
+        """Generation by which this broker may take writes to a bundle right now; None if it may not.
+
+        As `serves`, but None from the moment that the bundle's release or split was read from the channel, which is before
+        `on_release` or `on_split` is called, until it is served by a new generation. A write that began before goes on: let
+        those hooks wait for it. Costs a dictionary lookup. May be called from any thread.
+        """
+        arguments.text("bundle", bundle)
+        return self._host.accepts_writes(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (records.md), with the applied offset by partition.

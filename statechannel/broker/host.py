@@ -499,6 +499,10 @@ class Host:
         """Generation by which this process may serve a bundle right now, by the engine's clock."""
         return self.engine.lease.serves_at(bundle, self._driver.now_s())
 
+    def accepts_writes(self, bundle: str) -> int | None:
+        """Generation by which this process may take writes to a bundle right now, by the engine's clock."""
+        return self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
+
     @property
     def hooks(self) -> HookCounts:
         """Numbers of running and late hooks; may be read from any thread."""

@@ -74,6 +74,7 @@ FAST = {
     "stream-goes-on-when-read-anew": 15, "any-age-believed": 4, "log-not-believed": 1, "debts-left-for-the-tick": 1,
     "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 9, "cold-start-of-its-own": 5,
     "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
+    "writes-to-the-end": 0,
 }  # fmt: skip
 """The first seed that shows it; where a change moves that, one of those behind it has to."""
 

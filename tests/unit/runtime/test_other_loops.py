@@ -62,4 +62,5 @@ async def test_so_is_a_call_of_another_thread(method: str) -> None:
 async def test_what_is_needed_before_each_use_of_a_bundle_may_be_called_from_any_thread() -> None:
     async with lone_channel() as channel:
         assert await asyncio.to_thread(channel.serves, BUNDLE) is None
+        assert await asyncio.to_thread(channel.accepts_writes, BUNDLE) is None
         assert await asyncio.to_thread(lambda: channel.stopped) is None
