@@ -382,7 +382,7 @@ class Reactions:
 
     def _hooks_failed(self, name: str, task: ReactionTask, error: str) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
-        task.why = error
+        task.why = error if task.why is None else f"{task.why}; then {error}"
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()
