@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from statechannel.protocol.states import Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
-    from statechannel.engine.placement import Placer
+    from statechannel.engine.placement import Decliner, Placer
     from statechannel.engine.presence import Presence
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions
@@ -85,13 +85,18 @@ LOOKED_AT_A_TICK = 2_000
 
 @dataclass(slots=True)
 class Waiter:
-    """A lookup that could not be answered yet."""
+    """A lookup that could not be answered yet.
+
+    Attributes:
+        declined: The last decline of each broker while it waited: they are remembered for as long as most lookups wait.
+    """
 
     token: int
     command: Lookup
     deadline_s: float
     why: str
     bundle: str = ""
+    declined: dict[str, Decliner] = field(default_factory=dict)
 
 
 class Lookups:
@@ -144,6 +149,8 @@ class Lookups:
                 self._deadlines.drop(token)
             return
         waiter.why, waiter.bundle = why, bundle
+        for decliner in self._placer.decliners(bundle):
+            waiter.declined[decliner.broker] = decliner
         self._waiting.setdefault(bundle, {})[token] = waiter
         if token not in self._by_token:
             self._by_token[token] = waiter
@@ -341,10 +348,11 @@ class Lookups:
     def _undetermined(self, waiter: Waiter) -> Undetermined:
         name, now_s = waiter.command.name, self._context.now.mono_s
         key = self._context.key(waiter.bundle) if waiter.bundle else None
-        decliners = self._placer.decliners(waiter.bundle) if key is not None and key.state is State.UNASSIGNED else ()
-        if not decliners:
+        seen = waiter.declined.values() if key is not None and key.state is State.UNASSIGNED else ()
+        if not seen:
             return Undetermined(_word(waiter.why), f"{name}: {waiter.why}")
-        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, d.until_s - now_s) for d in decliners)
+        decliners = sorted(seen, key=lambda decliner: decliner.at_s)
+        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
         return Undetermined("declined", f"{name}: {'; '.join(map(_sentence, declines))}", hint, declines)
 
