@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
@@ -83,6 +83,25 @@ LOOKED_AT_A_TICK = 2_000
 """Bundles with waiting lookups that a tick looks at, in turn: whether an assignment can be begun, or nothing is left of them."""
 
 
+class Wait(NamedTuple):
+    """Why a lookup waits, in the words of the answer that it gets if nothing changes before its time is up."""
+
+    message: str
+    hint: str = "Try again."
+    reason: str = "timed-out"
+
+
+_FINAL = Wait("")
+_JOINING = Wait("joining", "Try again, or ask another broker.", "joining")
+_HAS_TO_RESUME = Wait("the owner has to resume")
+_LEASE_RAN_OUT = Wait(
+    "the owner is this broker, whose lease ran out: it serves nothing",
+    "Ask another broker; this one serves again, or knows who does, once it reads and writes the log again.",
+)
+_NO_ROOM = Wait("too many records are in flight")
+_BEGUN = Wait("being assigned")
+
+
 @dataclass(slots=True)
 class Waiter:
     """A lookup that could not be answered yet.
@@ -94,7 +113,7 @@ class Waiter:
     token: int
     command: Lookup
     deadline_s: float
-    why: str
+    why: Wait = _FINAL
     bundle: str = ""
     declined: dict[str, Decliner] = field(default_factory=dict)
 
@@ -138,7 +157,7 @@ class Lookups:
         if len(self._by_token) >= context.config.lookup_waiting_max:
             context.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
             return
-        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s, "new"))
+        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s))
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.command)
@@ -156,73 +175,77 @@ class Lookups:
             self._by_token[token] = waiter
             self._deadlines.add(token, waiter.deadline_s)
 
-    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
+    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, Wait]:
         """The answer, or None with the bundle that the lookup waits for and why."""
         context = self._context
         target = place(command.name)
         if isinstance(target, NotFound):
-            return target, "", ""
+            return target, "", _FINAL
         bound = context.bound_broker(target.namespace)
         if bound is not None:
-            return BoundTo(bound, context.members.alive[bound].urls), "", ""
+            return BoundTo(bound, context.members.alive[bound].urls), "", _FINAL
         replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
-            return None, "", "joining"
+            return None, "", _JOINING
         key = locate(context, command.name)
         if isinstance(key, NotFound):
-            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", ""
+            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", _FINAL
         if self._closing_marks.holds(target.namespace):
-            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", ""
+            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", _FINAL
         if key.state is State.UNASSIGNED:
             return self._unassigned(key, command)
         if key.state in (State.ASSIGNING, State.RELEASING):
-            return None, key.name, f"bundle is {key.state}"
+            return None, key.name, Wait(f"bundle is {key.state}")
         return self._owned(key)
 
-    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
+    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, Wait]:
         context = self._context
         owner = key.owner
         if owner is None or key.generation is None:
-            return None, key.name, "no owner"
+            return None, key.name, Wait("no owner")
+        if owner == context.identity.broker and not self._reactions.serves(key):
+            return None, key.name, _LEASE_RAN_OUT if context.lease_ran_out else _HAS_TO_RESUME
         member = context.members.alive.get(owner)
         age_s = self._stale_age_s(key.namespace)
         if age_s is not None:
             urls = member.urls if member is not None else {}
-            return Owned(key.name, owner, key.generation, urls, age_s), "", ""
+            return Owned(key.name, owner, key.generation, urls, age_s), "", _FINAL
         if owner == context.identity.broker:
-            if not self._reactions.serves(key):
-                return None, key.name, "the owner has to resume"
-        elif member is None:
-            return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
-        elif key.server is None or key.server.incarnation != member.incarnation:
-            return None, key.name, "the owner has to resume"
-        return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
+            return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", _FINAL
+        if member is None:
+            return None, key.name, Wait(f"owner {owner} is not heard; its bundles will be given to others")
+        if key.server is None or key.server.incarnation != member.incarnation:
+            return None, key.name, _HAS_TO_RESUME
+        return Owned(key.name, owner, key.generation, member.urls), "", _FINAL
 
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""
         context = self._context
         return None if is_current(context, namespace) else view_age_s(context, namespace, self._presence.silence_s)
 
-    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
+    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, Wait]:
         if command.read_only:
-            return Unowned(key.name, self._stale_age_s(key.namespace)), "", ""
+            return Unowned(key.name, self._stale_age_s(key.namespace)), "", _FINAL
         refusal = self._context.refusal()
         if refusal is not None:
-            return None, key.name, refusal.reason
+            words = f"no broker owns it, and this one can choose none: {refusal.message}"
+            return None, key.name, Wait(words, refusal.hint, _word(refusal.reason))
         return None, key.name, self._assign(key)
 
-    def _assign(self, key: KeyState) -> str:
+    def _assign(self, key: KeyState) -> Wait:
         """Start an assignment, once; upstream publishes one for every lookup."""
         name = key.name
         if name in self.assigning:
-            return "being assigned"
+            return _BEGUN
         if self._room <= 0:  # asked first: to choose a broker is the dearer part
             self._in_line.add(name)
-            return "too many records are in flight"
+            return _NO_ROOM
         self._in_line.drop(name)
         broker = self._placer.choose(key)
         if broker is None:
-            return "no broker accepts bundles"
+            return Wait(
+                "no broker accepts bundles", "Start a broker, or see in `status` why those that run accept none."
+            )
 
         def done(_: ProposalResult) -> None:
             self.assigning.drop(name)
@@ -239,9 +262,9 @@ class Lookups:
             to=broker,
         )
         if written is None:
-            return "too many records are in flight"
+            return _NO_ROOM
         self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
-        return "being assigned"
+        return _BEGUN
 
     @property
     def _room(self) -> int:
@@ -350,7 +373,7 @@ class Lookups:
         key = self._context.key(waiter.bundle) if waiter.bundle else None
         seen = waiter.declined.values() if key is not None and key.state is State.UNASSIGNED else ()
         if not seen:
-            return Undetermined(_word(waiter.why), f"{name}: {waiter.why}")
+            return Undetermined(waiter.why.reason, f"{name}: {waiter.why.message}", waiter.why.hint)
         decliners = sorted(seen, key=lambda decliner: decliner.at_s)
         declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
@@ -396,5 +419,5 @@ def _sentence(declined: Declined) -> str:
     return f"{ago}; asked again in {declined.again_in_s:.0f} s"
 
 
-def _word(why: str) -> str:
-    return "joining" if why == "joining" else "timed-out"
+def _word(refusal: str) -> str:
+    return "joining" if refusal == "joining" else "timed-out"
