@@ -106,6 +106,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
+            arguments.groups_of(groups, cls.open, settings)
             values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
             identity = to_identity(
                 broker,

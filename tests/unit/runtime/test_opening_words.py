@@ -9,8 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 import statechannel
-from statechannel.api import ChannelStoppedError, StateChannel, StateChannelError, Stopped
+from statechannel.api import (
+    ArgumentTypeError,
+    BrokerHooks,
+    ChannelStoppedError,
+    StateChannel,
+    StateChannelError,
+    Stopped,
+)
 from statechannel.broker import assembly
+from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
@@ -22,10 +30,43 @@ async def refused(**groups: object) -> StateChannelError:
 
 
 async def test_a_setting_that_is_an_argument_is_called_an_argument() -> None:
-    unknown = await refused(kafak={"bootstrap_servers": "127.0.0.1:1"})
-    assert str(unknown) == "an argument: unknown group of settings `kafak`. Did you mean `kafka`?"
     invalid = await refused(membership={"expiry_s": "soon"}, kafka={"bootstrap_servers": "127.0.0.1:1"})
     assert str(invalid) == "an argument: membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)."
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("kafak", {"bootstrap_servers": "127.0.0.1:1"}, "`kafka`"),
+        ("create_topic", True, "`create_topics`"),
+        ("join_timeout", 30, "`join_timeout_s`"),
+        ("hook", BrokerHooks(), "`hooks`"),
+        ("listner", {"pulsar": "pulsar://b1:6650"}, "`listeners`"),
+        ("lease_s", 3, "`safe_mode={'lease_s': ...}`"),
+        ("bootstrap_servers", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
+        ("bootstrap_server", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
+        ("zzzzzz", None, ""),
+    ],
+)
+@pytest.mark.parametrize("settings", [None, Settings()])
+async def test_a_misspelt_argument_is_refused_by_its_name(
+    name: str, value: object, meant: str, settings: Settings | None
+) -> None:
+    error = await refused(settings=settings, **{name: value})
+    asked = f" Did you mean {meant}?" if meant else ""
+    assert str(error) == f"`{name}` is neither an argument nor a group of settings.{asked}"
+    assert isinstance(error, ArgumentTypeError)
+    assert "kafka" in error.hint, "it lists the groups"
+
+
+async def test_a_group_of_settings_is_a_mapping() -> None:
+    error = await refused(kafka="127.0.0.1:1")
+    assert str(error).startswith("`kafka` is '127.0.0.1:1' of type str; wanted: a mapping of its settings, such as {'")
+
+
+async def test_groups_beside_settings_are_refused_since_nobody_would_read_them() -> None:
+    error = await refused(settings=Settings(), kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert str(error) == "`kafka` is given beside `settings`, which hold all groups."
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "kafka", "a:9092,b", "[::1]", "kafka:", "PLAINTEXT://kafka"])
