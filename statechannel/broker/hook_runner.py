@@ -371,6 +371,17 @@ def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
     return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)
 
 
+def warn_of_splits(hooks: BrokerHooks) -> None:
+    """Warn if a class closes what it serves in `on_release`, which a split does not call, and has no `on_split`."""
+    if overridden(hooks, Hook.ON_RELEASE) and not overridden(hooks, Hook.ON_SPLIT):
+        _log.warning(
+            "hooks.no-on-split",
+            hooks=hooks.name if isinstance(hooks, ThreadedHooks) else type(hooks).__name__,
+            why="a split calls no on_release for its parent: writes that it takes while its parts are prepared may be lost",
+            hint="Override on_split: take no more writes to the parent there. One that does nothing ends this warning.",
+        )
+
+
 def _words_of(raised: BaseException) -> str:
     """Type and text of a hook's error, bounded; an error whose text raises must not keep its bundle's lane for ever."""
     try:

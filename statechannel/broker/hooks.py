@@ -151,6 +151,11 @@ class ThreadedHooks(BrokerHooks):
         self._pool: ThreadPoolExecutor | None = None
         self.threads = threads
 
+    @property
+    def name(self) -> str:
+        """Name of the user's class."""
+        return type(self._hooks).__name__
+
     def overrides(self, hook: Hook) -> bool:
         """Whether the user's class has this hook at all."""
         return getattr(type(self._hooks), hook) is not getattr(BlockingBrokerHooks, hook)

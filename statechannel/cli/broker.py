@@ -78,6 +78,9 @@ class SimulatedHooks(BrokerHooks):
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
         self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """It stores nothing that a split could lose: clients of the parent are answered until its parts are served."""
+
     def print_event(self, event: str, bundle: str, **facts: Any) -> None:
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.

@@ -164,7 +164,12 @@ class Operations:
             # Another broker was asked for the same operation, and its record was first: it is begun all the same.
             return Started(known.id, known.name, known.partition, known.offset)
         key = self._context.key(name)
-        if result.status is ProposalStatus.REJECTED and key is not None and key.is_namespace and key.state is State.ACTIVE:
+        if (
+            result.status is ProposalStatus.REJECTED
+            and key is not None
+            and key.is_namespace
+            and key.state is State.ACTIVE
+        ):
             return self._exists(key)  # another broker created it at the same time
         if result.status is ProposalStatus.REJECTED and result.verdict is not None:
             message = f"{name}: {MEANING[result.verdict]}"
