@@ -79,6 +79,7 @@ def host_options(settings: Settings) -> HostOptions:
         blocked_s=runtime.loop_blocked_s,
         close_timeout_s=runtime.close_timeout_s,
         hooks_close_s=settings.hooks.deadline_s,
+        shutdown_grace_s=runtime.shutdown_grace_s,
         commands_max=runtime.commands_max,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,

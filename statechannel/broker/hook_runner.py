@@ -184,11 +184,13 @@ class HookRunner:
         if effect.hook not in self._wanted:
             self._notify_engine(effect, None)
             return
+        lane = self._lanes.get(effect.bundle)
+        if lane is not None and _is_repeated(lane, effect):
+            return
         call = _Call(effect)
         self._open.add(call)
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + effect.deadline_s
-        lane = self._lanes.get(effect.bundle)
         if lane is not None:
             lane.waiting.append(call)
             self._merge(lane)
@@ -361,6 +363,13 @@ class HookRunner:
             if call.task is not None:
                 call.task.cancel()
         self._open.clear()
+
+
+def _is_repeated(lane: _Lane, effect: CallHook) -> bool:
+    """Whether a release for which nobody waits is the lane's last call already: the end of a member meets one that runs."""
+    last = (lane.waiting[-1] if lane.waiting else lane.running).effect
+    releases = effect.hook is Hook.ON_RELEASE and effect.hook_id == 0
+    return releases and (last.hook, last.generation) == (effect.hook, effect.generation)
 
 
 def overridden(hooks: BrokerHooks, hook: Hook) -> bool:

@@ -81,6 +81,7 @@ class HostOptions:
         blocked_s: A loop without progress for this time is blocked, which is logged with the hook that does it.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         hooks_close_s: Longest time for the hooks of released bundles at the end, before that.
+        shutdown_grace_s: Longest time for them after the budget of a shutdown.
         commands_max: Maximum number of commands without an answer.
         extension_requests_max: Maximum number of concurrent requests to extensions.
         changes_max_bytes: Maximum queue size of one subscriber of the changes.
@@ -92,6 +93,7 @@ class HostOptions:
     blocked_s: float = 1.0
     close_timeout_s: float = 8.0
     hooks_close_s: float = 15.0
+    shutdown_grace_s: float = 5.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
     changes_max_bytes: int = WAITING_MAX_BYTES
@@ -167,6 +169,7 @@ class Host:
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
         self._tokens = self._desk_tokens = self._closing_beats = 0
         self._observed_s = self._beats_until_s = 0.0
+        self._budget_until_s: float | None = None
         self._caught_up = asyncio.Event()
         self._calm = ReplayGcPause()
         self._ended: asyncio.Future[Stopped] | None = None
@@ -266,7 +269,7 @@ class Host:
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
-            await self._hooks.close(self.options.hooks_close_s)
+            await self._hooks.close(self._hooks_close_s())
             self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
@@ -285,6 +288,13 @@ class Host:
             self._watch.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
+
+    def _hooks_close_s(self) -> float:
+        """Time for hooks at the end; a shutdown has its budget for all of it, and a grace."""
+        limit_s = self.options.hooks_close_s
+        if self._budget_until_s is None:
+            return limit_s
+        return min(limit_s, max(0.0, self._budget_until_s - time.monotonic()) + self.options.shutdown_grace_s)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs)
@@ -368,6 +378,8 @@ class Host:
             raise ChannelStoppedError(self._stopping)
         if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
             raise TooManyCommandsError(self.options.commands_max)
+        if isinstance(command, commands.Shutdown) and self._budget_until_s is None:
+            self._budget_until_s = time.monotonic() + command.budget_s
         self._tokens += 1
         self._waiting[self._tokens] = (command, report, time.monotonic())
         self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
