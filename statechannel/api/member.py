@@ -40,11 +40,16 @@ if TYPE_CHECKING:
 class WrongLoopError(StateChannelError):
     """A method of a channel was called from another event loop or thread than the one that opened it: nothing would answer."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, awaited: bool = True) -> None:
+        name = method.rpartition(".")[2]
+        call = (
+            f"`asyncio.run_coroutine_threadsafe(channel.{name}(...), loop).result()`"
+            if awaited
+            else f"`loop.call_soon_threadsafe(...)` with a function that calls `{name}` and hands its result on"
+        )
         super().__init__(
             f"{method}() was called from another event loop or thread than the one that opened the channel.",
-            hint="From other threads: `asyncio.run_coroutine_threadsafe(channel.lookup(...), loop).result()`, or "
-            "BlockingStateChannel, which any thread may call.",
+            hint=f"From other threads: {call}; or BlockingStateChannel, which any thread may call.",
         )
 
 
@@ -133,7 +138,7 @@ class ChannelMember:
             WrongLoopError: The caller runs in another thread.
         """
         if threading.get_ident() != self._thread:
-            raise WrongLoopError(f"StateChannel.{method}")
+            raise WrongLoopError(f"StateChannel.{method}", awaited=False)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -145,10 +150,16 @@ class ChannelMember:
     async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
         """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
-        Starts an assignment if no broker does, unless `read_only`. Never names a stale owner.
+        Starts an assignment if no broker does, unless `read_only`. Never names a stale owner. A lookup that waits while this
+        member stops ends as `Undetermined`, `stopped`.
 
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            ChannelStoppedError: This member has stopped, or is closing; also if too many calls wait (`stopped.reason` is `busy`).
+            HookReentryError, WrongLoopError: A hook, or another event loop, called it.
         """
         self._enter("StateChannel.lookup")
         timeout_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +22,9 @@ from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
+from statechannel.kafka.addresses import FirstLook
 from statechannel.kafka.client_settings import to_client, to_topics
+from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.logger import SafeLogger
@@ -177,18 +180,43 @@ async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -
     """The topics; if Kafka does not answer soon, what this waits for is logged, long before the time is up."""
 
     def say() -> None:
+        try:
+            _look_at_addresses(kafka.client)
+        except KafkaUnavailableError as error:
+            why = str(error)
+        else:
+            why = "it takes connections, or it cannot be known"
         _log.warning(
             "kafka.awaited",
             address=kafka.client.bootstrap_servers,
             seconds=SILENCE_SAID_S,
             limit_s=settings.kafka.command_timeout_s,
+            why=why,
         )
 
-    timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say)
+    def say_aside() -> None:
+        threading.Thread(target=say, name="statechannel-kafka-awaited", daemon=True).start()
+
+    timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say_aside)
     try:
         return await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
+    except (KafkaUnavailableError, KafkaClientError):
+        await asyncio.to_thread(
+            _look_at_addresses, kafka.client
+        )  # what is certain is said rather than the client's words
+        raise
     finally:
         timer.cancel()
+
+
+def _look_at_addresses(client: ClientSettings) -> None:
+    """Return unless no Kafka can be reached for a reason that is certain.
+
+    Raises:
+        KafkaUnavailableError: With this reason.
+    """
+    protocol = client.properties.get("security.protocol", "plaintext")
+    FirstLook(client.bootstrap_servers, protocol, 0.0).require_listener()
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:

@@ -186,7 +186,7 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "kafka.awaited",
         _W,
-        ("address", "seconds", "limit_s"),
+        ("address", "seconds", "limit_s", "why"),
         "Kafka has not answered yet while this broker opens: it waits on, up to `kafka.command_timeout_s` for each call",
     ),
     EventKind("kafka.away", _W, (), "Kafka does not answer the client of this broker"),

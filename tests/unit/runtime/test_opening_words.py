@@ -5,8 +5,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import statechannel
 from statechannel.api import (
@@ -18,6 +20,7 @@ from statechannel.api import (
     Stopped,
 )
 from statechannel.broker import assembly
+from statechannel.kafka.errors import translate
 from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
@@ -107,6 +110,51 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         await asyncio.wait({opening})
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
     assert (line["log_level"], line["address"], line["limit_s"]) == ("warning", silent, WAIT_S)
+
+
+@pytest.fixture
+def refusing() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
+    refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
+    with capture_logs() as lines:
+        error = await refused(kafka={"bootstrap_servers": refusing, "command_timeout_s": 2.0})
+        async with asyncio.timeout(WAIT_S):
+            while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
+    assert line["why"] == f"Kafka at {refusing} refuses the connection: no program listens there"
+    assert str(error) == line["why"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "ways"),
+    [
+        ({}, ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up")),
+        (
+            {"kafka": {"bootstrap_servers": ""}},
+            ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up"),
+        ),
+    ],
+)
+async def test_hints_name_what_an_embedder_writes_too(groups: dict[str, Any], ways: tuple[str, ...]) -> None:
+    error = await refused(**groups)
+    assert [way for way in ways if way not in error.hint] == []
+
+
+def test_so_do_those_for_missing_topics_and_for_an_id_in_use() -> None:
+    missing = translate(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)), "reading")
+    assert "create_topics=True" in missing.hint
+    assert "statechannel init" in missing.hint
+    in_use = ChannelStoppedError(Stopped("id-in-use", "another process is heard"))
+    assert "membership={'take_over': True}" in in_use.hint
+    assert "--take-over" in in_use.hint
 
 
 @pytest.mark.parametrize("reason", ["closed", "shutdown"])

@@ -12,8 +12,8 @@ from statechannel.broker.host import HostOptions
 from statechannel.engine.commands import Shutdown
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.reactions import ServedBundle
-from tests.support.lone_member import SilentLog, lone_host
 from tests.support.log_lines import capture_logs
+from tests.support.lone_member import SilentLog, lone_host
 from tests.support.waits import WAIT_S
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
