@@ -1,11 +1,12 @@
-# ruff: noqa: ARG002, D101
-"""A broker in thirty lines: owns bundles, serves their topics, hands them over. Run: python broker.py ex1 HOST:PORT."""
+# ruff: noqa: ARG002, D101, PLR2004
+"""A broker in forty lines: owns bundles, serves their topics, hands them over. Run: python broker.py ex1 HOST:PORT."""
 
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 
-from statechannel.api import BrokerHooks, StateChannel, StateChannelError
+from statechannel.api import BrokerHooks, Rejected, StateChannel, StateChannelError
 
 
 class MyBroker(BrokerHooks):
@@ -18,6 +19,9 @@ class MyBroker(BrokerHooks):
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         print("close", bundle, "and send clients to", destination, flush=True)
 
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        print("take no more writes to", parent, "and split it into", *children, flush=True)
+
 
 async def main(broker: str, kafka: str) -> None:
     leave = asyncio.Event()
@@ -29,11 +33,15 @@ async def main(broker: str, kafka: str) -> None:
         create_topics=True,
         kafka={"bootstrap_servers": kafka},
     ) as channel:
-        await (await channel.create_namespace("example/orders", bundles=4)).started()
+        created = await (await channel.create_namespace("example/orders", bundles=4)).started()
+        if isinstance(created, Rejected) and created.reason != "namespace-exists":  # another broker may be first
+            sys.exit(f"{created.message}\n{created.hint}")
         print(await channel.lookup("example/orders/new"), flush=True)
         await leave.wait()
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python broker.py ID HOST:PORT")
 try:
     asyncio.run(main(*sys.argv[1:]))
 except StateChannelError as error:

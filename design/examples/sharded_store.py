@@ -57,16 +57,18 @@ class ShardedStore(BrokerHooks):
             if known is not None and known > generation:
                 raise RuntimeError(f"{bundle} is owned by generation {known}, which is above {generation}")
             if known is None:
-                self._copy_from_parent(bundle)
+                self._copy_from_parent(bundle, generation)
             db.execute("INSERT OR REPLACE INTO shard VALUES (?, ?)", (bundle, generation))
 
-    def _copy_from_parent(self, bundle: str) -> None:
+    def _copy_from_parent(self, bundle: str, generation: int) -> None:
         wanted = BundleRange.parse(bundle)
         shards = [BundleRange.parse(key) for (key,) in self._db.execute("SELECT bundle FROM shard")]
         parents = sorted(
             (shard for shard in shards if shard.covers(wanted)), key=lambda shard: shard.upper - shard.lower
         )
         for parent in parents[:1]:
+            if (self._generation_of(parent.key) or 0) >= generation:  # this process was paused, and is late
+                raise RuntimeError(f"{parent.key}, of which {bundle} is a part, has another owner")
             entries = self._db.execute("SELECT topic, value FROM entry WHERE bundle = ?", (parent.key,)).fetchall()
             mine = [(bundle, topic, value) for topic, value in entries if wanted.contains(topic)]
             self._db.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", mine)
@@ -84,7 +86,10 @@ class ShardedStore(BrokerHooks):
             held = self._generation_of(parent)
             if held is None or held >= generation:  # this process was paused, and is late
                 raise RuntimeError(f"{parent} has another owner, or was split by it")
-            self._drop(children, generation)  # what a split that was given up has left there is old
+            # What lies within a bundle that is served was left by a split that was given up, perhaps of other parts.
+            keys = [key for (key,) in self._db.execute("SELECT bundle FROM shard") if key != parent]
+            whole = BundleRange.parse(parent)
+            self._drop([key for key in keys if whole.covers(BundleRange.parse(key))], generation)
 
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
         with self._exclusive():

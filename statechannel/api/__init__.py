@@ -6,7 +6,7 @@ that something could not be done at all; every one has a hint.
 """
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
-from statechannel.api.channel import StateChannel
+from statechannel.api.channel import Opening, StateChannel
 from statechannel.api.member import Ticket, WrongLoopError
 from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
@@ -27,8 +27,10 @@ from statechannel.engine.commands import (
     Unowned,
 )
 from statechannel.errors import StateChannelError
+from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.protocol.bundle import BundleRange
 from statechannel.protocol.bundle import named_topic_hash as topic_hash
+from statechannel.settings import Settings, SettingsError
 
 __all__ = [
     "ArgumentTypeError",
@@ -48,13 +50,17 @@ __all__ = [
     "FlightStatus",
     "HookReentryError",
     "JoinTimeoutError",
+    "KafkaAdapterError",
     "MemberStatus",
     "NotFound",
+    "Opening",
     "Outcome",
     "Owned",
     "PartitionStatus",
     "Rejected",
     "RuntimeStatus",
+    "Settings",
+    "SettingsError",
     "Started",
     "StateChannel",
     "StateChannelError",

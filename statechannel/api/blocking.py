@@ -203,7 +203,11 @@ class BlockingStateChannel:
 
     def serves(self, bundle: str) -> int | None:
         """See `StateChannel.serves`."""
-        return self._loop.ask(lambda: self._channel.serves(bundle))
+        return self._channel.serves(bundle)
+
+    def accepts_writes(self, bundle: str) -> int | None:
+        """See `StateChannel.accepts_writes`."""
+        return self._channel.accepts_writes(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """See `StateChannel.digest`."""
@@ -231,7 +235,8 @@ class BlockingStateChannel:
     def close(self) -> None:
         """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
 
-        Later calls raise `ChannelStoppedError`; `stopped`, `wait_stopped` and `shutdown` still return how it ended.
+        Later calls raise `ChannelStoppedError`; `serves` and `accepts_writes` return None, and `stopped`, `wait_stopped` and
+        `shutdown` still return how it ended.
         """
         refuse_inside_hook("StateChannel.close")
         self._loop.finish(self._channel.close)

@@ -107,6 +107,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
+            arguments.groups_of(groups, cls.open, settings)
             values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
             identity = to_identity(
                 broker,
@@ -200,7 +201,9 @@ class StateChannel(ChannelMember):
         """Shut down gracefully: announce, hand over the bundles, resign, send a goodbye; then close everything.
 
         Args:
-            budget_s: Time for the hand-overs; remaining bundles are repaired by the leader.
+            budget_s: Time for the hand-overs; remaining bundles are repaired by the leader. Hooks have it and
+                `runtime.shutdown_grace_s`, at most `hooks.deadline_s` each; then they are cancelled. Closing Kafka's clients
+                takes up to `runtime.close_timeout_s` more.
 
         Returns:
             How it ended; `stopped.clean` is whether all bundles were handed over.

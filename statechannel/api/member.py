@@ -43,11 +43,16 @@ CACHED_IN_A_ROW = 64
 class WrongLoopError(StateChannelError):
     """A method of a channel was called outside its event loop, from another loop or thread: nothing would answer."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, awaited: bool = True) -> None:
+        name = method.rpartition(".")[2]
+        call = (
+            f"`asyncio.run_coroutine_threadsafe(channel.{name}(...), loop).result()`"
+            if awaited
+            else f"`loop.call_soon_threadsafe(...)` with a function that calls `{name}` and hands its result on"
+        )
         super().__init__(
             f"{method}() was called from another event loop or thread than the channel's.",
-            hint="From other threads: `asyncio.run_coroutine_threadsafe(channel.lookup(...), loop).result()`, or "
-            "BlockingStateChannel, which any thread may call.",
+            hint=f"From other threads: {call}; or BlockingStateChannel, which any thread may call.",
         )
 
 
@@ -144,7 +149,7 @@ class ChannelMember:
         """
         # Not the thread that opened it: a loop may go on in another thread.
         if self._loop.is_running() and _running_loop() is not self._loop:
-            raise WrongLoopError(f"StateChannel.{method}")
+            raise WrongLoopError(f"StateChannel.{method}", awaited=False)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -156,10 +161,16 @@ class ChannelMember:
     async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
         """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
-        Starts an assignment if no broker does, unless `read_only`. Never names a stale owner.
+        Starts an assignment if no broker does, unless `read_only`. Never names a stale owner. A lookup that waits while this
+        member stops ends as `Undetermined`, `stopped`.
 
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            ChannelStoppedError: This member has stopped, or is closing; also if too many calls wait (`stopped.reason` is `busy`).
+            HookReentryError, WrongLoopError: A hook, or another event loop, called it.
         """
         self._enter("StateChannel.lookup")
         command = commands.Lookup(name, self._settings.lookups.timeout_s if timeout_s is None else timeout_s, read_only)
@@ -394,16 +405,27 @@ class ChannelMember:
         return self._host.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this broker may serve a bundle right now; None if it may not.
+        """Generation by which this broker may serve reads of a bundle right now; None if it may not.
 
-        With the lease option, call this before each use of the bundle: a paused process has its hooks called only after it
-        wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
+        It stays while the bundle is being released or split, when its data may be copied already: for writes call
+        `accepts_writes`. With the lease option, call one of them before each use: a paused process has its hooks called only
+        after it wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
         (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
         virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
         storage with the generation if that matters. Costs a dictionary lookup. May be called from any thread.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
+
+    def accepts_writes(self, bundle: str) -> int | None:
+        """Generation by which this broker may take writes to a bundle right now; None if it may not.
+
+        As `serves`, but None from the moment that the bundle's release or split was read from the channel, which is before
+        `on_release` or `on_split` is called, until it is served by a new generation. A write that began before goes on: let
+        those hooks wait for it. Costs a dictionary lookup. May be called from any thread.
+        """
+        arguments.text("bundle", bundle)
+        return self._host.accepts_writes(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (records.md), with the applied offset by partition.

@@ -15,7 +15,9 @@ from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.protocol.codec import ID, is_new_broker_id
-from statechannel.suggestions import nearest
+from statechannel.settings import Settings
+from statechannel.settings.tree import groups
+from statechannel.suggestions import nearest, shown
 
 if TYPE_CHECKING:
     from statechannel.engine.commands import Command
@@ -229,8 +231,6 @@ def check_opening(
     # Commands read requests with this module; they need no metrics, and their help no settings.
     from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
-    from statechannel.settings import Settings  # noqa: PLC0415
-
     instance("settings", settings, Settings)
     broker_id("broker", broker)
     hooks_of(hooks, hooks_class)
@@ -247,6 +247,43 @@ def check_opening(
     instance("metrics_registry", metrics_registry, CollectorRegistry)
     if on_stuck is not None and not callable(on_stuck):
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
+
+
+def groups_of(arguments: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
+    """Groups of settings that were given by name: where arguments have any name, a misspelt one becomes a group.
+
+    Args:
+        function: Whose arguments they were.
+        settings: Given beside them, or None.
+    """
+    known = {name: list(group.model_fields) for name, group in groups().items()}
+    names = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    for name, value in arguments.items():
+        if name not in known:
+            meant = _meant(name, [*names, *known], known)
+            raise ArgumentTypeError(
+                f"`{shown(name)}` is neither an argument nor a group of settings.{f' Did you mean `{meant}`?' if meant else ''}",
+                hint=f"Arguments: {', '.join(names)}. Groups, each a mapping: {', '.join(known)}.",
+                exit_code=ExitCode.USAGE,
+            )
+        if not isinstance(value, Mapping):
+            wrong_type(name, value, f"a mapping of its settings, such as {{'{known[name][0]}': ...}}")
+        if settings is not None:
+            raise ArgumentTypeError(
+                f"`{name}` is given beside `settings`, which hold all groups.",
+                hint="Give either; `statechannel.settings.load` makes settings of groups.",
+                exit_code=ExitCode.USAGE,
+            )
+
+
+def _meant(name: str, first: Iterable[str], known: Mapping[str, Iterable[str]]) -> str:
+    """The name, or the setting in its group, that was meant; empty if none is near."""
+    near = nearest(name, first)
+    exact = {setting: group for group, settings in known.items() for setting in settings}
+    setting = name if name in exact else next(iter(nearest(name, exact, cutoff=0.8)), "")
+    if setting in exact and (name in exact or not near):
+        return f"{exact[setting]}={{'{setting}': ...}}"
+    return near[0] if near else ""
 
 
 def hooks_of(value: object, wanted: type[Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.broker.driver import DriverOptions
-from statechannel.broker.hook_runner import overridden
+from statechannel.broker.hook_runner import overridden, warn_of_splits
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
@@ -21,7 +22,9 @@ from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
+from statechannel.kafka.addresses import FirstLook
 from statechannel.kafka.client_settings import to_client, to_topics
+from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.logger import SafeLogger
@@ -79,6 +82,7 @@ def host_options(settings: Settings) -> HostOptions:
         blocked_s=runtime.loop_blocked_s,
         close_timeout_s=runtime.close_timeout_s,
         hooks_close_s=settings.hooks.deadline_s,
+        shutdown_grace_s=runtime.shutdown_grace_s,
         commands_max=runtime.commands_max,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
@@ -128,6 +132,7 @@ async def open_member(
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
     infos = await _verified(settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
+    warn_of_splits(hooks)
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
     config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
@@ -175,18 +180,43 @@ async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -
     """The topics; if Kafka does not answer soon, what this waits for is logged, long before the time is up."""
 
     def say() -> None:
+        try:
+            _look_at_addresses(kafka.client)
+        except KafkaUnavailableError as error:
+            why = str(error)
+        else:
+            why = "it takes connections, or it cannot be known"
         _log.warning(
             "kafka.awaited",
             address=kafka.client.bootstrap_servers,
             seconds=SILENCE_SAID_S,
             limit_s=settings.kafka.command_timeout_s,
+            why=why,
         )
 
-    timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say)
+    def say_aside() -> None:
+        threading.Thread(target=say, name="statechannel-kafka-awaited", daemon=True).start()
+
+    timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say_aside)
     try:
         return await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
+    except (KafkaUnavailableError, KafkaClientError):
+        await asyncio.to_thread(
+            _look_at_addresses, kafka.client
+        )  # what is certain is said rather than the client's words
+        raise
     finally:
         timer.cancel()
+
+
+def _look_at_addresses(client: ClientSettings) -> None:
+    """Return unless no Kafka can be reached for a reason that is certain.
+
+    Raises:
+        KafkaUnavailableError: With this reason.
+    """
+    protocol = client.properties.get("security.protocol", "plaintext")
+    FirstLook(client.bootstrap_servers, protocol, 0.0).require_listener()
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:

@@ -43,7 +43,8 @@ _CLOSED = "It was closed on request, and nothing is left to be repaired; `StateC
 _HINTS = {
     "shutdown": _CLOSED,
     "closed": _CLOSED,
-    "id-in-use": "`statechannel brokers` shows who is alive; stop that process, choose another --id, or use --take-over.",
+    "id-in-use": "Stop that process (`statechannel brokers` shows who is alive), choose another id, or take over: "
+    "`membership={'take_over': True}`, --take-over.",
     "replaced": "Nothing to do: the other process serves on under this id.",
     "newer-format": "Upgrade this broker to the version that the others run.",
     "topic-broken": "Look at the topic with `statechannel init`; a re-created or cut topic must not be read on.",

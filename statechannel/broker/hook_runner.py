@@ -184,11 +184,13 @@ class HookRunner:
         if effect.hook not in self._wanted:
             self._notify_engine(effect, None)
             return
+        lane = self._lanes.get(effect.bundle)
+        if lane is not None and _is_repeated(lane, effect):
+            return
         call = _Call(effect)
         self._open.add(call)
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + effect.deadline_s
-        lane = self._lanes.get(effect.bundle)
         if lane is not None:
             lane.waiting.append(call)
             self._merge(lane)
@@ -363,12 +365,30 @@ class HookRunner:
         self._open.clear()
 
 
+def _is_repeated(lane: _Lane, effect: CallHook) -> bool:
+    """Whether a release that no reaction waits for is the lane's last call already: the end of a member meets one that runs."""
+    last = (lane.waiting[-1] if lane.waiting else lane.running).effect
+    releases = effect.hook is Hook.ON_RELEASE and effect.hook_id == 0
+    return releases and (last.hook, last.generation) == (effect.hook, effect.generation)
+
+
 def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
     """Whether a broker has this hook."""
     if isinstance(hooks, ThreadedHooks):
         return hooks.overrides(hook)
     method = getattr(hooks, hook)
     return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)
+
+
+def warn_of_splits(hooks: BrokerHooks) -> None:
+    """Warn if a class closes what it serves in `on_release`, which a split does not call, and has no `on_split`."""
+    if overridden(hooks, Hook.ON_RELEASE) and not overridden(hooks, Hook.ON_SPLIT):
+        _log.warning(
+            "hooks.no-on-split",
+            hooks=hooks.name if isinstance(hooks, ThreadedHooks) else type(hooks).__name__,
+            why="a split calls no on_release for its parent: writes that it takes while its parts are prepared may be lost",
+            hint="Override on_split: take no more writes to the parent there. One that does nothing ends this warning.",
+        )
 
 
 def _words_of(raised: BaseException) -> str:

@@ -41,12 +41,16 @@ class BrokerHooks:
     async def on_own(self, bundle: str, generation: int) -> None:
         """Prepare to serve a bundle that is being assigned to this broker; do not serve yet.
 
+        For a child of a split (`on_split` has named it) the generation is a proposed one, which a split that is given up
+        does not use up: do not fence the parent, or a topic, by it before `on_serve`. It may come again for the same
+        generation or a higher one: what it does must be idempotent.
+
         Raising, or overrunning the deadline, declines the bundle: another broker is chosen. When the bundle was this
         broker's already (a restart, a bundle taken back), it is unloaded instead; a split is abandoned.
         """
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        """Serve: this broker owns the bundle. Fence storage with `generation`; it only grows for a topic.
+        """Serve: this broker owns the bundle. Fence storage with `generation`; what is served only grows for a topic.
 
         A notification: steps that can fail belong in `on_own`. Raising is logged and counted; the bundle stays here.
         """
@@ -77,15 +81,16 @@ class BrokerHooks:
         children are served, lookups still name this broker. Reads may go on.
 
         The hooks of a split share one deadline. Raising, or overrunning it, gives the split up. A split that is given up
-        calls `on_release` of the children, `on_own` of the parent at a higher generation, and `on_serve` of the parent once
-        it takes writes again.
+        calls `on_release` of the children, `on_own` of the parent at a generation above its former one, and `on_serve` of the
+        parent once it takes writes again. Such a split does not use its generation up: the parent comes back by a smaller
+        one, and another owner may get the same number. Do not fence the parent, or a topic, by it before `on_serve`.
 
         It may come late, as to a process that was paused: fence it by `generation`, as `on_own`.
 
         Args:
             parent: Key of the bundle.
             children: Keys of its parts, in order.
-            generation: By which the children will be served; above the parent's.
+            generation: Proposed: by which the children will be served if the split is committed; above the parent's.
         """
 
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
@@ -150,6 +155,11 @@ class ThreadedHooks(BrokerHooks):
         self._hooks = hooks
         self._pool: ThreadPoolExecutor | None = None
         self.threads = threads
+
+    @property
+    def name(self) -> str:
+        """Name of the user's class."""
+        return type(self._hooks).__name__
 
     def overrides(self, hook: Hook) -> bool:
         """Whether the user's class has this hook at all."""

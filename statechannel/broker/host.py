@@ -24,7 +24,7 @@ from statechannel.broker.inbox import InboxLane
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
+from statechannel.broker.requests import CoordinatorOptions, EngineSurroundings, RequestCoordinator
 from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, place_of, within
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
@@ -81,6 +81,7 @@ class HostOptions:
         blocked_s: A loop without progress for this time is blocked, which is logged with the hook that does it.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         hooks_close_s: Longest time for the hooks of released bundles at the end, before that.
+        shutdown_grace_s: Longest time for them after the budget of a shutdown.
         commands_max: Maximum number of commands without an answer.
         extension_requests_max: Maximum number of concurrent requests to extensions.
         changes_max_bytes: Maximum queue size of one subscriber of the changes.
@@ -92,6 +93,7 @@ class HostOptions:
     blocked_s: float = 1.0
     close_timeout_s: float = 8.0
     hooks_close_s: float = 15.0
+    shutdown_grace_s: float = 5.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
     changes_max_bytes: int = WAITING_MAX_BYTES
@@ -167,6 +169,7 @@ class Host:
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
         self._tokens = self._desk_tokens = self._closing_beats = 0
         self._observed_s = self._beats_until_s = self._last_beat_s = 0.0
+        self._budget_until_s: float | None = None
         self._caught_up = asyncio.Event()
         self._calm = ReplayGcPause()
         self._ended: asyncio.Future[Stopped] | None = None
@@ -266,7 +269,7 @@ class Host:
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
-            await self._hooks.close(self.options.hooks_close_s)
+            await self._hooks.close(self._hooks_close_s())
             self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
@@ -285,6 +288,13 @@ class Host:
             self._watch.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
+
+    def _hooks_close_s(self) -> float:
+        """Time for hooks at the end; a shutdown has its budget for all of it, and a grace."""
+        limit_s = self.options.hooks_close_s
+        if self._budget_until_s is None:
+            return limit_s
+        return min(limit_s, max(0.0, self._budget_until_s - time.monotonic()) + self.options.shutdown_grace_s)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs)
@@ -381,6 +391,8 @@ class Host:
             raise ChannelStoppedError(self._stopping)
         if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
             raise TooManyCommandsError(self.options.commands_max)
+        if isinstance(command, commands.Shutdown) and self._budget_until_s is None:
+            self._budget_until_s = time.monotonic() + command.budget_s
         self._tokens += 1
         self._waiting[self._tokens] = (command, report, time.monotonic())
         self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
@@ -512,6 +524,10 @@ class Host:
         """Generation by which this process may serve a bundle right now, by the engine's clock."""
         return self.engine.lease.serves_at(bundle, self._driver.now_s())
 
+    def accepts_writes(self, bundle: str) -> int | None:
+        """Generation by which this process may take writes to a bundle right now, by the engine's clock."""
+        return self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
+
     @property
     def hooks(self) -> HookCounts:
         """Numbers of running and late hooks; may be read from any thread."""
@@ -539,66 +555,3 @@ class Host:
                 "stopped": None if self._stopping is None else self._stopping.reason,
             },
         }
-
-
-class EngineSurroundings:
-    """View of the engine for requests and hooks (see `requests.CoordinatorView`)."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def broker(self) -> str:
-        """Id of this broker."""
-        return self._engine.identity.broker
-
-    @property
-    def incarnation(self) -> str:
-        """Incarnation of this process."""
-        return self._engine.identity.incarnation
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process leads, and may act as leader."""
-        return self._engine.leading
-
-    @property
-    def deputizing(self) -> bool:
-        """Whether this process is a deputy for a lost leader."""
-        return self._engine.deputizing
-
-    @property
-    def acting(self) -> bool:
-        """Whether this process may start operations."""
-        return self._engine.stopped is None and self._engine.context.refusal() is None
-
-    def owner_of(self, name: str) -> str | None:
-        """Owner of a bundle, or of a topic's bundle."""
-        location = self._engine.locate(name)
-        return None if isinstance(location, commands.NotFound) else location.owner
-
-    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        """Whether this process is registered under its broker id."""
-        member = self._engine.presence.members.alive.get(broker)
-        return member is not None and incarnation in (None, member.incarnation)
-
-    def left_behind(self) -> str:
-        """Bundles that a shutdown has not handed over, as text; empty if none."""
-        return self._engine.departure.left_behind
-
-    def let_go(self, stopped: Stopped) -> list[CallHook]:
-        """End the engine between two steps, for an external cause; returns the hooks for its served or prepared bundles."""
-        engine = self._engine
-        releases = []
-        if engine.stopped is None:
-            deadline_s = engine.config.hook_deadline_s
-            for name, held in engine.reactions.holdings.items():
-                generation = held.generation if held.generation is not None else held.prepared
-                releases.append(CallHook(0, Hook.ON_RELEASE, name, generation or 0, None, deadline_s))
-            engine.stop(stopped.reason, stopped.detail)
-        return releases
-
-    def urls_of(self, broker: str) -> Mapping[str, str]:
-        """Registered listeners of a broker."""
-        member = self._engine.presence.members.alive.get(broker)
-        return {} if member is None else member.urls

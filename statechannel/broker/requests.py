@@ -23,14 +23,17 @@ from statechannel.broker.request_record import (
     Request,
     RequestCommand,
 )
-from statechannel.engine.commands import AwaitOperation, Rejected, Started, Unknown
+from statechannel.engine.commands import AwaitOperation, NotFound, Rejected, Started, Unknown
+from statechannel.engine.effects import CallHook, Hook
 from statechannel.logger import SafeLogger
 from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from statechannel.broker.exits import Stopped
     from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.engine import Engine
     from statechannel.engine.inputs import PartitionOpened, PositionReached
     from statechannel.protocol.log import RecordRead
 
@@ -406,3 +409,66 @@ def _outcome_of(reply: Reply) -> Outcome:
         return outcomes.from_json(reply.outcome)
     except ValueError as error:
         return Unknown(reply.id, f"the reply cannot be read: {error}")
+
+
+class EngineSurroundings:
+    """View of the engine for requests and hooks; a `CoordinatorView`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def broker(self) -> str:
+        """Id of this broker."""
+        return self._engine.identity.broker
+
+    @property
+    def incarnation(self) -> str:
+        """Incarnation of this process."""
+        return self._engine.identity.incarnation
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads, and may act as leader."""
+        return self._engine.leading
+
+    @property
+    def deputizing(self) -> bool:
+        """Whether this process is a deputy for a lost leader."""
+        return self._engine.deputizing
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process may start operations."""
+        return self._engine.stopped is None and self._engine.context.refusal() is None
+
+    def owner_of(self, name: str) -> str | None:
+        """Owner of a bundle, or of a topic's bundle."""
+        location = self._engine.locate(name)
+        return None if isinstance(location, NotFound) else location.owner
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        """Whether this process is registered under its broker id."""
+        member = self._engine.presence.members.alive.get(broker)
+        return member is not None and incarnation in (None, member.incarnation)
+
+    def left_behind(self) -> str:
+        """Bundles that a shutdown has not handed over, as text; empty if none."""
+        return self._engine.departure.left_behind
+
+    def let_go(self, stopped: Stopped) -> list[CallHook]:
+        """End the engine between two steps, for an external cause; returns the hooks for its served or prepared bundles."""
+        engine = self._engine
+        releases = []
+        if engine.stopped is None:
+            deadline_s = engine.config.hook_deadline_s
+            for name, held in engine.reactions.holdings.items():
+                generation = held.generation if held.generation is not None else held.prepared
+                releases.append(CallHook(0, Hook.ON_RELEASE, name, generation or 0, None, deadline_s))
+            engine.stop(stopped.reason, stopped.detail)
+        return releases
+
+    def urls_of(self, broker: str) -> Mapping[str, str]:
+        """Registered listeners of a broker."""
+        member = self._engine.presence.members.alive.get(broker)
+        return {} if member is None else member.urls

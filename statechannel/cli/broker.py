@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Annotated, Any
 
 import structlog
@@ -77,6 +77,9 @@ class SimulatedHooks(BrokerHooks):
         if self.plane is not None:
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
         self.print_event("moved", bundle, owner=owner, urls=dict(urls))
+
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        """It stores nothing that a split could lose: clients of the parent are answered until its parts are served."""
 
     def print_event(self, event: str, bundle: str, **facts: Any) -> None:
         if self.events:

@@ -91,4 +91,11 @@ class Lease:
 
     def serves_at(self, name: str, now_s: float) -> int | None:
         """Generation by which this process may serve a bundle at this very moment; None if it may not."""
-        return self._reactions.generation(name) if self._context.stopped is None and self.holds(now_s) else None
+        return self._reactions.generation(name) if self._may(now_s) else None
+
+    def accepts_writes_at(self, name: str, now_s: float) -> int | None:
+        """Generation by which it may take writes to a bundle at this very moment; None if it may not."""
+        return self._reactions.writing_generation(name) if self._may(now_s) else None
+
+    def _may(self, now_s: float) -> bool:
+        return self._context.stopped is None and self.holds(now_s)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
@@ -89,15 +89,39 @@ DECLINERS_NAMED = 5
 """Brokers that the message of an answer names, the newest first; `Undetermined.declines` has all."""
 
 
+class Wait(NamedTuple):
+    """Why a lookup waits, in the words of the answer that it gets if nothing changes before its time is up."""
+
+    message: str
+    hint: str = "Try again."
+    reason: str = "timed-out"
+
+
+_FINAL = Wait("")
+_JOINING = Wait("joining", "Try again, or ask another broker.", "joining")
+_HAS_TO_RESUME = Wait("the owner has to resume")
+_LEASE_RAN_OUT = Wait(
+    "the owner is this broker, whose lease ran out: it serves nothing",
+    "Ask another broker; this one serves again, or knows who does, once it reads and writes the log again.",
+)
+_NO_ROOM = Wait("too many records are in flight")
+_BEGUN = Wait("being assigned")
+
+
 @dataclass(slots=True)
 class Waiter:
-    """A lookup that could not be answered yet."""
+    """A lookup that could not be answered yet.
+
+    Attributes:
+        declined: The last decline of each broker while it waited: they are remembered for as long as most lookups wait.
+    """
 
     token: int
     command: Lookup
     deadline_s: float
-    why: str
+    why: Wait = _FINAL
     bundle: str = ""
+    declined: dict[str, Decliner] = field(default_factory=dict)
 
 
 class Lookups:
@@ -143,7 +167,7 @@ class Lookups:
         if len(self._by_token) >= context.config.lookup_waiting_max:
             context.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
             return
-        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s, "new"))
+        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s))
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.command)
@@ -154,78 +178,84 @@ class Lookups:
                 self._deadlines.drop(token)
             return
         waiter.why, waiter.bundle = why, bundle
+        for decliner in self._placer.decliners(bundle):
+            waiter.declined[decliner.broker] = decliner
         self._waiting.setdefault(bundle, {})[token] = waiter
         if token not in self._by_token:
             self._by_token[token] = waiter
             self._deadlines.add(token, waiter.deadline_s)
 
-    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
+    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, Wait]:
         """The answer, or None with the bundle that the lookup waits for and why."""
         context = self._context
         target = place(command.name)
         if isinstance(target, NotFound):
-            return target, "", ""
+            return target, "", _FINAL
         bound = context.bound_broker(target.namespace)
         if bound is not None:
-            return BoundTo(bound, context.members.alive[bound].urls), "", ""
+            return BoundTo(bound, context.members.alive[bound].urls), "", _FINAL
         replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
-            return None, "", "joining"
+            return None, "", _JOINING
         key = locate_target(context, target)
         if isinstance(key, NotFound):
-            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", ""
+            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", _FINAL
         if self._closing_marks.holds(target.namespace):
-            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", ""
+            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", _FINAL
         if key.state is State.UNASSIGNED:
             return self._unassigned(key, command)
         if key.state in BETWEEN_OWNERS:
-            return None, key.name, f"bundle is {key.state}"
+            return None, key.name, Wait(f"bundle is {key.state}")
         return self._owned(key)
 
-    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
+    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, Wait]:
         context = self._context
         owner = key.owner
         if owner is None or key.generation is None:
-            return None, key.name, "no owner"
+            return None, key.name, Wait("no owner")
+        if owner == context.identity.broker and not self._reactions.serves(key):
+            return None, key.name, _LEASE_RAN_OUT if context.lease_ran_out else _HAS_TO_RESUME
         member = context.members.alive.get(owner)
         age_s = self._stale_age_s(key.namespace)
         if age_s is not None:
             urls = member.urls if member is not None else {}
-            return Owned(key.name, owner, key.generation, urls, age_s), "", ""
+            return Owned(key.name, owner, key.generation, urls, age_s), "", _FINAL
         if owner == context.identity.broker:
-            if not self._reactions.serves(key):
-                return None, key.name, "the owner has to resume"
-        elif member is None:
-            return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
-        elif key.server is None or key.server.incarnation != member.incarnation:
-            return None, key.name, "the owner has to resume"
-        return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
+            return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", _FINAL
+        if member is None:
+            return None, key.name, Wait(f"owner {owner} is not heard; its bundles will be given to others")
+        if key.server is None or key.server.incarnation != member.incarnation:
+            return None, key.name, _HAS_TO_RESUME
+        return Owned(key.name, owner, key.generation, member.urls), "", _FINAL
 
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""
         context = self._context
         return None if is_current(context, namespace) else view_age_s(context, namespace, self._presence.silence_s)
 
-    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
+    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, Wait]:
         if command.read_only:
-            return Unowned(key.name, self._stale_age_s(key.namespace)), "", ""
+            return Unowned(key.name, self._stale_age_s(key.namespace)), "", _FINAL
         refusal = self._context.refusal()
         if refusal is not None:
-            return None, key.name, refusal.reason
+            words = f"no broker owns it, and this one can choose none: {refusal.message}"
+            return None, key.name, Wait(words, refusal.hint, _word(refusal.reason))
         return None, key.name, self._assign(key)
 
-    def _assign(self, key: KeyState) -> str:
+    def _assign(self, key: KeyState) -> Wait:
         """Start an assignment, once; upstream publishes one for every lookup."""
         name = key.name
         if name in self.assigning:
-            return "being assigned"
+            return _BEGUN
         if self._room <= 0:  # asked first: to choose a broker is the dearer part
             self._in_line.add(name)
-            return "too many records are in flight"
+            return _NO_ROOM
         self._in_line.drop(name)
         broker = self._placer.choose(key)
         if broker is None:
-            return "no broker accepts bundles"
+            return Wait(
+                "no broker accepts bundles", "Start a broker, or see in `status` why those that run accept none."
+            )
 
         def done(_: ProposalResult) -> None:
             self.assigning.drop(name)
@@ -243,9 +273,9 @@ class Lookups:
             to=broker,
         )
         if written is None:
-            return "too many records are in flight"
+            return _NO_ROOM
         self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
-        return "being assigned"
+        return _BEGUN
 
     @property
     def _room(self) -> int:
@@ -356,24 +386,27 @@ class Lookups:
 
     def _undetermined(self, waiter: Waiter) -> Undetermined:
         name, now_s = waiter.command.name, self._context.now.mono_s
-        decliners = self._decliners(waiter.bundle)
+        decliners = self._decliners(waiter)
         if not decliners:
-            return Undetermined(_word(waiter.why), f"{name}: {waiter.why}")
-        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, d.until_s - now_s) for d in decliners)
+            return Undetermined(waiter.why.reason, f"{name}: {waiter.why.message}", waiter.why.hint)
+        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
         sentences = [_sentence(declined) for declined in declines[: -DECLINERS_NAMED - 1 : -1]]
         if len(declines) > DECLINERS_NAMED:
             sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
         return Undetermined("declined", f"{name}: {'; '.join(sentences)}", hint, declines)
 
-    def _decliners(self, bundle: str) -> list[Decliner]:
-        """Who would be asked for a bundle now if it had not declined; empty where something else keeps it from an owner."""
+    def _decliners(self, waiter: Waiter) -> list[Decliner]:
+        """Who would be asked for the bundle now, or declined it; empty where something else keeps it from an owner."""
         context = self._context
-        key = context.key(bundle) if bundle else None
+        key = context.key(waiter.bundle) if waiter.bundle else None
         if key is None or key.state is not State.UNASSIGNED or context.refusal() is not None:
             return []
-        decliners = [decliner for decliner in self._placer.decliners(bundle) if context.accepts(decliner.broker)]
-        return decliners if decliners and self._placer.choose(key) is None else []
+        decliners = [decliner for decliner in waiter.declined.values() if context.accepts(decliner.broker)]
+        chosen = self._placer.choose(key) if decliners else None
+        if chosen is not None and chosen not in waiter.declined:
+            return []
+        return sorted(decliners, key=lambda decliner: decliner.at_s)
 
     def _look_around(self) -> None:
         """Begin what could not be begun; and answer those that wait for a bundle that does not exist any more."""
@@ -415,5 +448,5 @@ def _sentence(declined: Declined) -> str:
     return f"{ago}; asked again in {declined.again_in_s:.0f} s"
 
 
-def _word(why: str) -> str:
-    return "joining" if why == "joining" else "timed-out"
+def _word(refusal: str) -> str:
+    return "joining" if refusal == "joining" else "timed-out"

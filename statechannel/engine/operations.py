@@ -163,6 +163,14 @@ class Operations:
         if known is not None:
             # Another broker was asked for the same operation, and its record was first: it is begun all the same.
             return Started(known.id, known.name, known.partition, known.offset)
+        key = self._context.key(name)
+        if (
+            result.status is ProposalStatus.REJECTED
+            and key is not None
+            and key.is_namespace
+            and key.state is State.ACTIVE
+        ):
+            return self._exists(key)  # another broker created it at the same time
         if result.status is ProposalStatus.REJECTED and result.verdict is not None:
             message = f"{name}: {MEANING[result.verdict]}"
             return Rejected(result.verdict, message, "Look at its history and try again.", winner=result.winner)
@@ -263,7 +271,7 @@ class Operations:
             return
         key = context.key(name)
         if key is not None and key.state is State.ACTIVE:
-            context.complete(token, Rejected("namespace-exists", f"{name} exists already", winner=key.accepted_id))
+            context.complete(token, self._exists(key))
             return
         written = self._proposals.propose(
             key or KeyState(name, -1, -1),
@@ -275,6 +283,11 @@ class Operations:
             children=children_of(command.bounds),
         )
         self._propose(token, name, written)
+
+    @staticmethod
+    def _exists(key: KeyState) -> Rejected:
+        hint = "Nothing to do if it is to exist: its bundles are those of the first creation."
+        return Rejected("namespace-exists", f"{key.name} exists already", hint, winner=key.accepted_id)
 
     # --- deletion of a namespace ------------------------------------------------------------------------------------
 

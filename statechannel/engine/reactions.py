@@ -65,11 +65,13 @@ class ServedBundle:
         generation: Generation served; None while only preparing.
         prepared: Generation prepared for; None if none is.
         parent: The bundle that is being split here, for a part of it that is prepared; else None.
+        ending: Its Releasing or Splitting record was read: reads may go on, writes may not.
     """
 
     generation: int | None = None
     prepared: int | None = None
     parent: str | None = None
+    ending: bool = False
 
 
 @dataclass(slots=True)
@@ -121,6 +123,11 @@ class Reactions:
         """By which this process serves a bundle; None if it does not."""
         holding = self.holdings.get(name)
         return None if holding is None else holding.generation
+
+    def writing_generation(self, name: str) -> int | None:
+        """By which this process takes writes to a bundle; None if it does not. May be called from any thread."""
+        holding = self.holdings.get(name)
+        return None if holding is None or holding.ending else holding.generation
 
     def serves(self, key: KeyState) -> bool:
         """Whether this process serves the bundle at the generation that its state says."""
@@ -184,12 +191,14 @@ class Reactions:
             if key.state is State.ASSIGNED and key.to == me:
                 if holding.prepared == key.version and self._provenance.is_own(key):
                     holding.generation, holding.prepared, holding.parent = key.version, None, None
+                    holding.ending = False  # last: other threads read it first
                     self._call(Hook.ON_SERVE, name, key.version)
                     return
                 if holding.generation == key.version:
                     return
             source = key.state in (State.RELEASING, State.SPLITTING) and key.from_ == me
             if source and holding.generation is not None and holding.generation == key.version - 1:
+                holding.ending = True
                 return
             waiting = key.state in (State.ASSIGNING, State.ASSIGNED) and key.to == me
             if (waiting or source) and holding.generation is None and holding.prepared == key.version + 1:
@@ -389,7 +398,7 @@ class Reactions:
 
     def _hooks_failed(self, name: str, task: ReactionTask, error: str) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
-        task.why = error
+        task.why = error if task.why is None else f"{task.why}; then {error}"
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()

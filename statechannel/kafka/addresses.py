@@ -108,6 +108,13 @@ _TLS_TO_PLAIN: Final = _Failure(
 )
 
 
+_NO_KAFKA: Final = _Failure(
+    "answers as another kind of server, no Kafka",
+    "Check host and port: kafka.bootstrap_servers names a listener of Kafka for clients, mostly on port 9092.",
+    lasting=True,
+)
+
+
 class FirstLook:
     """Looks for a Kafka at any of the addresses, for at most `within_s`.
 
@@ -162,6 +169,8 @@ class FirstLook:
 
     def _mismatch_at(self, address: KafkaAddress) -> _Failure | None:
         answer = _answer(address, _client_hello(address.host) if self._tls else _API_VERSIONS)
+        if _is_foreign(answer):
+            return _NO_KAFKA
         if answer and (answer[:2] in _TLS_ANSWERS) is self._tls:
             return None
         # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
@@ -190,6 +199,11 @@ class FirstLook:
             )
         except OSError:
             return None  # a time-out, or no route at the moment: not certain
+
+
+def _is_foreign(answer: bytes) -> bool:
+    """Whether it is neither TLS nor Kafka's, whose answers begin with their size, far below 16 MiB."""
+    return bool(answer) and answer[:2] not in _TLS_ANSWERS and answer[0] != 0
 
 
 def _answer(address: KafkaAddress, request: bytes) -> bytes:

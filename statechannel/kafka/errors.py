@@ -227,7 +227,9 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
     if code in _DENIED:
         return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* and the ssl.* properties.")
     if code in _NO_TOPIC:
-        return TopicMissingError(message, hint="Create the topics with `statechannel init`.")
+        return TopicMissingError(
+            message, hint="Create the topics with `statechannel init`, or open with `create_topics=True`."
+        )
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
         return ReplicationRefusedError(
             message,

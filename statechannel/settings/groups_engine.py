@@ -273,7 +273,8 @@ class RuntimeSettings(SettingsGroup):
     )
     shutdown_grace_s: float = setting(
         5.0,
-        "A shutdown that has not ended this time after its budget is forced: the goodbye takes two heartbeats.",
+        "A shutdown that has not ended this time after its budget is forced: the goodbye takes two heartbeats. Hooks at the end "
+        "have the rest of the budget and this time.",
         ge=0,
         le=600,
     )

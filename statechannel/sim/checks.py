@@ -15,12 +15,13 @@ from statechannel.protocol.cold_start_marks import Mark, decode_mark
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
 from statechannel.protocol.replica import Phase
+from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.sim.trace import Violation
 from statechannel.sim.truth import Truth, accepted_of, compare, misleading, vouched_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from statechannel.engine.commands import Rejected
     from statechannel.engine.effects import Append
@@ -276,6 +277,7 @@ class SimChecks:
     def serving(self, process: SimProcess) -> None:
         """A process serves only by its own accepted record, and never beside another at the same generation."""
         now = process.engine.serving()
+        self._writes(process, now)
         before = process.served
         if now == before:
             return
@@ -286,6 +288,21 @@ class SimChecks:
         for bundle, generation in before.items():
             if bundle not in now:
                 self._cluster.note(f"{process.name} no longer serves {bundle} at {generation}")
+
+    @staticmethod
+    def _writes(process: SimProcess, serving: Mapping[str, int]) -> None:
+        """A process takes writes only while its view says that the bundle is assigned to it."""
+        engine = process.engine
+        for bundle in serving:
+            generation = engine.lease.accepts_writes_at(bundle, engine.now.mono_s)
+            key = engine.key(bundle) if generation is not None else None
+            if key is None or engine.context.stopped is not None:
+                continue
+            if (key.state, key.to, key.version) != (State.ASSIGNED, process.broker, generation):
+                raise Violation(
+                    "writes",
+                    f"{process.name} takes writes to {bundle} at {generation}, which is {key.state} at {key.version}",
+                )
 
     def _begins(self, process: SimProcess, bundle: str, generation: int) -> None:
         cluster = self._cluster

@@ -15,7 +15,7 @@ from tests.docs.blocks import table
 GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
-        ("StateChannel", "Ticket", "BlockingStateChannel", "BlockingTicket"),
+        ("StateChannel", "Opening", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket"),
     ),
     "Hooks": (
         "What the channel calls; order, deadlines and failures: [hooks.md](hooks.md).",
@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Every error has `code`, `retryable`, `hint` and `exit_code` ([errors.md](errors.md)).",
         (
             "StateChannelError", "ArgumentTypeError", "ArgumentValueError", "ChangesError", "ChannelStoppedError",
-            "HookReentryError", "JoinTimeoutError", "WrongLoopError",
+            "HookReentryError", "JoinTimeoutError", "KafkaAdapterError", "SettingsError", "WrongLoopError",
         ),
     ),
 }  # fmt: skip

@@ -24,7 +24,17 @@ def _example() -> str:
 
 def test_example_is_short():
     code = [line for line in _example().splitlines() if line.strip()]
-    assert len(code) <= 32
+    assert len(code) <= 37
+
+
+@pytest.mark.parametrize("words", [[], ["b1"], ["b1", "127.0.0.1:1", "more"]])
+def test_without_its_two_words_the_example_says_how_it_is_run(words: list[str]):
+    script = ROOT / "design/examples/broker.py"
+    ended = subprocess.run(
+        [sys.executable, script, *words], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "usage: python broker.py ID HOST:PORT\n"
 
 
 @pytest.mark.kafka

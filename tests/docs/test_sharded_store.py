@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.api import BundleRange, Done, Owned, Rejected, StateChannel
+from statechannel.api import BrokerHooks, BundleRange, Done, Owned, Rejected, StateChannel
 from tests.docs.generate import ROOT
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
@@ -18,6 +18,7 @@ from tests.support.waits import WAIT_S
 
 NAMESPACE = "store/orders"
 WHOLE = f"{NAMESPACE}/0x00000000_0xffffffff"
+TOPICS = [f"{NAMESPACE}/t{number}" for number in range(20)]
 
 
 def example() -> ModuleType:
@@ -77,6 +78,113 @@ async def test_a_process_that_was_paused_in_a_split_destroys_nothing_when_it_wak
     await sleeper.on_split_done(WHOLE, halves, 4)
     (half,) = (half for half in halves if BundleRange.parse(half).contains(f"{NAMESPACE}/t"))
     assert other.get(half, f"{NAMESPACE}/t") == "kept"
+
+
+def halves_of(bundle: str, at: int) -> tuple[str, str]:
+    whole = BundleRange.parse(bundle)
+    return (f"{NAMESPACE}/0x{whole.lower:08x}_0x{at:08x}", f"{NAMESPACE}/0x{at:08x}_0x{whole.upper:08x}")
+
+
+async def given_up_in_the_middle(store: Any) -> None:
+    """The calls of a broker whose second child cannot be prepared; what the parent comes back by is below what was proposed."""
+    halves = halves_of(WHOLE, 0x80000000)
+    await store.on_own(WHOLE, 3)
+    await store.on_serve(WHOLE, 3)
+    for topic in TOPICS:
+        store.put(WHOLE, topic, "before")
+    await store.on_split(WHOLE, halves, 6)
+    await store.on_own(halves[0], 6)
+    for half in halves:
+        await store.on_release(half, 6, None)
+    await store.on_own(WHOLE, 5)
+    await store.on_serve(WHOLE, 5)
+    for topic in TOPICS:
+        store.put(WHOLE, topic, "after")
+
+
+@pytest.mark.parametrize("generation", [6, 7, 9])
+@pytest.mark.parametrize("at", [0x80000000, 0x10000000, 0xF0000000])
+async def test_after_a_split_that_was_given_up_another_process_owns_and_splits_the_parent(
+    tmp_path: Path, generation: int, at: int
+) -> None:
+    """Its generation may be the one that was proposed for the children; its cut may lie elsewhere."""
+    first, second = STORE.ShardedStore(str(tmp_path / "store")), STORE.ShardedStore(str(tmp_path / "store"))
+    await given_up_in_the_middle(first)
+    await second.on_own(WHOLE, generation)
+    await second.on_serve(WHOLE, generation)
+    with pytest.raises(STORE.NotServedError, match="has another owner"):
+        first.put(WHOLE, TOPICS[0], "late")
+    parts = [WHOLE]
+    for cut in (at, at // 2, at + (0xFFFFFFFF - at) // 2):
+        (parent,) = (p for p in parts if BundleRange.parse(p).lower < cut < BundleRange.parse(p).upper)
+        generation += 3
+        await second.on_split(parent, halves_of(parent, cut), generation)
+        for half in halves_of(parent, cut):
+            await second.on_own(half, generation)
+            await second.on_serve(half, generation)
+        await second.on_split_done(parent, halves_of(parent, cut), generation)
+        parts = [*(p for p in parts if p != parent), *halves_of(parent, cut)]
+    for topic in TOPICS:
+        (part,) = (p for p in parts if BundleRange.parse(p).contains(topic))
+        assert second.get(part, topic) == "after"
+
+
+async def test_a_child_is_copied_from_no_parent_that_another_process_owns_by_now(tmp_path: Path) -> None:
+    sleeper, other = STORE.ShardedStore(str(tmp_path / "store")), STORE.ShardedStore(str(tmp_path / "store"))
+    halves = halves_of(WHOLE, 0x80000000)
+    await sleeper.on_own(WHOLE, 3)
+    await sleeper.on_serve(WHOLE, 3)
+    await sleeper.on_split(WHOLE, halves, 6)
+    await other.on_own(WHOLE, 6)  # forced in: the number that the split proposed
+    with pytest.raises(RuntimeError, match="has another owner"):
+        await sleeper.on_own(halves[0], 6)
+
+
+class TopicFencedStore(BrokerHooks):
+    """Fences by topic, as hooks.md says: by what is served, not by what a split proposes.
+
+    Attributes:
+        fences: Highest generation by topic, in storage that all processes share.
+    """
+
+    def __init__(self, fences: dict[str, int]) -> None:
+        self.fences = fences
+        self.children: set[str] = set()
+
+    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
+        self.children |= set(children)
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        if bundle not in self.children:
+            self._fence(bundle, generation)
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        self.children.discard(bundle)
+        self._fence(bundle, generation)
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        self.children.discard(bundle)
+
+    def put(self, bundle: str, topic: str, value: str) -> None:
+        """The tests of the sharded store write through it."""
+
+    def _fence(self, bundle: str, generation: int) -> None:
+        for topic in TOPICS:
+            if BundleRange.parse(bundle).contains(topic):
+                if self.fences.get(topic, 0) > generation:
+                    raise RuntimeError(f"{topic} is fenced by {self.fences[topic]}, which is above {generation}")
+                self.fences[topic] = generation
+
+
+async def test_a_store_that_fences_by_topic_takes_the_parent_back_also_in_another_process() -> None:
+    fences: dict[str, int] = {}
+    first, second = TopicFencedStore(fences), TopicFencedStore(fences)
+    await given_up_in_the_middle(first)
+    await second.on_own(WHOLE, 6)
+    await second.on_serve(WHOLE, 6)
+    assert fences == dict.fromkeys(TOPICS, 6)
+    with pytest.raises(RuntimeError, match="fenced by 6"):
+        await first.on_own(WHOLE, 5)
 
 
 class Client:

@@ -139,6 +139,17 @@ def _source_serves_on(patcher: Patcher) -> None:
     patcher.bend(Reactions, "_settle", make)
 
 
+@plant(ENGINE, "writes are taken while a bundle is released or split")
+def _writes_to_the_end(patcher: Patcher) -> None:
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, name: str) -> int | None:
+            return reactions.generation(name)
+
+        return bent
+
+    patcher.bend(Reactions, "writing_generation", make)
+
+
 @plant(ENGINE, "a hook that hangs holds its bundle for ever")
 def _hook_deadline_ignored(patcher: Patcher) -> None:
     def make(tick: Callable[..., Any]) -> Callable[..., Any]:

@@ -78,6 +78,7 @@ class LoneEngine:
         held: Appends to the channel that are on their way while `hold` is set.
         fail: The error that is reported of an append instead of its landing, if any.
         deaf: Whether it reads nothing of the registry.
+        hold_hooks: Whether hooks do not return; `held_hooks` are those calls.
         behind_s: How long what is read had waited to be taken in.
         restarts: How often it began to read anew.
         away: While set, nothing of the channel is delivered.
@@ -91,6 +92,8 @@ class LoneEngine:
         self.held: list[Append] = []
         self.hold = False
         self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
+        self.hold_hooks = False
+        self.held_hooks: list[CallHook] = []
         self.behind_s = 0.0
         self.deaf = False
         self.restarts = 0
@@ -174,8 +177,8 @@ class LoneEngine:
             self._land(append)
         self._pump()
 
-    def report(self, report: Appended | AppendFailed) -> None:
-        """The client reports on an append."""
+    def report(self, report: Appended | AppendFailed | HookFinished) -> None:
+        """The client reports on an append, or a hook returns."""
         self._step(report)
         self._pump()
 
@@ -238,6 +241,8 @@ class LoneEngine:
                     self.delivered.append(effect.facts["read"].offset)
             case Complete():
                 self._asked.pop(effect.token)(effect.outcome)
+            case CallHook() if self.hold_hooks:
+                self.held_hooks.append(effect)
             case CallHook():
                 self._inputs.append(HookFinished(effect.hook_id))
             case StandForLeader():

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from statechannel.engine.commands import CreateNamespace, Lookup, Owned, Shutdown
-from statechannel.engine.inputs import AppendFailed
+from statechannel.engine.commands import CreateNamespace, Lookup, Owned, Shutdown, Split, Transfer, Unload
+from statechannel.engine.inputs import AppendFailed, HookFinished
 from tests.support.lone_engine import BUNDLE, LoneEngine
 
 NAME = BUNDLE.decode()
@@ -29,6 +29,20 @@ def test_who_serves_may_serve_at_that_generation():
     assert lone.engine.lease.serves_at("t/n/0x00000000_0x80000000", lone._now_s) is None
 
 
+@pytest.mark.parametrize("change", [Unload(NAME, "op2", 10), Transfer(NAME, "b", "op2", 10), Split(NAME, "op2", 10)])
+def test_no_write_from_the_moment_that_the_end_of_the_generation_is_read_although_reads_go_on(change):
+    lone, generation = serving(split_hooks=True)
+    lone.hold_hooks = True
+    accepts, reads = lone.engine.lease.accepts_writes_at, lone.engine.lease.serves_at
+    assert accepts(NAME, lone._now_s) == reads(NAME, lone._now_s) == generation
+    lone.hear("b")
+    lone.ask(change, lambda _: None)
+    lone.run(1)
+    assert [call.hook for call in lone.held_hooks] == ["on_split" if isinstance(change, Split) else "on_release"]
+    assert accepts(NAME, lone._now_s) is None
+    assert reads(NAME, lone._now_s) == generation
+
+
 @pytest.mark.parametrize(("lease_s", "later_s", "may"), [(2.5, 2.0, True), (2.5, 4.0, False), (None, 4_000.0, True)])
 def test_after_a_pause_the_clock_decides_not_what_was_stepped_last(lease_s, later_s, may):
     lone, generation = serving(lease_s=lease_s)
@@ -41,6 +55,25 @@ def kinds(lone: LoneEngine, first: int) -> set[tuple[str, str]]:
     """Kind and writer of what stands in the registry from a place on."""
     values = [orjson.loads(value) for _, _, value in lone.registry[first:]]
     return {(value["kind"], value["broker"]) for value in values}
+
+
+def test_writes_stop_with_the_lease_as_reads_do():
+    lone, generation = serving(lease_s=2.5)
+    assert lone.engine.lease.accepts_writes_at(NAME, lone._now_s + 2.0) == generation
+    assert lone.engine.lease.accepts_writes_at(NAME, lone._now_s + 4.0) is None
+    lone.engine.stop("closed", "on request")
+    assert lone.engine.lease.accepts_writes_at(NAME, lone._now_s) is None
+
+
+def test_a_parent_that_comes_back_takes_writes_by_its_new_generation():
+    lone, generation = serving(split_hooks=True)
+    lone.hold_hooks = True
+    lone.ask(Split(NAME, "op2", 10), lambda _: None)
+    lone.run(1)
+    lone.hold_hooks = False
+    lone.report(HookFinished(lone.held_hooks[0].hook_id, "a client writes for ever"))
+    lone.run(1)
+    assert lone.engine.lease.accepts_writes_at(NAME, lone._now_s) == generation + 2
 
 
 def test_an_owner_that_reads_the_registry_no_more_is_no_member_until_it_does():

@@ -394,7 +394,7 @@ def test_own_of_a_child_fails_and_the_split_is_given_up(bench):
     assert bench.hooks() == [
         ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None),
     ]  # fmt: skip
-    assert bench.reactions.holdings == {LOW: ServedBundle(3, 5)}
+    assert bench.reactions.holdings == {LOW: ServedBundle(3, 5, ending=True)}
     assert list(bench.reactions._hook_tasks) == bench.context.hook_ids[-1:], "nobody waits for the others"
     bench.reactions.hook_finished(HookFinished(old[1]))  # comes too late to count
     assert bench.written() == []

@@ -180,7 +180,7 @@ def test_what_becomes_of_a_holding(state, from_, to, writer):
         assert hooks == wanted, (end, before)
         after = {
             "begins": {LOW: ServedBundle(VERSION, None)},
-            "goes on": {LOW: before},
+            "goes on": {LOW: ServedBundle(served, prepared, ending=key.state is not State.ASSIGNED)},
             "is prepared": {LOW: before},
         }.get(end, {})
         assert holdings == after, (end, before)

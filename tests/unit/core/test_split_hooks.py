@@ -158,3 +158,33 @@ def test_a_parent_is_not_dropped_while_one_of_its_children_is_not_prepared():
     del bench.reactions.holdings[UPPER]
     bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
     assert bench.hooks() == [("on_release", LOW, 3, None), ("on_serve", LOWER, 6, None), ("on_own", UPPER, 7, None)]
+
+
+def test_the_first_cause_of_a_split_that_is_given_up_is_named_beside_what_follows_from_it():
+    bench = splitting()
+    bench.hooks()
+    bench.finish()
+    bench.hooks()
+    bench.finish("on_own raised OSError: disk full")
+    bench.hooks()
+    bench.finish("on_own raised RuntimeError: fenced by 6")
+    (record,) = bench.written()
+    assert record["reason"] == "on_own raised OSError: disk full; then on_own raised RuntimeError: fenced by 6"
+
+
+def test_only_what_is_served_grows_for_a_topic_since_a_split_that_is_given_up_does_not_use_up_what_it_proposed():
+    bench = splitting()
+    calls = bench.hooks()
+    bench.finish()
+    calls += bench.hooks()
+    bench.finish("disk full")
+    calls += bench.hooks()
+    bench.finish()
+    bench.seen(LOW, "Assigned", to="a")
+    calls += bench.hooks()
+    bench.seen(LOW, "Assigned", to="a", writer="b")  # another process under this id
+    calls += bench.hooks()
+    assert [(hook, generation) for hook, _, generation, _ in calls] == [
+        ("on_split", 6), ("on_own", 6), ("on_own", 6), ("on_release", 6), ("on_release", 6),
+        ("on_own", 5), ("on_serve", 5), ("on_release", 5), ("on_own", 7),
+    ]  # fmt: skip

@@ -202,3 +202,15 @@ def test_a_kafka_that_restarts_is_waited_for() -> None:
     look(address, "plaintext", within_s=60.0)
     timer.join()
     assert again.is_set()
+
+
+@pytest.mark.parametrize("protocol", ["plaintext", "ssl"])
+@pytest.mark.parametrize("words", [b"HTTP/1.0 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_a_port_of_something_else_is_named_as_that(protocol: str, words: bytes) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.sendall(words)
+
+    with listener(talk) as address, pytest.raises(KafkaUnavailableError) as refused:
+        look(address, protocol)
+    assert str(refused.value) == f"Kafka at {address} answers as another kind of server, no Kafka"

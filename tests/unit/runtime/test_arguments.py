@@ -81,6 +81,7 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),
     ("watch", "limit"): (lambda c, v: c.watch(v), [*NO_WHOLE, 0, -1]),
     ("serves", "bundle"): (lambda c, v: c.serves(v), NO_TEXT),
+    ("accepts_writes", "bundle"): (lambda c, v: c.accepts_writes(v), NO_TEXT),
     ("shutdown", "budget_s"): (lambda c, v: c.shutdown(v), [v for v in NO_SECONDS if v is not None]),
     ("Ticket.started", "timeout_s"): (lambda c, v: c.ticket("op1").started(v), NO_SECONDS),
     ("Ticket.outcome", "timeout_s"): (lambda c, v: c.ticket("op1").outcome(v), NO_SECONDS),

@@ -10,6 +10,9 @@ import pytest
 
 from statechannel.api import ArgumentTypeError, BlockingBrokerHooks, BlockingStateChannel, BrokerHooks, StateChannel
 from statechannel.broker.arguments import hooks_of
+from statechannel.broker.hook_runner import warn_of_splits
+from statechannel.broker.hooks import ThreadedHooks
+from tests.support.log_lines import capture_logs
 
 
 def wrapped(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,6 +78,44 @@ async def test_a_wrong_hook_is_refused_at_open(hooks: BrokerHooks, message: str)
         await StateChannel.open(broker="b1", hooks=hooks, kafka={"bootstrap_servers": "127.0.0.1:1"})
     assert message in str(refused.value)
     assert refused.value.hint
+
+
+class Releases(BrokerHooks):
+    async def on_release(self, bundle, generation, destination):
+        """Closes the bundle's store."""
+
+
+class Splits(Releases):
+    async def on_split(self, parent, children, generation):
+        """Takes no more writes."""
+
+
+class BlockingReleases(BlockingBrokerHooks):
+    def on_release(self, bundle, generation, destination):
+        """Closes the bundle's store."""
+
+
+@pytest.mark.parametrize(
+    ("hooks", "name"),
+    [
+        (Releases(), "Releases"),
+        (ThreadedHooks(BlockingReleases()), "BlockingReleases"),
+        (Splits(), None),
+        (BrokerHooks(), None),
+    ],
+)
+def test_who_stops_at_a_release_only_is_warned_once_that_a_split_has_none(hooks: BrokerHooks, name: str | None) -> None:
+    with capture_logs() as lines:
+        warn_of_splits(hooks)
+    if name is None:
+        assert lines == []
+        return
+    (line,) = lines
+    assert line["event"] == "hooks.no-on-split"
+    assert line["log_level"] == "warning"
+    assert line["hooks"] == name
+    assert "no on_release" in line["why"]
+    assert "on_split" in line["hint"]
 
 
 class Coroutine(BlockingBrokerHooks):

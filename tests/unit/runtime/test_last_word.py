@@ -3,8 +3,9 @@
 import pytest
 
 from statechannel.broker.exits import Stopped
-from statechannel.broker.host import EngineSurroundings, HostOptions, TooManyCommandsError
+from statechannel.broker.host import HostOptions, TooManyCommandsError
 from statechannel.broker.inbox import InboxLane
+from statechannel.broker.requests import EngineSurroundings
 from statechannel.engine import commands
 from statechannel.engine.inputs import PartitionOpened, PositionReached
 from statechannel.errors import ExitCode

@@ -5,12 +5,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import statechannel
-from statechannel.api import ChannelStoppedError, StateChannel, StateChannelError, Stopped
+from statechannel.api import (
+    ArgumentTypeError,
+    BrokerHooks,
+    ChannelStoppedError,
+    StateChannel,
+    StateChannelError,
+    Stopped,
+)
 from statechannel.broker import assembly
+from statechannel.kafka.errors import translate
+from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
@@ -22,10 +33,43 @@ async def refused(**groups: object) -> StateChannelError:
 
 
 async def test_a_setting_that_is_an_argument_is_called_an_argument() -> None:
-    unknown = await refused(kafak={"bootstrap_servers": "127.0.0.1:1"})
-    assert str(unknown) == "an argument: unknown group of settings `kafak`. Did you mean `kafka`?"
     invalid = await refused(membership={"expiry_s": "soon"}, kafka={"bootstrap_servers": "127.0.0.1:1"})
     assert str(invalid) == "an argument: membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)."
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("kafak", {"bootstrap_servers": "127.0.0.1:1"}, "`kafka`"),
+        ("create_topic", True, "`create_topics`"),
+        ("join_timeout", 30, "`join_timeout_s`"),
+        ("hook", BrokerHooks(), "`hooks`"),
+        ("listner", {"pulsar": "pulsar://b1:6650"}, "`listeners`"),
+        ("lease_s", 3, "`safe_mode={'lease_s': ...}`"),
+        ("bootstrap_servers", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
+        ("bootstrap_server", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
+        ("zzzzzz", None, ""),
+    ],
+)
+@pytest.mark.parametrize("settings", [None, Settings()])
+async def test_a_misspelt_argument_is_refused_by_its_name(
+    name: str, value: object, meant: str, settings: Settings | None
+) -> None:
+    error = await refused(settings=settings, **{name: value})
+    asked = f" Did you mean {meant}?" if meant else ""
+    assert str(error) == f"`{name}` is neither an argument nor a group of settings.{asked}"
+    assert isinstance(error, ArgumentTypeError)
+    assert "kafka" in error.hint, "it lists the groups"
+
+
+async def test_a_group_of_settings_is_a_mapping() -> None:
+    error = await refused(kafka="127.0.0.1:1")
+    assert str(error).startswith("`kafka` is '127.0.0.1:1' of type str; wanted: a mapping of its settings, such as {'")
+
+
+async def test_groups_beside_settings_are_refused_since_nobody_would_read_them() -> None:
+    error = await refused(settings=Settings(), kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert str(error) == "`kafka` is given beside `settings`, which hold all groups."
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "kafka", "a:9092,b", "[::1]", "kafka:", "PLAINTEXT://kafka"])
@@ -66,6 +110,51 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         await asyncio.wait({opening})
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
     assert (line["log_level"], line["address"], line["limit_s"]) == ("warning", silent, WAIT_S)
+
+
+@pytest.fixture
+def refusing() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
+    refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
+    with capture_logs() as lines:
+        error = await refused(kafka={"bootstrap_servers": refusing, "command_timeout_s": 2.0})
+        async with asyncio.timeout(WAIT_S):
+            while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
+    assert line["why"] == f"Kafka at {refusing} refuses the connection: no program listens there"
+    assert str(error) == line["why"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "ways"),
+    [
+        ({}, ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up")),
+        (
+            {"kafka": {"bootstrap_servers": ""}},
+            ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up"),
+        ),
+    ],
+)
+async def test_hints_name_what_an_embedder_writes_too(groups: dict[str, Any], ways: tuple[str, ...]) -> None:
+    error = await refused(**groups)
+    assert [way for way in ways if way not in error.hint] == []
+
+
+def test_so_do_those_for_missing_topics_and_for_an_id_in_use() -> None:
+    missing = translate(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)), "reading")
+    assert "create_topics=True" in missing.hint
+    assert "statechannel init" in missing.hint
+    in_use = ChannelStoppedError(Stopped("id-in-use", "another process is heard"))
+    assert "membership={'take_over': True}" in in_use.hint
+    assert "--take-over" in in_use.hint
 
 
 @pytest.mark.parametrize("reason", ["closed", "shutdown"])

@@ -70,11 +70,14 @@ async def test_so_is_a_call_of_another_thread(method: str) -> None:
         with pytest.raises(WrongLoopError) as refused:
             await asyncio.to_thread(READING[method], channel)
     assert str(refused.value).startswith(f"{method}() was called from another event loop or thread")
+    assert "run_coroutine_threadsafe" not in refused.value.hint, "it is no coroutine"
+    assert "call_soon_threadsafe" in refused.value.hint
 
 
 async def test_what_is_needed_before_each_use_of_a_bundle_may_be_called_from_any_thread() -> None:
     async with lone_channel() as channel:
         assert await asyncio.to_thread(channel.serves, BUNDLE) is None
+        assert await asyncio.to_thread(channel.accepts_writes, BUNDLE) is None
         assert await asyncio.to_thread(lambda: channel.stopped) is None
 
 

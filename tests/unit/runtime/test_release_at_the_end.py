@@ -1,6 +1,7 @@
 """A member that ends by itself lets go of what it serves: its hooks are called, and get their time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,9 +9,12 @@ from statechannel.broker import host as host_module
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.host import HostOptions
+from statechannel.engine.commands import Shutdown
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.reactions import ServedBundle
+from tests.support.log_lines import capture_logs
 from tests.support.lone_member import SilentLog, lone_host
+from tests.support.waits import WAIT_S
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 FAILED = Stopped("part-failed", "the reader's thread ended too often")
@@ -85,3 +89,39 @@ async def test_an_engine_that_cannot_even_end_does_not_keep_the_member_from_clos
         host.stop(Stopped("invariant-violated", "a bug"))
         assert (await host.wait_stopped()).reason == "invariant-violated"
     assert log[-1] == "clients are closed"
+
+
+class Hanging(BrokerHooks):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        self.calls += 1
+        await asyncio.Event().wait()
+
+
+async def test_a_hook_that_hangs_holds_up_no_shutdown_beyond_its_budget() -> None:
+    """Its own deadline is far away."""
+    hooks = Hanging()
+    options = HostOptions(hooks_close_s=100 * WAIT_S, shutdown_grace_s=0.1)
+    async with lone_host(options=options, hooks=hooks) as host:
+        context = host.engine.context
+        host.engine.config = context.config = replace(context.config, hook_deadline_s=100 * WAIT_S)
+        host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
+        await host.submit(Shutdown(0.1))
+        async with asyncio.timeout(WAIT_S):
+            await host.wait_stopped()
+    assert hooks.calls == 1
+
+
+async def test_a_release_that_runs_already_is_not_called_again_at_the_end() -> None:
+    hooks = Hanging()
+    with capture_logs() as lines:
+        async with lone_host(options=HostOptions(hooks_close_s=0.2), hooks=hooks) as host:
+            host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
+            host._hooks.call(CallHook(5, Hook.ON_RELEASE, BUNDLE, 7, "b2", 15.0))
+            host.stop(FAILED)
+            await host.wait_stopped()
+    assert hooks.calls == 1
+    (left,) = (line for line in lines if line["event"] == "hooks-left")
+    assert (left["running"], left["not_called"]) == (1, 0)
