@@ -236,6 +236,11 @@ class Gaps:
         every = [*self.closed, *self.open()]
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
+    def open_since_ms(self, bundle: str) -> int | None:
+        """Log time at which the open gap of a bundle began; None without one."""
+        held = self._open.get(bundle)
+        return None if held is None else held.gap.start_ms
+
     def open(self) -> list[Gap]:
         return [held.so_far() for held in self._open.values()]
 

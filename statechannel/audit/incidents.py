@@ -26,6 +26,7 @@ from statechannel.protocol.view import Judgement
 _REASON_MAX = 300
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
+DECLINED_MAX = 10_000
 
 
 class IncidentKind(StrEnum):
@@ -99,12 +100,28 @@ class DeclineCount:
         return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"
 
 
+@dataclass(slots=True)
+class DeclinedBundle:
+    """A bundle that brokers declined and that no broker has served since.
+
+    Attributes:
+        since_ms: Log time since which it has had no owner; of a bundle that never had one, of the first decline.
+        reasons: By broker and incarnation, of its newest decline.
+    """
+
+    since_ms: int
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
 class ChannelIncidents:
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
         with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
+
+    Attributes:
+        declined: Bundles by name; the newest `DECLINED_MAX`.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
@@ -115,6 +132,7 @@ class ChannelIncidents:
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
         self._declines: dict[str, DeclineCount] = {}
+        self.declined: dict[str, DeclinedBundle] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is Verdict.CONTROL:
@@ -140,9 +158,10 @@ class ChannelIncidents:
         self._note_gaps()
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
-        if key.owner is not None:
-            for other in self._declines.values():
-                other.waiting.pop(key.name, None)
+        if key.is_namespace:
+            self._forget_declined([name for name in self.declined if name.startswith(f"{key.namespace}/")])
+        elif key.owner is not None:
+            self._forget_declined([key.name])
         broker = change.from_
         # The owner that cannot resume a bundle releases it by the same action.
         if broker is None or change.forced or change.text("action") != Action.DECLINE:
@@ -154,6 +173,16 @@ class ChannelIncidents:
         count.bundle, count.newest_ms = key.name, record.timestamp_ms
         count.reason = (change.text("reason") or "")[:_REASON_MAX]
         remember(count.waiting, key.name, None, KEPT_MAX)
+        since_ms = None if self._gaps is None else self._gaps.open_since_ms(key.name)
+        bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
+        remember(self.declined, key.name, bundle, DECLINED_MAX)
+        remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
+
+    def _forget_declined(self, bundles: Iterable[str]) -> None:
+        for bundle in bundles:
+            self.declined.pop(bundle, None)
+            for count in self._declines.values():
+                count.waiting.pop(bundle, None)
 
     @property
     def declines(self) -> list[DeclineCount]:

@@ -204,9 +204,29 @@ def test_they_are_counted_from_the_restart() -> None:
     assert unasked(max(waiting)) == len(waiting)
 
 
+REFUSED = {
+    "bundle": "t/n/x",
+    "since_ms": AT - 1_000,
+    "by": {"b1": "read-only file system", "b2": "read-only file system"},
+}
+
+
+def test_bundles_that_every_broker_declines_are_down(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = shown(figures(declined_bundles=[REFUSED, {**REFUSED, "bundle": "t/n/y"}]), capsys)
+    assert lines[0] == (
+        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system)"
+    )
+
+
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
+    ({"declined_bundles": [REFUSED]}, "down", "bundles-declined"),
+    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}}]}, "healthy", ""),
+    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
     ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),

@@ -9,7 +9,7 @@ from typing import Any
 from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import LAG_WARNING_MS
+from statechannel.cli.status.health import LAG_WARNING_MS, HealthLimits, decline_sentence, unserved_by_all
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
@@ -330,15 +330,25 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Brokers that declined bundles lately, mostly since a hook fails."""
+    """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
+    refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
+    if refused:
+        bundle = refused[0]["bundle"]
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            f"{decline_sentence(refused)}; the first is {bundle}",
+            "Their clients get no owner. Whoever looks one up lets the brokers be asked again, after "
+            f"{facts.settings.repair.decline_memory_s:g} s.",
+            f"Fix what fails at {_some(sorted(refused[0]['by']))} (the event hook.failed in the log has the traceback), then "
+            f"`statechannel lookup {bundle}`.",
+        )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
             continue
-        waiting = f"; {row['waiting']} bundles are not served since" if row["waiting"] else ""
         yield DoctorFinding(
             Severity.WARNING,
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
-            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all){waiting}",
+            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
             f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )

@@ -20,7 +20,7 @@ class ChannelHealth(StrEnum):
     Attributes:
         HEALTHY: Brokers are alive, one leads, and nothing waits for longer than it should.
         DEGRADED: Some bundles or functions are affected.
-        DOWN: No broker is alive.
+        DOWN: No broker is alive, or no broker takes some bundles: their clients get no owner.
         UNKNOWN: Kafka does not answer this command, or this version cannot read the log.
     """
 
@@ -36,6 +36,7 @@ class HealthReason(StrEnum):
     KAFKA_SILENT = "kafka-silent"
     NEWER_FORMAT = "newer-format"
     NO_BROKER = "no-broker"
+    BUNDLES_DECLINED = "bundles-declined"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -83,7 +84,7 @@ def health(fields: Mapping[str, Any], limits: HealthLimits) -> tuple[ChannelHeal
     reasons = {problem.reason for problem in problems}
     if reasons & {HealthReason.KAFKA_SILENT, HealthReason.NEWER_FORMAT}:
         return ChannelHealth.UNKNOWN, problems
-    if HealthReason.NO_BROKER in reasons:
+    if reasons & {HealthReason.NO_BROKER, HealthReason.BUNDLES_DECLINED}:
         return ChannelHealth.DOWN, problems
     return (ChannelHealth.DEGRADED if problems else ChannelHealth.HEALTHY), problems
 
@@ -104,6 +105,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     alive = [row for row in fields["brokers"] if row["state"] not in ("lost", "left")]
     if not alive:
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
+    refused = unserved_by_all(fields, limits)
+    if refused:
+        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
 
@@ -131,6 +135,30 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
 
 
+def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Declined bundles that every broker that takes bundles declined, or that have had no owner for long."""
+    takers = {row["broker"] for row in fields["brokers"] if row["accepting"]}
+    return [
+        row
+        for row in fields.get("declined_bundles", ())
+        if takers <= row["by"].keys() or fields["at_ms"] - row["since_ms"] > limits.in_flight_ms
+    ]
+
+
+def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
+    """How many bundles have no owner, which brokers declined them, why, and since when."""
+    brokers = sorted({broker for row in refused for broker in row["by"]})
+    reasons = dict.fromkeys(reason for row in refused for reason in row["by"].values() if reason)
+    first = next(iter(reasons), "")
+    others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+    many = "1 bundle has" if len(refused) == 1 else f"{len(refused)} bundles have"
+    decline = "declines" if len(brokers) == 1 else "decline"
+    return (
+        f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
+        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}"
+    )
+
+
 def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
     slow = [row for row in fields["in_flight"] if (row["age_ms"] or 0) > limits.in_flight_ms]
     if slow:
@@ -146,6 +174,14 @@ def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Hea
 
 def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, Any]]:
     return [row for row in fields["brokers"] if row[name] == value]
+
+
+def _all_of(names: Sequence[str]) -> str:
+    """The names as in a sentence: at most `_NAMED`."""
+    shown, more = list(names[:_NAMED]), len(names) - _NAMED
+    if more > 0:
+        shown.append(f"{more} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _named(names: Sequence[str]) -> str:

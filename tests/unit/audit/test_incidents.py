@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, newest
+from statechannel.audit.incidents import (
+    ChannelIncidents,
+    DeclinedBundle,
+    Incident,
+    IncidentKind,
+    RegistryStory,
+    newest,
+)
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -76,6 +83,29 @@ def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None
     assert one.at_ms <= declined_ms
     (found,) = incidents.declines
     assert (found.times, list(found.waiting)) == (2, [f"{NAMESPACE}/{UPPER}"])
+
+
+def test_a_bundle_that_brokers_decline_has_no_owner_since_the_one_before_was_heard() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=RING)
+    served(log, BUNDLE, "b2")
+    heard_ms = log.at_ms + 500
+    lost = {"broker": "b2", "incarnation": "b2-i", "last_heard_ms": heard_ms}
+    log.write(BUNDLE, "Assigning", to="b1", forced=True, lost=lost, after_ms=6_000)
+    log.write(BUNDLE, "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
+    log.write(BUNDLE, "Assigning", to="b3")
+    log.write(BUNDLE, "Unassigned", by="b3", action="decline", reason="no disk", **{"from": "b3"})
+
+    def declined() -> dict[str, DeclinedBundle]:
+        incidents = ChannelIncidents(1_000)
+        audit_full(0, 1, log.records, incidents.observe)
+        return incidents.declined
+
+    assert declined().keys() == {BUNDLE}
+    assert declined()[BUNDLE].since_ms in (heard_ms, heard_ms - 500), "since the old owner's last word, not the decline"
+    assert declined()[BUNDLE].reasons == {("b1", "b1-i"): "no disk", ("b3", "b3-i"): "no disk"}
+    served(log, BUNDLE, "b1")
+    assert declined() == {}
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
