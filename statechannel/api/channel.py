@@ -113,6 +113,7 @@ class StateChannel(ChannelMember):
                 persistent=persistent,
                 non_persistent=non_persistent,
                 properties=properties,
+                extensions=[extension.name for extension in extensions],
             )
             opened = await open_member(
                 values,

@@ -33,6 +33,7 @@ _HEADERS = (
     Column("lag", 1),
     "heard",
     Column("software", 4),
+    Column("extensions", 4),
     Column("URLs", 5, text=False),
 )
 
@@ -77,6 +78,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
                 row["lag_records"],
                 f"{duration(row['heard_ago_ms'])} ago",
                 row["software"],
+                "-" if row["extensions"] is None else ", ".join(row["extensions"]) or "none",
                 " ".join([*row["urls"].values(), *filter(None, [row["http"]])]),
                 *([row["remarks"]] if marked else []),
             )
@@ -118,6 +120,7 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
                 "heard_ago_ms": max(0, registry.read_at_ms - lost.last_heard_ms),
                 "started_at_ms": None,
                 "software": None,
+                "extensions": None,
                 "urls": {},
                 "http": None,
             }
@@ -141,6 +144,7 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "heard_ago_ms": max(0, registry.read_at_ms - member.heard_at_ms),
         "started_at_ms": info.get("started_at_ms"),
         "software": info.get("software"),
+        "extensions": None if member.extensions is None else sorted(member.extensions),
         "urls": dict(member.urls),
         "http": member.info.get("http"),
     }

@@ -419,6 +419,7 @@ class Presence:
             "properties": dict(identity.properties),
             "software": identity.software,
             "http": identity.http or None,
+            "extensions": list(identity.extensions),
             "formats": list(readable(context.config.newest_format)),
             "writes": self.writes_format,
             "phase": "caught-up" if context.caught_up else "joining",

@@ -337,7 +337,7 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.CRITICAL,
             f"{decline_sentence(refused)}; the first is {bundle}",
-            "Their clients get no owner. Whoever looks one up lets the brokers be asked again, after "
+            "Their clients get no owner. A lookup asks the brokers again, each at most once in "
             f"{facts.settings.repair.decline_memory_s:g} s.",
             f"Fix what fails at {_some(sorted(refused[0]['by']))} (the event hook.failed in the log has the traceback), then "
             f"`statechannel lookup {bundle}`.",

@@ -274,8 +274,10 @@ def drains_seen(connection: Connection) -> list[Incident]:
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their replies, by the time of the request."""
-    drains: dict[str, tuple[str, Incident]] = {}
+    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident."""
+    asked: dict[str, Request] = {}
+    begun: dict[str, int] = {}
+    replies: dict[str, tuple[Reply, int]] = {}
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)
         if (
@@ -283,14 +285,28 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
             and item.asked == RequestCommand.EXTENSION.value
             and item.args.get("ask") == "drain"
         ):
-            broker = str(item.args.get("broker"))
-            by = f", by {item.by}" if item.by else ""
-            message = f"{broker} is being drained{by}"
-            drains.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, message)))
-        elif isinstance(item, Reply) and item.id in drains:
-            broker, asked = drains[item.id]
-            took = seconds(record.timestamp_ms - asked.at_ms)
-            ended = item.outcome.get("result") or item.outcome.get("reason") or item.outcome.get("why")
-            message = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
-            drains[item.id] = (broker, asked._replace(message=message))
-    return [incident for _, incident in drains.values()]
+            if item.id not in asked:
+                asked[item.id], begun[item.id] = item, record.timestamp_ms
+        elif isinstance(item, Reply) and item.id in asked:
+            replies.setdefault(item.id, (item, record.timestamp_ms))
+    incidents: list[Incident] = []
+    failed: dict[tuple[str, str, str], tuple[int, Incident]] = {}
+    for identifier, request in asked.items():
+        reply, ended_ms = replies.get(identifier, (None, 0))
+        broker, at_ms, by = str(request.args.get("broker")), begun[identifier], request.by
+        of = f"the drain of {broker}{f' by {by}' if by else ''}"
+        if reply is None:
+            incidents.append(
+                Incident(at_ms, IncidentKind.DRAIN, f"{broker} is being drained{f', by {by}' if by else ''}")
+            )
+        elif reply.outcome.get("answer") != "rejected":
+            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
+            took = seconds(ended_ms - at_ms)
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}"))
+        else:
+            reason = str(reply.outcome.get("reason"))
+            times = failed.get((broker, by, reason), (0, None))[0] + 1
+            often = f" {times} times" if times > 1 else ""
+            message = f"{of} failed{often}: {reply.outcome.get('message') or reason} ({reason})"
+            failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
+    return [*incidents, *(incident for _, incident in failed.values())]

@@ -316,8 +316,30 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (0, "the drain of b2 ended after 3.0 s: drained"),
+        (0, "the drain of b2 by me@here ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
+    ]
+
+
+def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_and_the_sentence() -> None:
+    by = {"broker": "b1", "incarnation": "b1-1"}
+    refused = {"answer": "rejected", "reason": "no-extension", "message": "this broker runs no extension balancer"}
+    values: list[dict[str, Any]] = []
+    for number in range(3):
+        args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
+        values += [
+            {
+                "format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60,
+                "command": "extension", "args": args,
+            },
+            {"format": 1, "kind": "reply", "id": f"id-{number}", "by": by, "outcome": refused},
+        ]  # fmt: skip
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
+        (4_000, "the drain of b2 by me@here failed 3 times: this broker runs no extension balancer (no-extension)")
     ]
 
 

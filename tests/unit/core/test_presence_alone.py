@@ -204,6 +204,12 @@ def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
     assert bench.sent()[0]["http"] == (http or None)
 
 
+def test_the_extensions_that_run_with_it_are_told(bench):
+    bench.context.identity = replace(bench.context.identity, extensions=("balancer",))
+    bench.presence.tick()
+    assert bench.sent()[0]["extensions"] == ["balancer"]
+
+
 @pytest.mark.parametrize(
     ("draining", "writes", "accepting"), [(False, True, True), (True, True, False), (False, False, False)]
 )
