@@ -16,11 +16,12 @@ from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
 from shedders.model.amounts import count
 from shedders.policies.effective import EffectivePolicies, Force
+from shedders.policies.kinds import PolicyKind
 from statechannel.audit.origins import OperationCause, Origin
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.output import moment
+from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
@@ -167,11 +168,31 @@ def policy_remarks(connection: Connection) -> Remarks:
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
     cluster += unapplied_at(connection, effective)
+    cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
     for name, entry in failed_drains(connection, effective).items():
         brokers[name] = f"cordoned by a drain of {entry.author.person} that failed (`statechannel uncordon {name}`)"
     return Remarks(cluster, brokers)
+
+
+_LATELY_MS: Final = 3_600_000
+_LATELY_SHOWN: Final = 3
+
+
+def _changed_lately(effective: EffectivePolicies, at_ms: int) -> Iterator[str]:
+    """The newest policies of the last hour with their authors; cordons are remarks of their brokers."""
+    entries = [
+        entry
+        for entry in effective.entries
+        if entry.key.kind is not PolicyKind.CORDON and at_ms - entry.logged_at_ms < _LATELY_MS
+    ]
+    entries.sort(key=lambda entry: -entry.logged_at_ms)
+    for entry in entries[:_LATELY_SHOWN]:
+        what = f"{'override ' if entry.key.override else ''}{entry.key.kind} {entry.key.name}"
+        yield f"{entry.author.text or 'an unknown user'} set {what}, {duration(at_ms - entry.logged_at_ms)} ago"
+    if len(entries) > _LATELY_SHOWN:
+        yield f"{len(entries) - _LATELY_SHOWN} more policies were set within the last hour (`statechannel policy list`)"
 
 
 _DECISIONS_MAX: Final = 100_000

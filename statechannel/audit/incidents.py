@@ -19,14 +19,14 @@ from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
-from statechannel.protocol.states import Action
+from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
 _REASON_MAX = 300
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
-DECLINED_MAX = 10_000
+DECLINED_MAX = NAMESPACES_MAX = 10_000
 
 
 class IncidentKind(StrEnum):
@@ -36,6 +36,7 @@ class IncidentKind(StrEnum):
     GAP = "gap"
     DECLINED = "declined"
     DRAIN = "drain"
+    NAMESPACE_DELETED = "namespace-deleted"
     COLD_START = "cold-start"
     LEADER = "leader"
     LOST = "lost"
@@ -113,6 +114,30 @@ class DeclinedBundle:
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class NamespaceDeletion:
+    """A deleted namespace.
+
+    Attributes:
+        bundles: Number of its bundles; `owned`: those that the deletion took from an owner.
+        broker: Which wrote the record.
+    """
+
+    at_ms: int
+    namespace: str
+    operation: str | None
+    bundles: int
+    owned: int
+    broker: str
+
+    def message(self, requester: str | None) -> str:
+        """As a sentence, with who asked for it."""
+        return (
+            f"{requester or self.broker} deleted namespace {self.namespace} ({_bundles(self.bundles)}, "
+            f"{self.owned} with an owner)"
+        )
+
+
 class ChannelIncidents:
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
@@ -122,6 +147,7 @@ class ChannelIncidents:
 
     Attributes:
         declined: Bundles by name; the newest `DECLINED_MAX`.
+        requesters: Who asked for an operation, by its id, as far as the caller knows.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
@@ -133,6 +159,10 @@ class ChannelIncidents:
         self._marks: dict[int, Marks] = {}
         self._declines: dict[str, DeclineCount] = {}
         self.declined: dict[str, DeclinedBundle] = {}
+        self.requesters: Mapping[str, str] = {}
+        self._bundles: dict[str, int] = {}
+        self._unloaded: dict[str, set[str]] = {}
+        self._deletions: dict[tuple[str, int], NamespaceDeletion] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if judgement.verdict is Verdict.CONTROL:
@@ -155,6 +185,7 @@ class ChannelIncidents:
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
         self._note_decline(record, change, judgement.key)
+        self._note_deletion(record, change, judgement.key)
         self._note_gaps()
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
@@ -177,6 +208,30 @@ class ChannelIncidents:
         bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
         remember(self.declined, key.name, bundle, DECLINED_MAX)
         remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
+
+    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        """Count bundles by namespace, and those that an operation unloads; note the deletion."""
+        operation = change.text("operation")
+        if not key.is_namespace:
+            if change.state is State.DELETED and key.namespace in self._bundles:
+                self._bundles[key.namespace] += len(key.children or ()) - 1
+            elif change.state is State.RELEASING and operation is not None:
+                unloaded = self._unloaded.get(operation, set())
+                unloaded.add(key.name)
+                remember(self._unloaded, operation, unloaded, KEPT_MAX)
+        elif change.state is State.ACTIVE:
+            remember(self._bundles, key.namespace, len(key.children or ()), NAMESPACES_MAX)
+        else:
+            owned = sum(name.startswith(f"{key.namespace}/") for name in self._unloaded.get(operation or "", ()))
+            deletion = NamespaceDeletion(
+                record.timestamp_ms,
+                key.namespace,
+                operation,
+                self._bundles.pop(key.namespace, owned),
+                owned,
+                change.broker,
+            )
+            remember(self._deletions, (key.namespace, record.offset), deletion, KEPT_MAX)
 
     def _forget_declined(self, bundles: Iterable[str]) -> None:
         for bundle in bundles:
@@ -223,6 +278,12 @@ class ChannelIncidents:
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
             Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
+        ]
+        incidents += [
+            Incident(
+                item.at_ms, IncidentKind.NAMESPACE_DELETED, item.message(self.requesters.get(item.operation or ""))
+            )
+            for item in self._deletions.values()
         ]
         incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired

@@ -62,7 +62,10 @@ def test_cordons_shedding_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert remarks.brokers == {"b2": "cordoned (ann@desk: new disks)"}
     assert remarks.cluster[0].startswith("shedding is off")
-    assert remarks.cluster[1:] == ["1 override is in force (`statechannel override list`)"]
+    assert remarks.cluster[1:] == [
+        "1 override is in force (`statechannel override list`)",
+        "ann@desk set override shedding cluster, 1 ms ago",
+    ]
 
 
 def alive(*extensions: list[str] | None) -> dict[str, Member]:
@@ -90,7 +93,8 @@ def test_policies_that_no_broker_applies(brokers: list[list[str] | None], senten
 
 def test_status_says_that_nobody_applies_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(monkeypatch, POLICY, brokers=alive([], [])).cluster == [
-        "no broker runs the balancer: policies are not applied, and a drain cannot work"
+        "no broker runs the balancer: policies are not applied, and a drain cannot work",
+        "ann@desk set isolation gold, 1 ms ago",
     ]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -76,6 +76,8 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
     """Read log and registry to their ends, once; returns the document."""
     views = read_channel(connection, inputs.observers())
     registry = read_registry(connection, observe=inputs.story.observe)
+    seen = requests_of_last_hour(connection)
+    inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
         registry,
@@ -83,7 +85,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         remarks(connection),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
-        drains=drains_seen(connection),
+        drains=seen.drains,
         incidents=incidents,
     )
     return with_health(fields, HealthLimits.of(connection.settings))
@@ -144,8 +146,8 @@ class StatusFollower:
         expiry_s = connection.settings.membership.expiry_s
         self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
         self._remarks = Remarks()
-        self._drains: list[Incident] = []
-        self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
+        self._requests = RequestIncidents()
+        self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
         self._asked_s = 0.0
         self._stack = ExitStack()
 
@@ -221,10 +223,13 @@ class StatusFollower:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            (self._remarks, self._drains), self._asked = self._asked.result(), None
+            (self._remarks, self._requests), self._asked = self._asked.result(), None
+            self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
-            self._asked = self._pool.submit(lambda: (remarks(self._connection), drains_seen(self._connection)))
+            self._asked = self._pool.submit(
+                lambda: (remarks(self._connection), requests_of_last_hour(self._connection))
+            )
 
     def figures(self, incidents: int) -> dict[str, Any]:
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
@@ -239,7 +244,7 @@ class StatusFollower:
             Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
-            drains=self._drains,
+            drains=self._requests.drains,
             incidents=incidents,
         )
         fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
@@ -264,13 +269,27 @@ def _audited(part: FollowedPartition) -> PartitionAudit:
 _BACK_MS = 3_600_000
 
 
-def drains_seen(connection: Connection) -> list[Incident]:
-    """Drains in the requests topic; empty if it cannot be read, which `doctor` reports."""
+class RequestIncidents(NamedTuple):
+    """What the requests topic adds to incidents.
+
+    Attributes:
+        requesters: Who asked for an operation, by its id.
+    """
+
+    drains: Sequence[Incident] = ()
+    requesters: Mapping[str, str] = {}
+
+
+def requests_of_last_hour(connection: Connection) -> RequestIncidents:
+    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
         with open_tail(connection, Topic.REQUESTS, 0) as tail:
-            return drains_of(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+            records = list(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
     except StateChannelError:
-        return []
+        return RequestIncidents()
+    items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
+    requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
+    return RequestIncidents(drains_of(records), requesters)
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:

@@ -108,6 +108,22 @@ def test_a_bundle_that_brokers_decline_has_no_owner_since_the_one_before_was_hea
     assert declined() == {}
 
 
+def test_a_deleted_namespace_is_an_incident_with_its_bundles_and_who_asked_for_it() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    served(log, f"{NAMESPACE}/{LOWER}", "b1")
+    for state in ("Releasing", "Unassigned"):
+        log.write(f"{NAMESPACE}/{LOWER}", state, action="unload", operation="op-1", **{"from": "b1"})
+    log.write(NAMESPACE, "Deleted", version=6, operation="op-1")
+    incidents = ChannelIncidents(60_000)
+    audit_full(0, 1, log.records, incidents.observe)
+    (result,) = incidents.all()
+    assert (result.at_ms, result.kind) == (log.at_ms, IncidentKind.NAMESPACE_DELETED)
+    assert result.message == f"b1 deleted namespace {NAMESPACE} (2 bundles, 1 with an owner)"
+    incidents.requesters = {"op-1": "jane@vm"}
+    assert incidents.all()[0].message.startswith(f"jane@vm deleted namespace {NAMESPACE} (")
+
+
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
     log = Log()
     values = [(b"!cold-start", b"junk"), (b"!heartbeat", heartbeat("b1-i", 0)), (b"!cold-start", mark("b2-i", 0))]
