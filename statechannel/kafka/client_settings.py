@@ -192,7 +192,8 @@ class ClientSettings:
         if not self.bootstrap_servers.strip():
             raise ClientSettingRefusedError(
                 "No Kafka address is given.",
-                hint="Give bootstrap.servers, or start one here with `statechannel kafka up`.",
+                hint="Give --bootstrap-servers HOST:PORT or the setting kafka.bootstrap_servers, or start one here with "
+                "`statechannel kafka up`.",
             )
         if "@" in self.bootstrap_servers:  # not shown: what stands before it is a name, and often a password
             raise ClientSettingRefusedError(
