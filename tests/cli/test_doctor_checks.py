@@ -368,6 +368,19 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.CRITICAL,
         "2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (no disk); the first is a/b/c",
     ),
+    (
+        "all bundles on one",
+        with_standing(
+            healthy(),
+            brokers=[
+                {"broker": name, "accepting": True, "bundles": bundles, "lag_ms": 0}
+                for name, bundles in (("b1", 18), ("b2", 0), ("b3", 0))
+            ],
+        ),
+        "spread",
+        Severity.INFO,
+        "b2 and b3 have no bundles, b1 has 18",
+    ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
 

@@ -221,6 +221,28 @@ def test_bundles_that_every_broker_declines_are_down(
     )
 
 
+def test_all_bundles_on_one_of_three_is_worth_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    three = [broker("b1", bundles=18), broker("b2", bundles=0), broker("b3", bundles=0)]
+    assert "b2 and b3 have no bundles, b1 has 18;" in shown(figures(brokers=three), capsys)[1]
+    few = [broker("b1", bundles=2), broker("b2", bundles=0)]
+    assert "no bundles" not in "".join(shown(figures(brokers=few), capsys))
+
+
+def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
+    _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
+    assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"
+
+
+@pytest.mark.parametrize(("lost", "end"), [(4, "b4, last heard 1.00 s ago"), (5, "; and 2 more")])
+def test_the_last_of_many_names_is_not_cut_off_alone(lost: int, end: str) -> None:
+    rows = [broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
+    _, (problem,) = health(figures(brokers=rows), LIMITS)
+    assert problem.message.endswith(end)
+
+
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from statechannel.audit.incidents import KEPT_MAX, ChannelIncidents, Incident, IncidentKind, seconds
+from statechannel.audit.incident import Incident, IncidentKind, seconds
+from statechannel.audit.incidents import KEPT_MAX, ChannelIncidents
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.protocol.bounded import remember

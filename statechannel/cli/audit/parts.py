@@ -29,7 +29,8 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
 from statechannel.audit.gaps import GapCause
 from statechannel.audit.history import History, meant
-from statechannel.audit.incidents import Incident, RegistryStory
+from statechannel.audit.incident import Incident
+from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data

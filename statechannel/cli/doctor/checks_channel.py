@@ -9,7 +9,7 @@ from typing import Any
 from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import LAG_WARNING_MS, HealthLimits, decline_sentence, unserved_by_all
+from statechannel.cli.status.health import LAG_WARNING_MS, HealthLimits, decline_sentence, unserved_by_all, unspread
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
@@ -354,6 +354,18 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Brokers without bundles beside one that has many, as after a restart of all."""
+    uneven = unspread(facts.status) if facts.status.get("brokers") else ""
+    if uneven:
+        yield DoctorFinding(
+            Severity.INFO,
+            uneven,
+            "",
+            "The balancer spreads them by load. Without it: `statechannel transfer BUNDLE --dest BROKER`.",
+        )
+
+
 def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether the log is complete."""
     status = facts.status
@@ -408,5 +420,6 @@ CHECKS = (
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
+    DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, seconds
+from statechannel.audit.incident import Incident, IncidentKind, seconds
+from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand

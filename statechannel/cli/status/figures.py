@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, RegistryStory, newest
+from statechannel.audit.incident import Incident, newest
+from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews

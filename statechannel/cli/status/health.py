@@ -12,6 +12,8 @@ from statechannel.settings import Settings
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 _NAMED = 3
+_UNSPREAD_AT_LEAST = 2
+"""Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
 
 class ChannelHealth(StrEnum):
@@ -123,7 +125,10 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         since = "" if without_ms is None else f" for {duration(without_ms)}"
         yield HealthProblem(HealthReason.NO_LEADER, f"no broker has led{since}" if since else "no broker leads")
     for row in fields["repair_paused"]:
-        yield HealthProblem(HealthReason.REPAIR_PAUSED, f"{row['broker']} paused repair: {row['why']}")
+        yield HealthProblem(
+            HealthReason.REPAIR_PAUSED,
+            f"{row['broker']} paused repair: {row['why']}; if they are dead: `statechannel repair resume`",
+        )
     safe = [row["broker"] for row in _in(fields, "mode", "safe")]
     if safe:
         yield HealthProblem(HealthReason.SAFE_MODE, f"in safe mode, without Kafka: {_named(safe)}")
@@ -185,6 +190,18 @@ def _all_of(names: Sequence[str]) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _NAMED
-    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    """The first names, and how many more there are, if it is more than one."""
+    if len(names) <= _NAMED + 1:
+        return "; ".join(names)
+    return "; ".join(names[:_NAMED]) + f"; and {len(names) - _NAMED} more"
+
+
+def unspread(fields: Mapping[str, Any]) -> str:
+    """Brokers that take bundles and have none, while another has far more than its share, as a sentence; mostly empty."""
+    takers = [row for row in fields["brokers"] if row["accepting"]]
+    without = [row["broker"] for row in takers if not row["bundles"]]
+    most = max(takers, key=lambda row: row["bundles"], default=None)
+    if most is None or not without or most["bundles"] < _UNSPREAD_AT_LEAST * len(takers):
+        return ""
+    verb = "has" if len(without) == 1 else "have"
+    return f"{_all_of(without)} {verb} no bundles, {most['broker']} has {most['bundles']}"
