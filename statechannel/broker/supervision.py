@@ -10,7 +10,8 @@ import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.broker.exits import Stopped
 from statechannel.logger import SafeLogger
@@ -210,14 +211,29 @@ def stack_of(thread: int) -> str:
     return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
 
 
-def place_of(thread: int) -> str:
-    """Where a thread is now: its innermost calls, the innermost first."""
+class CodePlace(NamedTuple):
+    """Where a thread was.
+
+    Attributes:
+        calls: Its innermost calls, the innermost first.
+        innermost: The same of one call, without folders, for records that others read; at most `_CODE_MAX` characters.
+    """
+
+    calls: str
+    innermost: str
+
+
+def place_of(thread: int) -> CodePlace:
+    """Where a thread is now."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
     calls = [] if frame is None else traceback.extract_stack(frame)
-    return " < ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls[: -_CALLS_SHOWN - 1 : -1])
+    shown = " < ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in calls[: -_CALLS_SHOWN - 1 : -1])
+    innermost = f"{Path(calls[-1].filename).name}:{calls[-1].lineno} in {calls[-1].name}" if calls else ""
+    return CodePlace(shown, innermost[:_CODE_MAX])
 
 
 _CALLS_SHOWN = 4
+_CODE_MAX = 200
 
 
 def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:

@@ -123,6 +123,7 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
                 "extensions": None,
                 "urls": {},
                 "http": None,
+                "blocked": None,
             }
         )
     return [row | {"remarks": notes.brokers.get(row["broker"])} for row in rows]
@@ -147,6 +148,24 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "extensions": None if member.extensions is None else sorted(member.extensions),
         "urls": dict(member.urls),
         "http": member.info.get("http"),
+        "blocked": _blocked(info, max(0, registry.read_at_ms - member.heard_at_ms)),
+    }
+
+
+def _blocked(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | None:
+    """How often the event loop was blocked, and how long ago, by the broker's own clock and the time since it was heard."""
+    blocked, sent_ms = info.get("blocked"), info.get("sent_at_ms")
+    if not isinstance(blocked, dict) or type(sent_ms) is not int or type(blocked.get("at_ms")) is not int:
+        return None
+    times, blocked_s, place, hook = (blocked.get(name) for name in ("times", "seconds", "place", "hook"))
+    if type(times) is not int or not isinstance(blocked_s, int | float) or not isinstance(place, str):
+        return None
+    return {
+        "times": times,
+        "seconds": blocked_s,
+        "place": place,
+        "hook": hook if isinstance(hook, str) else None,
+        "ago_ms": max(0, sent_ms - blocked["at_ms"]) + heard_ago_ms,
     }
 
 

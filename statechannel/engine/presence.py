@@ -437,6 +437,7 @@ class Presence:
             "leaving": leaving,
             "repair_paused": context.repair_paused,
             "forged": self._provenance.fields(),
+            "blocked": None if context.blocked is None else context.blocked.fields(),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

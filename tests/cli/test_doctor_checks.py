@@ -369,6 +369,31 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (no disk); the first is a/b/c",
     ),
     (
+        "a blocked loop",
+        with_standing(
+            healthy(),
+            brokers=[
+                {
+                    "broker": "b3",
+                    "lag_records": 3,
+                    "lag_ms": 900,
+                    "accepting": True,
+                    "bundles": 1,
+                    "blocked": {
+                        "times": 28,
+                        "seconds": 1.0,
+                        "place": "broker.py:20 in main",
+                        "hook": None,
+                        "ago_ms": 900,
+                    },
+                }
+            ],
+        ),
+        "lag",
+        Severity.WARNING,
+        "b3's event loop is blocked (broker.py:20 in main): 28 times since its start, the last time 900 ms ago",
+    ),
+    (
         "all bundles on one",
         with_standing(
             healthy(),

@@ -204,6 +204,7 @@ def test_they_are_counted_from_the_restart() -> None:
     assert unasked(max(waiting)) == len(waiting)
 
 
+BLOCKED = {"times": 28, "seconds": 1.0, "place": "broker.py:20 in main", "hook": "on_own", "ago_ms": 900}
 REFUSED = {
     "bundle": "t/n/x",
     "since_ms": AT - 1_000,
@@ -260,6 +261,8 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
     ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),
     ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),
+    ({"brokers": [broker("b1", blocked=BLOCKED)]}, "degraded", "loop-blocked"),
+    ({"brokers": [broker("b1", blocked=BLOCKED | {"ago_ms": 60_001})]}, "healthy", ""),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),

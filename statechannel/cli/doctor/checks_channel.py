@@ -9,7 +9,14 @@ from typing import Any
 from statechannel.audit.incidents import forged_of
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import LAG_WARNING_MS, HealthLimits, decline_sentence, unserved_by_all, unspread
+from statechannel.cli.status.health import (
+    LAG_WARNING_MS,
+    HealthLimits,
+    blocked_sentence,
+    decline_sentence,
+    unserved_by_all,
+    unspread,
+)
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
@@ -239,6 +246,15 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield _NOBODY
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
     for broker in facts.status.get("brokers", ()):
+        blocked = blocked_sentence(broker)
+        if blocked:
+            yield DoctorFinding(
+                Severity.WARNING,
+                blocked,
+                "Nothing of the channel runs in it meanwhile: its heartbeats, answers and moves are late.",
+                f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
+                "move its bundles: `statechannel transfer`.",
+            )
         late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
             yield DoctorFinding(

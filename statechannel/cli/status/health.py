@@ -11,6 +11,7 @@ from statechannel.settings import Settings
 
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
+BLOCKED_LATELY_MS = 60_000
 _NAMED = 3
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
@@ -44,6 +45,7 @@ class HealthReason(StrEnum):
     NO_LEADER = "no-leader"
     REPAIR_PAUSED = "repair-paused"
     SAFE_MODE = "safe-mode"
+    LOOP_BLOCKED = "loop-blocked"
     NONE_ACCEPTS = "none-accepts"
     SLOW_OPERATION = "slow-operation"
     AWAITING_REPAIR = "awaiting-repair"
@@ -132,6 +134,10 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
     safe = [row["broker"] for row in _in(fields, "mode", "safe")]
     if safe:
         yield HealthProblem(HealthReason.SAFE_MODE, f"in safe mode, without Kafka: {_named(safe)}")
+    for row in fields["brokers"]:
+        blocked = blocked_sentence(row)
+        if blocked:
+            yield HealthProblem(HealthReason.LOOP_BLOCKED, blocked)
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
@@ -161,6 +167,19 @@ def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
         f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}"
+    )
+
+
+def blocked_sentence(row: Mapping[str, Any]) -> str:
+    """What blocks the event loop of a broker, if it was blocked within the last minute; else empty."""
+    blocked = row.get("blocked")
+    if blocked is None or blocked["ago_ms"] > BLOCKED_LATELY_MS:
+        return ""
+    times = "once" if blocked["times"] == 1 else f"{blocked['times']} times"
+    hook = f", hook {blocked['hook']}" if blocked["hook"] else ""
+    return (
+        f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
+        f"{duration(blocked['ago_ms'])} ago"
     )
 
 
