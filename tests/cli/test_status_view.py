@@ -1,14 +1,19 @@
 """How `status` looks: golden pictures of figures that are spelled out."""
 
 import io
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from click.testing import Result
 from rich.console import Console
 
 from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.audit.views import read_views
+from statechannel.audit.verdict_file import each_of
+from statechannel.audit.views import LogViews, read_views
+from statechannel.cli import bundles
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
 from statechannel.cli.kit.registry import RegistryFold
@@ -18,7 +23,9 @@ from statechannel.cli.status import figures as status_figures
 from statechannel.cli.status.health import HealthLimits, health, with_health
 from statechannel.cli.status.tables import status_blocks
 from statechannel.protocol.states import State
+from statechannel.replay.auditor import audit_full
 from tests.cli.conftest import GOLDEN
+from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 AT = 1_750_000_000_000
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -242,6 +249,24 @@ def test_the_last_of_many_names_is_not_cut_off_alone(lost: int, end: str) -> Non
     rows = [broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
     _, (problem,) = health(figures(brokers=rows), LIMITS)
     assert problem.message.endswith(end)
+
+
+def test_bundles_names_who_declined_one_without_an_owner(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b1")
+    log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
+
+    def read(_: object, observers: Any = ()) -> LogViews:
+        return LogViews((audit_full(0, 1, log.records, each_of(observers)),), (log.at_ms,))
+
+    monkeypatch.setattr(bundles, "read_channel", read)
+    place = ["-b", "127.0.0.1:1"]
+    rows = json.loads(run("bundles", "-o", "json", *place).stdout)["bundles"]
+    assert {row["bundle"].rpartition("/")[2]: row["declined_by"] for row in rows} == {LOWER: ["b1"], UPPER: []}
+    assert "declined by" in run("bundles", *place).stdout
 
 
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
