@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
+from shedders.cli.balancers import RUN_IT, unapplied, unapplied_at
 from shedders.cli.decision_log import reader_if_any
+from shedders.cli.drain.cordons import failed_drains
 from shedders.cli.policy.write import book_of
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
+from shedders.model.amounts import count
 from shedders.policies.effective import EffectivePolicies, Force
+from shedders.policies.kinds import PolicyKind
 from statechannel.audit.origins import OperationCause, Origin
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
@@ -78,11 +83,33 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             error.hint,
         )
         return
-    yield from policy_findings(effective)
+    alive = {} if facts.registry is None else facts.registry.members.alive
+    for what in unapplied(effective, alive):
+        yield DoctorFinding(
+            Severity.WARNING,
+            what,
+            "`statechannel policy list` shows them in force, but a broker without the balancer assigns bundles against them.",
+            RUN_IT,
+        )
+    failed = failed_drains(facts.connection, effective)
+    held = {row["broker"]: row["bundles"] for row in facts.status.get("brokers", ())}
+    for broker, entry in sorted(failed.items()):
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{broker} was cordoned by a drain ({entry.author.person}, {moment(entry.logged_at_ms)}) that no longer runs and did "
+            f"not succeed; it has {count(held.get(broker, 0), 'bundle')}",
+            "No bundle is assigned to it, and nothing moves away those that it has.",
+            f"`statechannel uncordon {broker}` lets it take bundles again; `statechannel drain {broker}` drains it.",
+        )
+    yield from policy_findings(effective, reported=failed)
 
 
-def policy_findings(effective: EffectivePolicies) -> Iterator[DoctorFinding]:
-    """Findings on the policies in force."""
+def policy_findings(effective: EffectivePolicies, *, reported: Container[str] = ()) -> Iterator[DoctorFinding]:
+    """Findings on the policies in force.
+
+    Args:
+        reported: Brokers whose cordons another finding reports.
+    """
     for why in [*effective.closed, *filter(None, [effective.overfull])]:
         yield DoctorFinding(
             Severity.ERROR,
@@ -106,7 +133,7 @@ def policy_findings(effective: EffectivePolicies) -> Iterator[DoctorFinding]:
             "",
             "Switch them on again with `statechannel override end shedding`.",
         )
-    cordons = effective.policies.cordons
+    cordons = [broker for broker in effective.policies.cordons if broker not in reported]
     if cordons:
         yield DoctorFinding(
             Severity.INFO,
@@ -140,8 +167,32 @@ def policy_remarks(connection: Connection) -> Remarks:
     if overrides:
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
+    cluster += unapplied_at(connection, effective)
+    cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
-    return Remarks(cluster, {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())})
+    brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
+    for name, entry in failed_drains(connection, effective).items():
+        brokers[name] = f"cordoned by a drain of {entry.author.person} that failed (`statechannel uncordon {name}`)"
+    return Remarks(cluster, brokers)
+
+
+_LATELY_MS: Final = 3_600_000
+_LATELY_SHOWN: Final = 3
+
+
+def _changed_lately(effective: EffectivePolicies, at_ms: int) -> Iterator[str]:
+    """The newest policies of the last hour with their authors; cordons are remarks of their brokers."""
+    entries = [
+        entry
+        for entry in effective.entries
+        if entry.key.kind is not PolicyKind.CORDON and at_ms - entry.logged_at_ms < _LATELY_MS
+    ]
+    entries.sort(key=lambda entry: -entry.logged_at_ms)
+    for entry in entries[:_LATELY_SHOWN]:
+        what = f"{'override ' if entry.key.override else ''}{entry.key.kind} {entry.key.name}"
+        yield f"{entry.author.text or 'an unknown user'} set {what}, {duration(at_ms - entry.logged_at_ms)} ago"
+    if len(entries) > _LATELY_SHOWN:
+        yield f"{len(entries) - _LATELY_SHOWN} more policies were set within the last hour (`statechannel policy list`)"
 
 
 _DECISIONS_MAX: Final = 100_000

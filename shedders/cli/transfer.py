@@ -7,16 +7,21 @@ decides.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
 
+from shedders.cli.policy.write import book_of
+from shedders.policies.effective import Force
 from statechannel.broker.request_record import Addressee, RequestCommand
 from statechannel.cli.kit.channel_view import locate, read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, Reason
+from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
     NO_EXTENSION,
@@ -29,7 +34,7 @@ from statechannel.cli.kit.requests import (
     require_name,
 )
 from statechannel.engine.commands import Done, Rejected
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, StateChannelError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -40,7 +45,7 @@ TRIES: Final = 4
 AGAIN_S: Final = 0.5
 
 Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")]
-Force = Annotated[bool, typer.Option("--force", help="Skip the check of policies; the record's reason says so.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Skip the check of policies; the record's reason says so.")]
 
 
 @app.command()
@@ -49,7 +54,7 @@ def transfer(
     _: Connect,
     name: Name,
     dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Destination of the bundle.")],
-    force: Force = False,
+    force: ForceOption = False,
     reason: Reason = None,
 ) -> BrokerRequest:
     """Transfer a bundle to a broker, if policies allow it."""
@@ -65,7 +70,7 @@ def unload(
     dest: Annotated[
         str | None, typer.Option("--dest", metavar="BROKER", help="Destination: makes it a transfer.")
     ] = None,
-    force: Force = False,
+    force: ForceOption = False,
     reason: Reason = None,
 ) -> BrokerRequest:
     """Unload a bundle, if policies allow another broker; the next lookup assigns it again."""
@@ -129,6 +134,16 @@ def _refused(connection: Connection, name: str, dest: str | None) -> RequestAnsw
         time.sleep(AGAIN_S)
         answer = ask(connection, RequestCommand.EXTENSION, args)
     outcome = answer.outcome
-    if isinstance(outcome, Done) or (isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION):
+    if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
+        _say_unchecked(connection)
         return None
-    return answer
+    return None if isinstance(outcome, Done) else answer
+
+
+def _say_unchecked(connection: Connection) -> None:
+    """Say that policies are not checked, if there are any."""
+    with suppress(StateChannelError):
+        in_force = sum(entry.force is Force.IN_FORCE for entry in book_of(connection).at(now_ms()).entries)
+        if in_force:
+            policies = "1 policy in force was" if in_force == 1 else f"{in_force} policies in force were"
+            say(f"note: {policies} not checked: the leader does not run the balancer")

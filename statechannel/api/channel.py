@@ -115,6 +115,7 @@ class StateChannel(ChannelMember):
                 persistent=persistent,
                 non_persistent=non_persistent,
                 properties=properties,
+                extensions=[extension.name for extension in extensions],
             )
             opened = await open_member(
                 values,

@@ -47,6 +47,7 @@ class GapCause(StrEnum):
         "declined"  # the broker that should have taken it declined, or its owner could not serve it and gave it up
     )
     SHUTDOWN = "shutdown"  # its owner shut down, and no other broker could take it
+    NAMESPACE_DELETED = "namespace-deleted"  # unloaded so that its namespace could be deleted
     OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
@@ -259,6 +260,11 @@ class Gaps:
         every = [*self.closed, *self.open()]
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
+    def open_since_ms(self, bundle: str) -> int | None:
+        """Log time at which the open gap of a bundle began; None without one."""
+        held = self._open.get(bundle)
+        return None if held is None else held.gap.start_ms
+
     def open(self) -> list[Gap]:
         return [held.so_far() for held in self._open.values()]
 
@@ -267,7 +273,13 @@ class Gaps:
         if change.state is State.ACTIVE:
             self._unserved.update(prefix + child for child in key.children or ())
             return
+        operation = change.text("operation")
         for bundle in [name for name in self._open if name.startswith(prefix)]:
+            held = self._open[bundle]
+            if held.gap.cause is GapCause.UNLOAD and operation is not None and held.gap.operation == operation:
+                why = f"namespace deleted, {held.gap.why}"
+                held.gap = replace(held.gap, cause=GapCause.NAMESPACE_DELETED, why=why, on_request_ms=0)
+                held.on_request = False
             self._close(bundle, record, GapEnd.NAMESPACE_DELETED, None)
         for bundle in [name for name in self._served if name.startswith(prefix)]:
             del self._served[bundle]

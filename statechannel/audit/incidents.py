@@ -9,58 +9,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
+from statechannel.audit.incident import Incident, IncidentKind, seconds
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
-from statechannel.protocol.states import Action
+from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
 _REASON_MAX = 300
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
-
-
-class IncidentKind(StrEnum):
-    """Kind of an incident."""
-
-    OWNER_LOST = "owner-lost"
-    GAP = "gap"
-    DECLINED = "declined"
-    DRAIN = "drain"
-    COLD_START = "cold-start"
-    LEADER = "leader"
-    LOST = "lost"
-    STARTED = "started"
-    LEFT = "left"
-    MODE = "mode"
-    REPAIR_PAUSED = "repair-paused"
-    SILENCE = "silence"
-    FORGED = "forged"
-
-
-class Incident(NamedTuple):
-    """One incident. `message` is a sentence; `at_ms` the log's time at which it began."""
-
-    at_ms: int
-    kind: IncidentKind
-    message: str
-
-
-def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
-    return sorted(incidents, key=lambda incident: -incident.at_ms)[:wanted]
-
-
-def seconds(length_ms: float) -> str:
-    return f"{length_ms / 1_000:.1f} s" if length_ms < 120_000 else f"{length_ms / 60_000:.1f} min"  # noqa: PLR2004
+DECLINED_MAX = NAMESPACES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -69,6 +36,7 @@ class _Lost:
 
     Attributes:
         again_ms: Log time at which the same process wrote again.
+        served: Bundles that got an owner since.
     """
 
     broker: str
@@ -78,6 +46,7 @@ class _Lost:
     repairs: set[tuple[int, int]]
     newest_ms: int
     again_ms: int | None = None
+    served: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -105,6 +74,43 @@ class DeclineCount:
         return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"
 
 
+@dataclass(slots=True)
+class DeclinedBundle:
+    """A bundle that brokers declined and that no broker has served since.
+
+    Attributes:
+        since_ms: Log time since which it has had no owner; of a bundle that never had one, of the first decline.
+        reasons: By broker and incarnation, of its newest decline.
+    """
+
+    since_ms: int
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NamespaceDeletion:
+    """A deleted namespace.
+
+    Attributes:
+        bundles: Number of its bundles; `owned`: those that the deletion took from an owner.
+        broker: Which wrote the record.
+    """
+
+    at_ms: int
+    namespace: str
+    operation: str | None
+    bundles: int
+    owned: int
+    broker: str
+
+    def message(self, requester: str | None) -> str:
+        """As a sentence, with who asked for it."""
+        return (
+            f"{requester or self.broker} deleted namespace {self.namespace} ({_bundles(self.bundles)}, "
+            f"{self.owned} with an owner)"
+        )
+
+
 class ChannelIncidents:
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
@@ -114,6 +120,8 @@ class ChannelIncidents:
 
     Attributes:
         forgeries: Forged records.
+        declined: Bundles by name; the newest `DECLINED_MAX`.
+        requesters: Who asked for an operation, by its id, as far as the caller knows.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
@@ -122,10 +130,16 @@ class ChannelIncidents:
         self.forgeries = ForgeriesFound(check)
         self._gaps = Gaps(check=check) if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
+        self._repairing: dict[str, _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
         self._declines: dict[str, DeclineCount] = {}
+        self.declined: dict[str, DeclinedBundle] = {}
+        self.requesters: Mapping[str, str] = {}
+        self._bundles: dict[str, int] = {}
+        self._unloaded: dict[str, set[str]] = {}
+        self._deletions: dict[tuple[str, int], NamespaceDeletion] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         process = writing_process(record, judgement) if self._lost else None
@@ -152,13 +166,18 @@ class ChannelIncidents:
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
+            self._repairing[judgement.key.name] = held
+        if judgement.key.owner is not None and (repaired := self._repairing.pop(judgement.key.name, None)) is not None:
+            repaired.served.add(judgement.key.name)
         self._note_decline(record, change, judgement.key)
+        self._note_deletion(record, change, judgement.key)
         self._note_gaps()
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
-        if key.owner is not None:
-            for other in self._declines.values():
-                other.waiting.pop(key.name, None)
+        if key.is_namespace:
+            self._forget_declined([name for name in self.declined if name.startswith(f"{key.namespace}/")])
+        elif key.owner is not None:
+            self._forget_declined([key.name])
         broker = change.from_
         # The owner that cannot resume a bundle releases it by the same action.
         if broker is None or change.forced or change.text("action") != Action.DECLINE:
@@ -170,6 +189,40 @@ class ChannelIncidents:
         count.bundle, count.newest_ms = key.name, record.timestamp_ms
         count.reason = (change.text("reason") or "")[:_REASON_MAX]
         remember(count.waiting, key.name, None, KEPT_MAX)
+        since_ms = None if self._gaps is None else self._gaps.open_since_ms(key.name)
+        bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
+        remember(self.declined, key.name, bundle, DECLINED_MAX)
+        remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
+
+    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        """Count bundles by namespace, and those that an operation unloads; note the deletion."""
+        operation = change.text("operation")
+        if not key.is_namespace:
+            if change.state is State.DELETED and key.namespace in self._bundles:
+                self._bundles[key.namespace] += len(key.children or ()) - 1
+            elif change.state is State.RELEASING and operation is not None:
+                unloaded = self._unloaded.get(operation, set())
+                unloaded.add(key.name)
+                remember(self._unloaded, operation, unloaded, KEPT_MAX)
+        elif change.state is State.ACTIVE:
+            remember(self._bundles, key.namespace, len(key.children or ()), NAMESPACES_MAX)
+        else:
+            owned = sum(name.startswith(f"{key.namespace}/") for name in self._unloaded.get(operation or "", ()))
+            deletion = NamespaceDeletion(
+                record.timestamp_ms,
+                key.namespace,
+                operation,
+                self._bundles.pop(key.namespace, owned),
+                owned,
+                change.broker,
+            )
+            remember(self._deletions, (key.namespace, record.offset), deletion, KEPT_MAX)
+
+    def _forget_declined(self, bundles: Iterable[str]) -> None:
+        for bundle in bundles:
+            self.declined.pop(bundle, None)
+            for count in self._declines.values():
+                count.waiting.pop(bundle, None)
 
     @property
     def declines(self) -> list[DeclineCount]:
@@ -216,6 +269,12 @@ class ChannelIncidents:
             Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
         ]
         incidents += [
+            Incident(
+                item.at_ms, IncidentKind.NAMESPACE_DELETED, item.message(self.requesters.get(item.operation or ""))
+            )
+            for item in self._deletions.values()
+        ]
+        incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]
         return incidents
@@ -229,7 +288,12 @@ class ChannelIncidents:
             if gap.cause is GapCause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
-        message = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        repaired = (
+            f"repaired {_bundles(many)}"
+            if len(lost.served) == many
+            else f"tried to repair {_bundles(many)}, {len(lost.served)} got an owner"
+        )
+        message = f"{lost.broker} was lost; {' and '.join(lost.by)} {repaired}{took}{longest}"
         if lost.again_ms is not None:
             later = seconds(lost.again_ms - lost.last_heard_ms)
             message += (
@@ -250,10 +314,9 @@ def _of_gap(gap: Gap) -> Incident:
 
 
 _SKEWS = 30
+_STILL_LEAST_MS = 2_000
 _TOLD_WITHOUT_LEADER_MS = 1_000
 _QUIET_MODES = ("starting", "settling")
-
-
 _TOPIC_SHOWN = 20
 
 
@@ -288,6 +351,15 @@ def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
     return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
 
 
+def _still_ms(before: Mapping[str, Any], info: Mapping[str, Any]) -> int:
+    """Time by the process's own clock in which it made no heartbeat; one that is cut off from Kafka goes on making them."""
+    beats = [(fields.get("seq"), fields.get("sent_at_ms")) for fields in (before, info)]
+    (first, first_ms), (last, last_ms) = beats
+    if not (type(first) is int and type(last) is int and type(first_ms) is int and type(last_ms) is int):
+        return 0
+    return (last_ms - first_ms) // (last - first) if last > first else 0
+
+
 @dataclass(slots=True)
 class RegisteredProcess:
     """One process, from its heartbeats.
@@ -301,6 +373,9 @@ class RegisteredProcess:
         old_claim: It was lost, and is heard again with the claim of before, while another process leads: it does not count.
         claim: Offset of its leadership claim, its term; None if that was not seen.
         forgeries: The incident of the forged records that it has read; it is counted up, and does not push others out.
+        pause: The incident of its present pause of repair; its text is replaced as more brokers are lost.
+        heard_before_ms: Log time of the heartbeat before the newest.
+        still_at_ms: Log time at which it was last heard after a standstill.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -315,13 +390,41 @@ class RegisteredProcess:
     old_claim: bool = False
     claim: int | None = None
     forgeries: Incident | None = None
+    pause: Incident | None = None
     mode_since_ms: int = 0
+    heard_before_ms: int = 0
+    still_at_ms: int | None = None
     skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
 
     @property
     def clock_behind_ms(self) -> int | None:
         """How far its clock is behind the log's (negative: ahead); None if its heartbeats have no time."""
         return min(self.skews_ms, default=None)
+
+
+@dataclass(slots=True)
+class _Silence:
+    """A time without any heartbeat.
+
+    Attributes:
+        incarnations: Processes that were heard before it; of those `survived` if one is heard after it.
+        restarted: Only new processes were heard since.
+    """
+
+    since_ms: int
+    length_ms: int
+    incarnations: set[str]
+    survived: bool = False
+    restarted: bool = False
+
+    @property
+    def incident(self) -> Incident:
+        why = "Kafka was unavailable, or no broker was running"
+        if self.survived:
+            why = "Kafka was unavailable to all brokers, or all stood still"
+        elif self.restarted and self.incarnations:
+            why = "all brokers were restarted, no process of before has been heard since"
+        return Incident(self.since_ms, IncidentKind.SILENCE, f"no heartbeats for {seconds(self.length_ms)}: {why}")
 
 
 class RegistryStory:
@@ -352,6 +455,7 @@ class RegistryStory:
         self.restarted_ms: int | None = None
         self._looked_ms = 0
         self.forgeries: dict[tuple[str, str], ForgedRecords] = {}
+        self._silence: _Silence | None = None
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -361,14 +465,19 @@ class RegistryStory:
         process = self._process(info, at_ms, record.offset)
         if process is None:
             return
+        self._explain_silence(process.incarnation)
         before = process.info
+        silent_ms = at_ms - process.last_ms
+        still_ms = _still_ms(before, info)
+        if still_ms > max(self._patience_ms(process) / 2, _STILL_LEAST_MS):
+            process.still_at_ms = at_ms
+            message = f"{process.broker} stood still for {seconds(still_ms)}: its process or event loop did not run"
+            self._add(process.last_ms, IncidentKind.STANDSTILL, message)
         if process.lost:
             process.lost = False
             process.old_claim = self._another_leads(process)
-            self._add(
-                at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
-            )
-        process.last_ms = at_ms
+            self._add(at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(silent_ms)}")
+        process.heard_before_ms, process.last_ms = process.last_ms, at_ms
         sent_ms = info.get("sent_at_ms")
         if type(sent_ms) is int:
             process.skews_ms.append(at_ms - sent_ms)
@@ -405,8 +514,8 @@ class RegistryStory:
         forged = forged_of(info)
         if forged is None or not forged.records or (before is not None and forged.records <= before.records):
             return
-        if process.forgeries is not None and process.forgeries in self.incidents:
-            self.incidents.remove(process.forgeries)
+        if process.forgeries is not None:
+            self._drop(process.forgeries)
         remember(self.forgeries, (process.broker, process.incarnation), forged, KEPT_MAX)
         when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
         process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
@@ -428,8 +537,13 @@ class RegistryStory:
         if before is not info:
             self._forged(process, forged_of(before), info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
-        if pause and not paused:
-            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+        if pause and pause != paused:
+            began_ms = at_ms
+            if process.pause is not None and paused:  # more brokers were lost meanwhile
+                began_ms = process.pause.at_ms
+                self._drop(process.pause)
+            process.pause = Incident(began_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+            self.incidents.append(process.pause)
         elif paused and not pause:
             self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
         if info.get("draining") is True and before.get("draining") is not True:
@@ -443,8 +557,12 @@ class RegistryStory:
         if mode == was:
             return
         if mode == "safe":
-            process.mode_since_ms = at_ms
-            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it lost its connection to Kafka")
+            # What it wrote while it was cut off comes late or never: it has been in safe mode since it was last heard.
+            late = at_ms - process.heard_before_ms > self._patience_ms(process) / 2
+            process.mode_since_ms = process.heard_before_ms if late else at_ms
+            still = process.still_at_ms is not None and at_ms - process.still_at_ms <= self._patience_ms(process)
+            why = "it reads what it missed" if still else "it lost its connection to Kafka"
+            self._add(process.mode_since_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: {why}")
         elif was in ("starting", None):
             return
         elif mode == "normal":
@@ -460,7 +578,7 @@ class RegistryStory:
 
     def _leads(self, process: RegisteredProcess, at_ms: int, claim: int | None) -> None:
         process.leads_since_ms, process.claim = at_ms, claim
-        without_ms = 0 if self.led_ms is None else at_ms - max(self.led_ms, self.heard_from_ms)
+        without_ms = 0 if self.led_ms is None else at_ms - self.led_ms
         if claim is not None and self.leader is not None:
             late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
             same = self.leader == process.broker
@@ -476,8 +594,10 @@ class RegistryStory:
         self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
-            message = f"no heartbeats for {seconds(silent_ms)}: Kafka was unavailable, or no broker was running"
-            self._add(self.newest_ms, IncidentKind.SILENCE, message)
+            self._silence = _Silence(
+                self.newest_ms, silent_ms, {process.incarnation for process in self.processes.values()}
+            )
+            self.incidents.append(self._silence.incident)
         self.newest_ms = max(self.newest_ms, at_ms)
         if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
             return
@@ -489,6 +609,20 @@ class RegistryStory:
                 process.lost = True
                 process.leads_since_ms = None
                 self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
+
+    def _explain_silence(self, incarnation: str) -> None:
+        """The first processes that are heard after a complete silence show what was away: Kafka or the brokers."""
+        silence = self._silence
+        if silence is None or silence.survived:
+            return
+        before, silence.survived = silence.incident, incarnation in silence.incarnations
+        silence.restarted = not silence.survived
+        if before in self.incidents:
+            self.incidents[self.incidents.index(before)] = silence.incident
+
+    def _drop(self, incident: Incident) -> None:
+        if incident in self.incidents:
+            self.incidents.remove(incident)
 
     def _is_alive(self, process: RegisteredProcess, at_ms: int) -> bool:
         return not (process.left or process.lost) and at_ms - process.last_ms <= self._patience_ms(process)

@@ -46,6 +46,7 @@ from statechannel.engine.inputs import (
     AppendFailed,
     CommandReceived,
     Input,
+    LoopBlocked,
     PartitionBroken,
     PartitionOpened,
     PositionReached,
@@ -317,9 +318,12 @@ class Host:
         hook, bundle = (None, None) if call is None else (call.hook, call.bundle)
 
         def say() -> None:
-            self.metrics.log.emit("loop-blocked", seconds=round(seconds, 1), hook=hook, bundle=bundle, place=place)
+            self.metrics.log.emit(
+                "loop-blocked", seconds=round(seconds, 1), hook=hook, bundle=bundle, place=place.calls
+            )
 
         within(FINAL_LOG_S, say)
+        self._driver.inbox.push(LoopBlocked(seconds, place.innermost, hook))
 
     @property
     def loop_blocked(self) -> bool:

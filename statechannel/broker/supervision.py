@@ -10,7 +10,8 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.broker.exits import Stopped
 from statechannel.logger import SafeLogger
@@ -212,11 +213,25 @@ def stack_of(thread: int) -> str:
     return "".join(reversed(calls)) or "(the thread has ended)"
 
 
-def place_of(thread: int) -> str:
-    """Where a thread is now: its innermost calls, the innermost first."""
+class CodePlace(NamedTuple):
+    """Where a thread was.
+
+    Attributes:
+        calls: Its innermost calls, the innermost first.
+        innermost: The same of one call, without folders, for records that others read; at most `_CODE_MAX` characters.
+    """
+
+    calls: str
+    innermost: str
+
+
+def place_of(thread: int) -> CodePlace:
+    """Where a thread is now."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
-    calls = islice(_calls_from(frame), _CALLS_SHOWN)
-    return " < ".join(f"{file}:{line} in {name}" for file, line, name in calls)
+    calls = list(islice(_calls_from(frame), _CALLS_SHOWN))
+    shown = " < ".join(f"{file}:{line} in {name}" for file, line, name in calls)
+    innermost = f"{Path(calls[0][0]).name}:{calls[0][1]} in {calls[0][2]}" if calls else ""
+    return CodePlace(shown, innermost[:_CODE_MAX])
 
 
 def _calls_from(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
@@ -230,6 +245,7 @@ def _calls_from(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
 
 
 _CALLS_SHOWN = 4
+_CODE_MAX = 200
 
 
 def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:

@@ -33,6 +33,7 @@ _HEADERS = (
     Column("lag", 1),
     "heard",
     Column("software", 4),
+    Column("extensions", 4),
     Column("URLs", 5, text=False),
 )
 
@@ -77,6 +78,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
                 row["lag_records"],
                 f"{duration(row['heard_ago_ms'])} ago",
                 row["software"],
+                "-" if row["extensions"] is None else ", ".join(row["extensions"]) or "none",
                 " ".join([*row["urls"].values(), *filter(None, [row["http"]])]),
                 *([row["remarks"]] if marked else []),
             )
@@ -118,8 +120,10 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
                 "heard_ago_ms": max(0, registry.read_at_ms - lost.last_heard_ms),
                 "started_at_ms": None,
                 "software": None,
+                "extensions": None,
                 "urls": {},
                 "http": None,
+                "blocked": None,
             }
         )
     return [row | {"remarks": notes.brokers.get(row["broker"])} for row in rows]
@@ -141,8 +145,27 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "heard_ago_ms": max(0, registry.read_at_ms - member.heard_at_ms),
         "started_at_ms": info.get("started_at_ms"),
         "software": info.get("software"),
+        "extensions": None if member.extensions is None else sorted(member.extensions),
         "urls": dict(member.urls),
         "http": member.info.get("http"),
+        "blocked": _blocked(info, max(0, registry.read_at_ms - member.heard_at_ms)),
+    }
+
+
+def _blocked(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | None:
+    """How often the event loop was blocked, and how long ago, by the broker's own clock and the time since it was heard."""
+    blocked, sent_ms = info.get("blocked"), info.get("sent_at_ms")
+    if not isinstance(blocked, dict) or type(sent_ms) is not int or type(blocked.get("at_ms")) is not int:
+        return None
+    times, blocked_s, place, hook = (blocked.get(name) for name in ("times", "seconds", "place", "hook"))
+    if type(times) is not int or not isinstance(blocked_s, int | float) or not isinstance(place, str):
+        return None
+    return {
+        "times": times,
+        "seconds": blocked_s,
+        "place": place,
+        "hook": hook if isinstance(hook, str) else None,
+        "ago_ms": max(0, sent_ms - blocked["at_ms"]) + heard_ago_ms,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.views import NAMESPACES, LogViews
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import not_found, read_channel
@@ -189,13 +190,14 @@ def bundles(
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        views = read_channel(connection)
+        incidents = ChannelIncidents(0, with_gaps=False)
+        views = read_channel(connection, [incidents.observe])
         if namespace is not None:
             key = views.key(namespace)
             if key is None or key.state is not State.ACTIVE:
                 raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
         rows = [
-            bundle_fields(key)
+            bundle_fields(key) | {"declined_by": _decliners(key, incidents)}
             for key in views.live()
             if (namespace is None or key.namespace == namespace)
             and (broker is None or key.owner == broker)
@@ -207,7 +209,14 @@ def bundles(
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
 
 
+def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
+    """Brokers that declined a bundle since it lost its owner."""
+    declined = incidents.declined.get(key.name)
+    return [] if declined is None or key.owner is not None else sorted({broker for broker, _ in declined.reasons})
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    declined = any(row["declined_by"] for row in rows)
     return make_table(
         (
             "bundle",
@@ -217,8 +226,17 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             Column("generation", 2),
             Column("version", 2),
             Column("operation", 4),
+            *(["declined by"] if declined else []),
         ),
-        [(row["bundle"], toned(row["state"]), *(row[name] for name in _SHOWN)) for row in rows],
+        [
+            (
+                row["bundle"],
+                toned(row["state"]),
+                *(row[name] for name in _SHOWN),
+                *([", ".join(row["declined_by"])] if declined else []),
+            )
+            for row in rows
+        ],
         empty="no bundles",
     )
 

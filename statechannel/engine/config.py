@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statechannel.protocol.record import NEWEST_FORMAT
@@ -17,6 +17,7 @@ class Identity:
         entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
         listeners: URL by protocol name, as sent to clients.
         http: Where its endpoint for operators is; empty where it has none.
+        extensions: Names of the extensions that run with it.
     """
 
     broker: str
@@ -29,6 +30,7 @@ class Identity:
     properties: Mapping[str, str] = field(default_factory=dict)
     software: str = "0"
     http: str = ""
+    extensions: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

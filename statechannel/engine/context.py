@@ -8,7 +8,7 @@ method.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.engine.commands import Rejected
 from statechannel.engine.effects import Complete, Emit
@@ -39,6 +39,25 @@ class Mode(StrEnum):
     SETTLING = "settling"  # the log is back: wait for the others to be heard
 
 
+class BlockedLoop(NamedTuple):
+    """How often other code kept the event loop from running, and the last time."""
+
+    times: int
+    blocked_s: float
+    place: str
+    hook: str | None
+    at_ms: int
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "times": self.times,
+            "seconds": round(self.blocked_s, 1),
+            "place": self.place,
+            "hook": self.hook,
+            "at_ms": self.at_ms,
+        }
+
+
 class Context:
     """The shared state of one engine.
 
@@ -59,6 +78,7 @@ class Context:
         suspended: This process writes probes instead of heartbeats; written by `Lease`.
         draining: This process is leaving; written by `Departure`.
         repair_paused: Why repair waits, or None; written by `Repair`.
+        blocked: How often other code kept the event loop from running, and the last time; None: never.
         cold_starting: Partitions whose cold start is under way; a table of `ColdStart`.
         doubtful: Partitions with a cold start's mark of unknown origin; a table of `ColdStart`.
     """
@@ -90,6 +110,7 @@ class Context:
         self.suspended = False
         self.draining = False
         self.repair_paused: str | None = None
+        self.blocked: BlockedLoop | None = None
         self.cold_starting: Collection[int] = ()
         self.doubtful: Collection[int] = ()
         self._effects: list[Effect] = []

@@ -28,7 +28,7 @@ from statechannel.engine.commands import (
     Unload,
 )
 from statechannel.engine.config import EngineConfig, Identity
-from statechannel.engine.context import Context, Mode
+from statechannel.engine.context import BlockedLoop, Context, Mode
 from statechannel.engine.controls import Controls
 from statechannel.engine.effects import Effect, StopEngine
 from statechannel.engine.freshness import lag_s
@@ -39,6 +39,7 @@ from statechannel.engine.inputs import (
     HookFinished,
     Input,
     LeadershipChanged,
+    LoopBlocked,
     Now,
     PartitionBroken,
     PartitionOpened,
@@ -133,6 +134,7 @@ class Engine:
         return context.take_effects()
 
     def _take(self, event: Input) -> None:
+        context = self.context
         match event:
             case RecordRead():
                 self._record_read(event)
@@ -152,6 +154,9 @@ class Engine:
                 pass
             case LeadershipChanged():
                 self.presence.elected_changed(elected=event.elected)
+            case LoopBlocked():
+                times = 1 if context.blocked is None else context.blocked.times + 1
+                context.blocked = BlockedLoop(times, event.blocked_s, event.place, event.hook, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
             case PartitionBroken():

@@ -106,6 +106,21 @@ class LeadershipChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopBlocked:
+    """Other code keeps the event loop of this process from running.
+
+    Attributes:
+        blocked_s: So far, when it was noticed.
+        place: File, line and function of that code.
+        hook: The hook that it belongs to, if it is one.
+    """
+
+    blocked_s: float
+    place: str
+    hook: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HookFinished:
     """A hook of the embedding broker returned (`error` None) or raised."""
 
@@ -135,6 +150,7 @@ Input = (
     | Appended
     | AppendFailed
     | LeadershipChanged
+    | LoopBlocked
     | HookFinished
     | CommandReceived
     | Tick

@@ -84,6 +84,12 @@ class Member:
         return formats_of(self.info)
 
     @property
+    def extensions(self) -> frozenset[str] | None:
+        """Names of the extensions that run with it, as it says; None: those of older versions do not tell."""
+        names = self.info.get("extensions")
+        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+
+    @property
     def urls(self) -> Mapping[str, str]:
         """Listeners by protocol."""
         listeners = self.info.get("listeners")

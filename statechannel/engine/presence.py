@@ -419,6 +419,7 @@ class Presence:
             "properties": dict(identity.properties),
             "software": identity.software,
             "http": identity.http or None,
+            "extensions": list(identity.extensions),
             "formats": list(readable(context.config.newest_format)),
             "writes": self.writes_format,
             "phase": "caught-up" if context.caught_up else "joining",
@@ -436,6 +437,7 @@ class Presence:
             "leaving": leaving,
             "repair_paused": context.repair_paused,
             "forged": self._provenance.fields(),
+            "blocked": None if context.blocked is None else context.blocked.fields(),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

@@ -193,8 +193,9 @@ class FirstLook:
         except ConnectionRefusedError:
             return _Failure(
                 "refuses the connection: no program listens there",
-                "Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, setting "
-                "kafka.bootstrap_servers. To wait for a Kafka that restarts: --set kafka.refused_wait_s=60.",
+                "Check that Kafka runs there, and the address: --bootstrap-servers, setting kafka.bootstrap_servers; "
+                "`statechannel kafka status` shows the embedded Kafka of this machine. To wait for a Kafka that restarts: "
+                "--set kafka.refused_wait_s=60.",
                 lasting=False,
             )
         except OSError:
@@ -204,6 +205,45 @@ class FirstLook:
 def _is_foreign(answer: bytes) -> bool:
     """Whether it is neither TLS nor Kafka's, whose answers begin with their size, far below 16 MiB."""
     return bool(answer) and answer[:2] not in _TLS_ANSWERS and answer[0] != 0
+
+
+_ASKED_MAX: Final = 3
+
+
+def is_hung(text: str, protocol: str) -> bool:
+    """Whether a port listens there and no program behind it answers, as of a process that is suspended or hangs.
+
+    Looks at the first three addresses, for at most two seconds each.
+
+    Args:
+        text: Addresses, separated by commas.
+        protocol: `security.protocol` of the client.
+    """
+    tls = protocol.lower() in ("ssl", "sasl_ssl")
+    return any(
+        _is_silent(address, _client_hello(address.host) if tls else _API_VERSIONS)
+        for address in addresses_of(text)[:_ASKED_MAX]
+    )
+
+
+def _is_silent(address: KafkaAddress, request: bytes) -> bool:
+    try:
+        with socket.create_connection(address, timeout=CONNECT_S) as connection:
+            connection.settimeout(CONNECT_S)
+            connection.sendall(request)
+            connection.recv(1)
+    except TimeoutError:
+        return _accepts(address)
+    except (OSError, UnicodeError):
+        return False
+    return False
+
+
+def _accepts(address: KafkaAddress) -> bool:
+    """Whether a connection can be made; that of an address without a route times out."""
+    with suppress(OSError, UnicodeError), socket.create_connection(address, timeout=CONNECT_S):
+        return True
+    return False
 
 
 def _answer(address: KafkaAddress, request: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -122,11 +122,13 @@ def to_identity(
     persistent: bool = True,
     non_persistent: bool = True,
     properties: Mapping[str, str] | None = None,
+    extensions: Sequence[str] = (),
 ) -> Identity:
     """Identity of a new incarnation of a broker, different at each call.
 
     Args:
         listeners: URL for clients, by protocol name.
+        extensions: Names of the extensions that run with it.
     """
     return Identity(
         broker=broker,
@@ -138,4 +140,5 @@ def to_identity(
         non_persistent=non_persistent,
         properties=dict(properties or {}),
         software=metadata.version("statechannel"),
+        extensions=tuple(extensions),
     )

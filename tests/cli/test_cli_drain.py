@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +15,17 @@ from shedders.cli.drain.command import rate_of
 from shedders.cli.drain.cordons import drained_by
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
+from shedders.policies.book import PolicyBook
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import Author, PolicyKey
+from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
 from statechannel.cli import main
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.registry import Registry
 from statechannel.cli.kit.requests import RequestAnswer, SentRequest, may_be_asked_again
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
+from statechannel.engine.membership import Member
 from tests.support import strategies
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -217,11 +221,81 @@ def test_whether_a_leader_before_may_have_begun_it(
     monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", left.pop(0), "b2"))
     monkeypatch.setattr(follower, "BundleCounts", lambda _: nothing)
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
+    monkeypatch.setattr(follower, "why_no_drain", lambda _: "")
+    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: None)
     connection: Any = None
     bar: Any = None
     watch = follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False)
     assert watch.until_answered(None, first=True).outcome == answers[-1]
     assert (watch.begun, left) == (begun, [])
+
+
+def live(*extensions: list[str] | None) -> Any:
+    """A registry of brokers with these extensions; the first leads."""
+    members = {
+        f"b{number}": Member(
+            f"b{number}", "i", 0.0, 0, 0,
+            {"phase": "caught-up", "mode": "normal", "accepting": True, "leading": number == 1}
+            | ({} if names is None else {"extensions": names}),
+        )
+        for number, names in enumerate(extensions, 1)
+    }  # fmt: skip
+    return Registry(SimpleNamespace(alive=members, lost={}), 0, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("registry", "why"),
+    [
+        (live([], []), "no broker runs the balancer"),
+        (live([], ["balancer"]), "the leader b1 does not run the balancer"),
+        (live(["balancer"], []), ""),
+        (live(None, None), ""),
+    ],
+)
+def test_a_drain_that_nobody_can_execute_is_refused_before_anything_is_written(
+    registry: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: registry)
+    monkeypatch.setattr(follower, "standing_of", lambda _: PolicyBook().at(0))
+    connection: Any = None
+    if not why:
+        assert follower.check(connection, "b2", force=False) is registry
+        return
+    with pytest.raises(CommandError, match=f"b2 cannot be drained: {why}") as result:
+        follower.check(connection, "b2", force=True)
+    assert "extensions.balancer.enabled" in result.value.hint
+
+
+@pytest.mark.parametrize(("extensions", "requests_sent"), [([], 1), (["balancer"], 2)])
+def test_a_leader_without_the_balancer_is_asked_once(
+    extensions: list[str], requests_sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Outcome] = [Rejected("no-extension", "none"), Done("1", "drained")]
+    sent: list[int] = []
+    monkeypatch.setattr(follower, "send", lambda *_, **__: sent.append(1) or SentRequest("1", 0, 1.0))
+    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", answers.pop(0), "b1"))
+    monkeypatch.setattr(follower, "BundleCounts", lambda _: None)
+    monkeypatch.setattr(follower, "AGAIN_S", 0.0)
+    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: live(extensions))
+    connection: Any = None
+    bar: Any = None
+    follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False).until_answered(None, first=True)
+    assert len(sent) == requests_sent
+
+
+def test_a_drain_that_no_leader_began_ends_with_their_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cordon is taken back then, and the reason is said."""
+    monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
+    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", Rejected("no-extension", "none"), "b1"))
+    monkeypatch.setattr(follower, "BundleCounts", lambda _: None)
+    monkeypatch.setattr(follower, "AGAIN_S", 0.05)
+    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: live(None))
+    connection: Any = None
+    bar: Any = None
+    request = DrainRequest("b1", OPERATION, within_s=0.2)
+    answer = follower._Watch(connection, request, bar, begun=False).until_answered(None, first=True)
+    assert isinstance(answer.outcome, Rejected)
+    assert answer.outcome.reason == "no-extension"
 
 
 # --- transfer and unload --------------------------------------------------------------------------------------------
@@ -279,10 +353,21 @@ def test_force_is_not_asked_and_stands_in_the_record(run: Callable[..., Result],
     assert [args["reason"] for _, args in asked] == ["forced past the filters", "forced past the filters: I must"]
 
 
-def test_without_the_extension_it_works_as_before(run: Callable[..., Result], asked: list[Any]) -> None:
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_without_the_extension_it_works_and_says_that_policies_are_not_checked(
+    run: Callable[..., Result], asked: list[Any], cordoned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = PolicyBook()
+    if cordoned:
+        record = PolicyRecord(PolicyKey(PolicyKind.CORDON, "b2"), {}, "ann", "disks", None, 0)
+        book.take(0, 0, record.key.encode(), encode(record))
+    monkeypatch.setattr(transfer, "book_of", lambda _: book)
     ANSWERS[:] = [Rejected("no-extension", "this broker runs no extension balancer")]
-    assert run("unload", "t/n/x", *PLACE).exit_code == 0
+    result = run("unload", "t/n/x", *PLACE)
+    assert result.exit_code == 0
     assert [word for word, _ in asked] == ["extension", "unload"]
+    note = "1 policy in force was not checked: the leader does not run the balancer"
+    assert (note in result.stderr) is cordoned
 
 
 def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(

@@ -354,11 +354,57 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "b2 declined a/b/c 30.00 s ago: no disk (3 times",
     ),
     (
-        "not served since",
-        declined(age_ms=HOUR, waiting=2),
+        "declined by all: a bundle is counted once",
+        with_standing(
+            declined(age_ms=HOUR, waiting=2),
+            at_ms=1_750_000_000_000,
+            brokers=[{"broker": name, "accepting": True, "lag_ms": 0} for name in ("b1", "b2")],
+            declined_bundles=[
+                {"bundle": "a/b/c", "since_ms": 1_749_999_999_000, "by": {"b1": "no disk", "b2": "no disk"}},
+                {"bundle": "a/b/d", "since_ms": 1_749_999_999_500, "by": {"b1": "no disk", "b2": "no disk"}},
+            ],
+        ),
         "declines",
+        Severity.CRITICAL,
+        "2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (no disk); the first is a/b/c",
+    ),
+    (
+        "a blocked loop",
+        with_standing(
+            healthy(),
+            brokers=[
+                {
+                    "broker": "b3",
+                    "lag_records": 3,
+                    "lag_ms": 900,
+                    "accepting": True,
+                    "bundles": 1,
+                    "blocked": {
+                        "times": 28,
+                        "seconds": 1.0,
+                        "place": "broker.py:20 in main",
+                        "hook": None,
+                        "ago_ms": 900,
+                    },
+                }
+            ],
+        ),
+        "lag",
         Severity.WARNING,
-        "2 bundles are not served since",
+        "b3's event loop is blocked (broker.py:20 in main): 28 times since its start, the last time 900 ms ago",
+    ),
+    (
+        "all bundles on one",
+        with_standing(
+            healthy(),
+            brokers=[
+                {"broker": name, "accepting": True, "bundles": bundles, "lag_ms": 0}
+                for name, bundles in (("b1", 18), ("b2", 0), ("b3", 0))
+            ],
+        ),
+        "spread",
+        Severity.INFO,
+        "b2 and b3 have no bundles, b1 has 18",
     ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]

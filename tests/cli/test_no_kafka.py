@@ -1,6 +1,7 @@
 """No address is given, and the embedded Kafka does not run: what became of it."""
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def test_starting(run: Callable[..., Result], ran_before: Layout) -> None:
         result = run("bundles")
     assert result.exit_code == ExitCode.KAFKA_AWAY
     assert result.stderr.startswith("error: the embedded Kafka is starting")
+
+
+def test_kafka_at_a_given_address_that_listens_and_does_not_answer_is_suspended(run: Callable[..., Result]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as suspended:
+        place = ["-b", f"127.0.0.1:{suspended.getsockname()[1]}"]
+        result = run("status", *place, "--set", "kafka.command_timeout_s=1")
+        assert result.exit_code == ExitCode.KAFKA_AWAY
+        assert "hint: The port listens, but no program answers there" in result.stderr
+        assert "kill -CONT" in result.stderr
+        result = run("doctor", "--timeout", "1", *place)
+        assert result.exit_code == ExitCode.DOCTOR_CRITICAL
+        assert "is suspended or hangs" in " ".join(result.stdout.split())
+    result = run("status", *place)
+    assert result.exit_code == ExitCode.KAFKA_AWAY
+    assert "kafka up" not in result.stderr, "it would start another, empty Kafka"
 
 
 def test_a_command_that_ends_soon_does_not_wait_long_for_kafka() -> None:

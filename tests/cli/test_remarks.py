@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shedders.cli import balancers
 from shedders.cli import plugins as of_policies
+from shedders.cli.balancers import unapplied
+from shedders.cli.drain import cordons
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
+from statechannel.broker.request_record import Reply, Request
+from statechannel.cli.doctor.checks import Severity
 from statechannel.cli.kit import remarks
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.kit.requests import LoggedRequest
+from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
+from tests.support.doctor_facts import healthy, with_standing
 
 NOW_MS = 1_000_000
 
@@ -29,7 +39,11 @@ def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value:
     return PolicyRecord(PolicyKey(kind, name, until_ms is not None), value, "ann@desk", "new disks", until_ms, NOW_MS)
 
 
-def said(monkeypatch: pytest.MonkeyPatch, *records: PolicyRecord) -> Remarks:
+def said(
+    monkeypatch: pytest.MonkeyPatch, *records: PolicyRecord, brokers: Mapping[str, Member] | None = None
+) -> Remarks:
+    members = SimpleNamespace(members=SimpleNamespace(alive=brokers or {}))
+    monkeypatch.setattr(balancers, "read_registry", lambda *_, **__: members)
     monkeypatch.setattr(of_policies, "book_of", lambda _: book(*records))
     monkeypatch.setattr(of_policies, "now_ms", lambda: NOW_MS + 1)
     return of_policies.policy_remarks(SimpleNamespace())  # type: ignore[arg-type]
@@ -48,7 +62,74 @@ def test_cordons_shedding_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert remarks.brokers == {"b2": "cordoned (ann@desk: new disks)"}
     assert remarks.cluster[0].startswith("shedding is off")
-    assert remarks.cluster[1:] == ["1 override is in force (`statechannel override list`)"]
+    assert remarks.cluster[1:] == [
+        "1 override is in force (`statechannel override list`)",
+        "ann@desk set override shedding cluster, 1 ms ago",
+    ]
+
+
+def alive(*extensions: list[str] | None) -> dict[str, Member]:
+    infos = [{} if names is None else {"extensions": names} for names in extensions]
+    return {f"b{number}": Member(f"b{number}", "i", 0.0, 0, 0, info) for number, info in enumerate(infos, 1)}
+
+
+POLICY = record(PolicyKind.ISOLATION, "gold", namespaces=["t/n"], primary=["b2"], secondary=[])
+
+
+@pytest.mark.parametrize(
+    ("brokers", "sentences"),
+    [
+        ([[], []], ["no broker runs the balancer: policies are not applied, and a drain cannot work"]),
+        ([[], ["balancer"]], ["b1 runs no balancer: assignments by them apply no policies"]),
+        ([["balancer"], ["other", "balancer"]], []),
+        ([None, None], []),  # brokers of older versions do not say
+        ([], []),
+    ],
+)
+def test_policies_that_no_broker_applies(brokers: list[list[str] | None], sentences: list[str]) -> None:
+    assert list(unapplied(book(POLICY).at(NOW_MS + 1), alive(*brokers))) == sentences
+    assert list(unapplied(book().at(NOW_MS + 1), alive(*brokers))) == [], "without policies there is nothing to apply"
+
+
+def test_status_says_that_nobody_applies_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(monkeypatch, POLICY, brokers=alive([], [])).cluster == [
+        "no broker runs the balancer: policies are not applied, and a drain cannot work",
+        "ann@desk set isolation gold, 1 ms ago",
+    ]
+
+
+DRAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+REFUSED = {"answer": "rejected", "reason": "no-extension"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "failed"),
+    [
+        (("expired", None), True),
+        (("ended", REFUSED), True),
+        (("ended", {"answer": "accepted", "result": "drained"}), False),
+        (("open", None), False),
+        (None, False),  # the requests topic has forgotten it
+    ],
+)
+def test_a_cordon_that_a_failed_drain_left_is_named(
+    asked: tuple[str, dict[str, Any] | None] | None, failed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = []
+    if asked is not None:
+        request = Request(DRAIN, "extension", 0, {"extension": "balancer", "ask": "drain", "broker": "b2"}, "ann@desk")
+        reply = None if asked[1] is None else Reply(DRAIN, "b1", "b1-i", asked[1])
+        requests = [LoggedRequest(request, 0, reply, asked[0] == "open")]
+    monkeypatch.setattr(cordons, "extension_requests", lambda *_: iter(requests))
+    by = Author("ann@desk", DRAIN).by
+    left = PolicyRecord(PolicyKey(PolicyKind.CORDON, "b2"), {}, by, "new disks", None, NOW_MS)
+    remarks = said(monkeypatch, left).brokers
+    assert ("that failed (`statechannel uncordon b2`)" in remarks["b2"]) is failed
+    facts = with_standing(healthy(), brokers=[{"broker": "b2", "bundles": 6}])
+    findings = list(of_policies.policies(replace(facts, connection=SimpleNamespace())))  # type: ignore[arg-type]
+    (finding,) = [finding for finding in findings if "b2" in finding.what]
+    assert finding.severity is (Severity.WARNING if failed else Severity.INFO)
+    assert ("by a drain (ann@desk, " in finding.what and "it has 6 bundles" in finding.what) is failed
 
 
 def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,19 @@
 """How `status` looks: golden pictures of figures that are spelled out."""
 
 import io
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from click.testing import Result
 from rich.console import Console
 
 from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.audit.views import read_views
+from statechannel.audit.verdict_file import each_of
+from statechannel.audit.views import LogViews, read_views
+from statechannel.cli import bundles
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
 from statechannel.cli.kit.registry import RegistryFold
@@ -18,7 +23,9 @@ from statechannel.cli.status import figures as status_figures
 from statechannel.cli.status.health import HealthLimits, health, with_health
 from statechannel.cli.status.tables import status_blocks
 from statechannel.protocol.states import State
+from statechannel.replay.auditor import audit_full
 from tests.cli.conftest import GOLDEN
+from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 AT = 1_750_000_000_000
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -205,9 +212,70 @@ def test_they_are_counted_from_the_restart() -> None:
     assert unasked(max(waiting)) == len(waiting)
 
 
+BLOCKED = {"times": 28, "seconds": 1.0, "place": "broker.py:20 in main", "hook": "on_own", "ago_ms": 900}
+REFUSED = {
+    "bundle": "t/n/x",
+    "since_ms": AT - 1_000,
+    "by": {"b1": "read-only file system", "b2": "read-only file system"},
+}
+
+
+def test_bundles_that_every_broker_declines_are_down(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = shown(figures(declined_bundles=[REFUSED, {**REFUSED, "bundle": "t/n/y"}]), capsys)
+    assert lines[0] == (
+        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system)"
+    )
+
+
+def test_all_bundles_on_one_of_three_is_worth_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    three = [broker("b1", bundles=18), broker("b2", bundles=0), broker("b3", bundles=0)]
+    assert "b2 and b3 have no bundles, b1 has 18;" in shown(figures(brokers=three), capsys)[1]
+    few = [broker("b1", bundles=2), broker("b2", bundles=0)]
+    assert "no bundles" not in "".join(shown(figures(brokers=few), capsys))
+
+
+def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
+    _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
+    assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"
+
+
+@pytest.mark.parametrize(("lost", "end"), [(4, "b4, last heard 1.00 s ago"), (5, "; and 2 more")])
+def test_the_last_of_many_names_is_not_cut_off_alone(lost: int, end: str) -> None:
+    rows = [broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
+    _, (problem,) = health(figures(brokers=rows), LIMITS)
+    assert problem.message.endswith(end)
+
+
+def test_bundles_names_who_declined_one_without_an_owner(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b1")
+    log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
+
+    def read(_: object, observers: Any = ()) -> LogViews:
+        return LogViews((audit_full(0, 1, log.records, each_of(observers)),), (log.at_ms,))
+
+    monkeypatch.setattr(bundles, "read_channel", read)
+    place = ["-b", "127.0.0.1:1"]
+    rows = json.loads(run("bundles", "-o", "json", *place).stdout)["bundles"]
+    assert {row["bundle"].rpartition("/")[2]: row["declined_by"] for row in rows} == {LOWER: ["b1"], UPPER: []}
+    assert "declined by" in run("bundles", *place).stdout
+
+
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
+    ({"declined_bundles": [REFUSED]}, "down", "bundles-declined"),
+    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}}]}, "healthy", ""),
+    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
     ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
@@ -219,6 +287,8 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
     ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),
     ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),
+    ({"brokers": [broker("b1", blocked=BLOCKED)]}, "degraded", "loop-blocked"),
+    ({"brokers": [broker("b1", blocked=BLOCKED | {"ago_ms": 60_001})]}, "healthy", ""),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),

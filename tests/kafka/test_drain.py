@@ -55,6 +55,7 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
     remarks = {one["broker"]: one["remarks"] for one in cluster("brokers")["brokers"]}
     assert "cordoned" in remarks["b1"], "an operator looks there first"
     assert remarks["b2"] is None
+    assert [one["extensions"] for one in cluster("brokers")["brokers"]] == [["balancer"]] * 3
     owners = cluster.owners()
     assert set(owners) == set(bundles)
     assert set(owners.values()) == {"b2", "b3"}, "both receive, as each is given few ahead of its report"

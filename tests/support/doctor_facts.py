@@ -28,6 +28,7 @@ NODE = {
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
 STANDING: Mapping[str, Any] = {
+    "at_ms": NOW_MS,
     "leader": "b1",
     "term": 7,
     "leading_for_ms": 60_000,
@@ -42,6 +43,7 @@ STANDING: Mapping[str, Any] = {
     "oldest_debt_ms": None,
     "in_flight": [],
     "repair_paused": [],
+    "declined_bundles": [],
     "brokers": [],
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
@@ -13,7 +15,11 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests
 from statechannel.errors import ExitCode
+
+DRAIN: Final = "drain"
+"""The balancer's request."""
 
 
 def key_of(broker: str) -> PolicyKey:
@@ -39,6 +45,32 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     key = key_of(broker)
     entries = (entry for entry in effective.entries if entry.key == key and entry.force is not Force.LAPSED)
     return next(entries, None)
+
+
+def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, PolicyEntry]:
+    """Cordons, by broker, whose drain neither runs any more nor ended well.
+
+    Raises:
+        StateChannelError: The requests cannot be read.
+    """
+    left = {
+        entry.key.name: entry
+        for entry in effective.entries
+        if entry.key.kind is PolicyKind.CORDON and drained_by(entry) is not None and entry.force is not Force.LAPSED
+    }
+    if not left:
+        return left
+    newest: dict[str, LoggedRequest] = {}
+    for request in extension_requests(connection, BALANCER, DRAIN):
+        newest[str(request.request.args.get("drain") or request.request.id)] = request
+    return {broker: entry for broker, entry in left.items() if not _goes_well(newest.get(drained_by(entry) or ""))}
+
+
+def _goes_well(request: LoggedRequest | None) -> bool:
+    """Whether a drain runs, or has done what it could; of one that the requests topic has forgotten nothing is known."""
+    if request is None or request.open:
+        return True
+    return request.reply is not None and request.reply.outcome.get("answer") == "accepted"
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> bool:

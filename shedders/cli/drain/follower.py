@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from shedders.cli.drain.cordons import cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.balancers import RUN_IT, why_no_drain
+from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.model.amounts import count
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
 from statechannel.cli.kit import requests
@@ -44,7 +45,6 @@ from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full, audit_join
 from statechannel.replay.survey import has_gaps
 
-ASK: Final = "drain"
 AGAIN_S: Final = 1.0
 NOTHING_MOVED: Final = "no-destination"
 """The rejection of a whole drain, by any leader: no bundle has moved."""
@@ -129,6 +129,9 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
                 hint=f"Use --force to drain and cordon it anyway; see `statechannel bundles --broker {broker}`.",
                 code=ExitCode.REJECTED,
             )
+    impossible = why_no_drain(registry)
+    if impossible:
+        raise CommandError(f"{broker} cannot be drained: {impossible}", hint=RUN_IT, code=ExitCode.REJECTED)
     cordons = standing_of(connection).policies.cordons
     others = [name for name, other in alive.items() if name != broker and other.accepting and name not in cordons]
     if not others and not force:
@@ -167,7 +170,7 @@ def resumable(connection: Connection, broker: str) -> str | None:
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
     every = [
         request
-        for request in extension_requests(connection, BALANCER, ASK)
+        for request in extension_requests(connection, BALANCER, DRAIN)
         if drain in (request.request.id, request.request.args.get("drain"))
     ]
     return every[-1] if every else None
@@ -251,16 +254,24 @@ class _Watch:
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
+                if not self.begun and _is_not_begun(answer.outcome):
+                    return answer
                 raise self._late(answer)
             if sent is None:
                 sent = self._send(left_s, first=first)
             first = False
             answer = follow(self._connection, sent, self._show)
-            if not is_asked_again(answer.outcome, self._begun_s):
+            if not is_asked_again(answer.outcome, self._begun_s) or self._is_hopeless(answer.outcome):
                 return answer
             sent = None
             self.begun = self.begun or not _is_not_begun(answer.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
+
+    def _is_hopeless(self, outcome: Outcome | None) -> bool:
+        """Whether the leader says that it will not start the balancer, so that there is nothing to wait for."""
+        if not isinstance(outcome, Rejected) or outcome.reason != NO_EXTENSION:
+            return False
+        return bool(why_no_drain(read_registry(self._connection, listen=False)))
 
     def _send(self, left_s: float, *, first: bool) -> SentRequest:
         request = self._request
@@ -271,7 +282,7 @@ class _Watch:
             "drain": request.drain,
             **(request.extra or {}),
         }
-        return send(self._connection, ASK, args, left_s, identifier=request.drain if first else None)
+        return send(self._connection, DRAIN, args, left_s, identifier=request.drain if first else None)
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
@@ -312,8 +323,8 @@ def _judged(
     message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
         message, hint = (
-            f"the leader {answer.claimed_by} does not run the balancing extension",
-            "Run brokers with extensions.balancer.enabled=true.",
+            f"the leader {answer.claimed_by} does not run the balancer, which executes drains",
+            RUN_IT,
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.

@@ -16,10 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
+from shedders.cli.drain.cordons import DRAIN, cordon_of, drained_by, standing_of, uncordon
 from shedders.cli.drain.follower import (
     AGAIN_S,
-    ASK,
     DrainRequest,
     broker_not_found,
     drain,
@@ -86,7 +85,7 @@ class RestartProgress:
 def progressed(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
     progress = RestartProgress()
-    for request in extension_requests(connection, BALANCER, ASK):
+    for request in extension_requests(connection, BALANCER, DRAIN):
         args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):

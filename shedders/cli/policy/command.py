@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from shedders.balancer.active_strategies import is_known
+from shedders.cli.balancers import unapplied_at
 from shedders.cli.policy import write
 from shedders.cli.policy.transfer import export_policies, import_policies
 from shedders.cli.policy.write import (
@@ -180,6 +181,8 @@ def _list(
         if entry.force is Force.UNKNOWN
     ]
     for text in (*effective.closed, *unknown, *troubles):
+        say(f"note: {text}")
+    for text in unapplied_at(connection, effective):
         say(f"note: {text}")
     if check and not troubles:
         say("no contradictions")

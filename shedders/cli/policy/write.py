@@ -11,6 +11,7 @@ import typer
 from shedders.balancer.active_strategies import checked
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
 from shedders.balancer.settings import NAME, configured
+from shedders.cli.balancers import unapplied_at
 from shedders.model.amounts import are, count
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.model.patterns import compiled
@@ -275,9 +276,11 @@ def put(
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
-    checks = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
+    after = book.at(at_ms)
+    checks = _judge(connection, key, before, after, deleted=False, force=force)
+    notes = [*checks.notes, *unapplied_at(connection, after)]
     written = None if dry_run else _write(connection, key, record)
-    return PolicyWriteResult(key, record, written, replaced, checks)
+    return PolicyWriteResult(key, record, written, replaced, checks._replace(notes=notes))
 
 
 def _write(connection: Connection, key: PolicyKey, record: PolicyRecord | None) -> PolicyWritten:

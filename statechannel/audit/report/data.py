@@ -15,7 +15,7 @@ from typing import Any
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import meant, overlap
-from statechannel.audit.incidents import Incident
+from statechannel.audit.incident import Incident
 from statechannel.audit.local import audit_export
 from statechannel.audit.moments import AsOf
 from statechannel.audit.report.charts import GapsFound, RejectedFound, shown

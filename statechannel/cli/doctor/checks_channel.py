@@ -9,7 +9,14 @@ from typing import Any
 from statechannel.audit.forgeries import forged_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import LAG_WARNING_MS
+from statechannel.cli.status.health import (
+    LAG_WARNING_MS,
+    HealthLimits,
+    blocked_sentence,
+    decline_sentence,
+    unserved_by_all,
+    unspread,
+)
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
@@ -252,6 +259,15 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield _NOBODY
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
     for broker in facts.status.get("brokers", ()):
+        blocked = blocked_sentence(broker)
+        if blocked:
+            yield DoctorFinding(
+                Severity.WARNING,
+                blocked,
+                "Nothing of the channel runs in it meanwhile: its heartbeats, answers and moves are late.",
+                f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
+                "move its bundles: `statechannel transfer`.",
+            )
         late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
             yield DoctorFinding(
@@ -347,17 +363,39 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Brokers that declined bundles lately, mostly since a hook fails."""
+    """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
+    refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
+    if refused:
+        bundle = refused[0]["bundle"]
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            f"{decline_sentence(refused)}; the first is {bundle}",
+            "Their clients get no owner. A lookup asks the brokers again, each at most once in "
+            f"{facts.settings.repair.decline_memory_s:g} s.",
+            f"Fix what fails at {_some(sorted(refused[0]['by']))} (the event hook.failed in the log has the traceback), then "
+            f"`statechannel lookup {bundle}`.",
+        )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
             continue
-        waiting = f"; {row['waiting']} bundles are not served since" if row["waiting"] else ""
         yield DoctorFinding(
             Severity.WARNING,
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
-            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all){waiting}",
+            f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
             f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
+        )
+
+
+def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Brokers without bundles beside one that has many, as after a restart of all."""
+    uneven = unspread(facts.status) if facts.status.get("brokers") else ""
+    if uneven:
+        yield DoctorFinding(
+            Severity.INFO,
+            uneven,
+            "",
+            "The balancer spreads them by load. Without it: `statechannel transfer BUNDLE --dest BROKER`.",
         )
 
 
@@ -420,5 +458,6 @@ CHECKS = (
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
+    DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

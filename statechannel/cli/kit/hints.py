@@ -60,7 +60,8 @@ REJECTED: dict[str, str] = {
     "bad-children": _DAMAGE,
     "namespace-in-use": f"A lookup assigned a bundle in the meantime. {_AGAIN}.",
     # Extensions, and the balancer among them.
-    "no-extension": f"Brokers run an extension if it is installed and extensions.NAME.enabled is not false. {_WHO}.",
+    "no-extension": "`statechannel broker run` runs those that are installed, unless extensions.NAME.enabled is false; a program "
+    "that embeds the channel passes them to StateChannel.open. `statechannel brokers -o wide` lists those of each broker.",
     "unknown-ask": f"The broker may be older than this command: {_WHO}.",
     "not-leader": f"{_AGAIN}: another broker leads now. {_WHO}.",
     "policies-unread": f"{_AGAIN}: the leader has not read the policies yet.",

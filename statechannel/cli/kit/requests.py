@@ -454,7 +454,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
     return {
         "operation": request.id,
         "flow": _flow(request),
-        "name": request.name,
+        "name": request.name or request.broker or "",
         "status": "asked" if request.deadline_ms >= now_ms() else "expired",
         "result": None,
         "message": request.problem or None,

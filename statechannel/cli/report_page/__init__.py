@@ -13,7 +13,7 @@ import jinja2
 import markupsafe
 
 from statechannel.audit.history import short_range
-from statechannel.audit.incidents import IncidentKind
+from statechannel.audit.incident import IncidentKind
 from statechannel.audit.report.data import complete_from
 from statechannel.audit.report.incident_list import forged_sentences
 from statechannel.audit.report.ownership import OTHERS

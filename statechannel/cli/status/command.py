@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, seconds
+from statechannel.audit.incident import Incident, IncidentKind, seconds
+from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
@@ -76,6 +77,8 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
     """Read log and registry to their ends, once; returns the document."""
     views = read_channel(connection, inputs.observers())
     registry = read_registry(connection, observe=inputs.story.observe)
+    seen = requests_of_last_hour(connection)
+    inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
         registry,
@@ -84,7 +87,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
         context=connection.context,
-        drains=drains_seen(connection),
+        drains=seen.drains,
         incidents=incidents,
     )
     return with_health(fields, HealthLimits.of(connection.settings))
@@ -145,8 +148,8 @@ class StatusFollower:
         expiry_s = connection.settings.membership.expiry_s
         self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
         self._remarks = Remarks()
-        self._drains: list[Incident] = []
-        self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
+        self._requests = RequestIncidents()
+        self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
         self._asked_s = 0.0
         self._stack = ExitStack()
 
@@ -222,10 +225,13 @@ class StatusFollower:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            (self._remarks, self._drains), self._asked = self._asked.result(), None
+            (self._remarks, self._requests), self._asked = self._asked.result(), None
+            self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
-            self._asked = self._pool.submit(lambda: (remarks(self._connection), drains_seen(self._connection)))
+            self._asked = self._pool.submit(
+                lambda: (remarks(self._connection), requests_of_last_hour(self._connection))
+            )
 
     def figures(self, incidents: int) -> dict[str, Any]:
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
@@ -241,7 +247,7 @@ class StatusFollower:
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
             context=self._connection.context,
-            drains=self._drains,
+            drains=self._requests.drains,
             incidents=incidents,
         )
         fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
@@ -266,18 +272,34 @@ def _audited(part: FollowedPartition) -> PartitionAudit:
 _BACK_MS = 3_600_000
 
 
-def drains_seen(connection: Connection) -> list[Incident]:
-    """Drains in the requests topic; empty if it cannot be read, which `doctor` reports."""
+class RequestIncidents(NamedTuple):
+    """What the requests topic adds to incidents.
+
+    Attributes:
+        requesters: Who asked for an operation, by its id.
+    """
+
+    drains: Sequence[Incident] = ()
+    requesters: Mapping[str, str] = {}
+
+
+def requests_of_last_hour(connection: Connection) -> RequestIncidents:
+    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
         with open_tail(connection, Topic.REQUESTS, 0) as tail:
-            return drains_of(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+            records = list(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
     except StateChannelError:
-        return []
+        return RequestIncidents()
+    items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
+    requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
+    return RequestIncidents(drains_of(records), requesters)
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their replies, by the time of the request."""
-    drains: dict[str, tuple[str, Incident]] = {}
+    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident."""
+    asked: dict[str, Request] = {}
+    begun: dict[str, int] = {}
+    replies: dict[str, tuple[Reply, int]] = {}
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)
         if (
@@ -285,14 +307,28 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
             and item.asked == RequestCommand.EXTENSION.value
             and item.args.get("ask") == "drain"
         ):
-            broker = str(item.args.get("broker"))
-            by = f", by {item.by}" if item.by else ""
-            message = f"{broker} is being drained{by}"
-            drains.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, message)))
-        elif isinstance(item, Reply) and item.id in drains:
-            broker, asked = drains[item.id]
-            took = seconds(record.timestamp_ms - asked.at_ms)
-            ended = item.outcome.get("result") or item.outcome.get("reason") or item.outcome.get("why")
-            message = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
-            drains[item.id] = (broker, asked._replace(message=message))
-    return [incident for _, incident in drains.values()]
+            if item.id not in asked:
+                asked[item.id], begun[item.id] = item, record.timestamp_ms
+        elif isinstance(item, Reply) and item.id in asked:
+            replies.setdefault(item.id, (item, record.timestamp_ms))
+    incidents: list[Incident] = []
+    failed: dict[tuple[str, str, str], tuple[int, Incident]] = {}
+    for identifier, request in asked.items():
+        reply, ended_ms = replies.get(identifier, (None, 0))
+        broker, at_ms, by = str(request.args.get("broker")), begun[identifier], request.by
+        of = f"the drain of {broker}{f' by {by}' if by else ''}"
+        if reply is None:
+            incidents.append(
+                Incident(at_ms, IncidentKind.DRAIN, f"{broker} is being drained{f', by {by}' if by else ''}")
+            )
+        elif reply.outcome.get("answer") != "rejected":
+            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
+            took = seconds(ended_ms - at_ms)
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}"))
+        else:
+            reason = str(reply.outcome.get("reason"))
+            times = failed.get((broker, by, reason), (0, None))[0] + 1
+            often = f" {times} times" if times > 1 else ""
+            message = f"{of} failed{often}: {reply.outcome.get('message') or reason} ({reason})"
+            failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
+    return [*incidents, *(incident for _, incident in failed.values())]

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.forgeries import as_rows
-from statechannel.audit.incidents import ChannelIncidents, Incident, RegistryStory, newest
+from statechannel.audit.incident import Incident, newest
+from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members
 from statechannel.cli.kit.registry import Registry
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.protocol.view import Judgement
@@ -108,6 +110,7 @@ def figures(
             for count in inputs.incidents.declines
         ],
         "forged": as_rows(inputs.incidents.forgeries),
+        "declined_bundles": _declined(live, registry, inputs.incidents),
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
@@ -130,6 +133,28 @@ def _unasked(views: LogViews, inputs: StatusInputs) -> int:
         if key.state is State.UNASSIGNED and key.from_ is not None
     )
     return sum(since_ms <= restarted_ms for since_ms in waiting)
+
+
+def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:
+    """Bundles without an owner that running processes declined, the longest unserved first.
+
+    A process that is shutting down declines everything, and one that started later has not been asked.
+    """
+    rows: list[dict[str, Any]] = []
+    for key in live:
+        declined = incidents.declined.get(key.name)
+        if declined is None or key.owner is not None:
+            continue
+        by = {
+            broker: reason
+            for (broker, incarnation), reason in declined.reasons.items()
+            if (member := registry.members.alive.get(broker)) is not None
+            and member.incarnation == incarnation
+            and member.info.get("draining") is not True
+        }
+        if by:
+            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by})
+    return sorted(rows, key=lambda row: row["since_ms"])
 
 
 def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:

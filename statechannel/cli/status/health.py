@@ -11,7 +11,10 @@ from statechannel.settings import Settings
 
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
+BLOCKED_LATELY_MS = 60_000
 _NAMED = 3
+_UNSPREAD_AT_LEAST = 2
+"""Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
 
 class ChannelHealth(StrEnum):
@@ -20,7 +23,7 @@ class ChannelHealth(StrEnum):
     Attributes:
         HEALTHY: Brokers are alive, one leads, and nothing waits for longer than it should.
         DEGRADED: Some bundles or functions are affected.
-        DOWN: No broker is alive.
+        DOWN: No broker is alive, or no broker takes some bundles: their clients get no owner.
         UNKNOWN: Kafka does not answer this command, or this version cannot read the log.
     """
 
@@ -36,11 +39,13 @@ class HealthReason(StrEnum):
     KAFKA_SILENT = "kafka-silent"
     NEWER_FORMAT = "newer-format"
     NO_BROKER = "no-broker"
+    BUNDLES_DECLINED = "bundles-declined"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
     REPAIR_PAUSED = "repair-paused"
     SAFE_MODE = "safe-mode"
+    LOOP_BLOCKED = "loop-blocked"
     NONE_ACCEPTS = "none-accepts"
     SLOW_OPERATION = "slow-operation"
     AWAITING_REPAIR = "awaiting-repair"
@@ -83,7 +88,7 @@ def health(fields: Mapping[str, Any], limits: HealthLimits) -> tuple[ChannelHeal
     reasons = {problem.reason for problem in problems}
     if reasons & {HealthReason.KAFKA_SILENT, HealthReason.NEWER_FORMAT}:
         return ChannelHealth.UNKNOWN, problems
-    if HealthReason.NO_BROKER in reasons:
+    if reasons & {HealthReason.NO_BROKER, HealthReason.BUNDLES_DECLINED}:
         return ChannelHealth.DOWN, problems
     return (ChannelHealth.DEGRADED if problems else ChannelHealth.HEALTHY), problems
 
@@ -104,6 +109,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     alive = [row for row in fields["brokers"] if row["state"] not in ("lost", "left")]
     if not alive:
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
+    refused = unserved_by_all(fields, limits)
+    if refused:
+        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
 
@@ -119,16 +127,60 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         since = "" if without_ms is None else f" for {duration(without_ms)}"
         yield HealthProblem(HealthReason.NO_LEADER, f"no broker has led{since}" if since else "no broker leads")
     for row in fields["repair_paused"]:
-        yield HealthProblem(HealthReason.REPAIR_PAUSED, f"{row['broker']} paused repair: {row['why']}")
+        yield HealthProblem(
+            HealthReason.REPAIR_PAUSED,
+            f"{row['broker']} paused repair: {row['why']}; if they are dead: `statechannel repair resume`",
+        )
     safe = [row["broker"] for row in _in(fields, "mode", "safe")]
     if safe:
         yield HealthProblem(HealthReason.SAFE_MODE, f"in safe mode, without Kafka: {_named(safe)}")
+    for row in fields["brokers"]:
+        blocked = blocked_sentence(row)
+        if blocked:
+            yield HealthProblem(HealthReason.LOOP_BLOCKED, blocked)
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
     if late:
         named = _named([f"{row['broker']} by {duration(row['lag_ms'])}" for row in late])
         yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
+
+
+def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Declined bundles that every broker that takes bundles declined, or that have had no owner for long."""
+    takers = {row["broker"] for row in fields["brokers"] if row["accepting"]}
+    return [
+        row
+        for row in fields.get("declined_bundles", ())
+        if takers <= row["by"].keys() or fields["at_ms"] - row["since_ms"] > limits.in_flight_ms
+    ]
+
+
+def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
+    """How many bundles have no owner, which brokers declined them, why, and since when."""
+    brokers = sorted({broker for row in refused for broker in row["by"]})
+    reasons = dict.fromkeys(reason for row in refused for reason in row["by"].values() if reason)
+    first = next(iter(reasons), "")
+    others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+    many = "1 bundle has" if len(refused) == 1 else f"{len(refused)} bundles have"
+    decline = "declines" if len(brokers) == 1 else "decline"
+    return (
+        f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
+        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}"
+    )
+
+
+def blocked_sentence(row: Mapping[str, Any]) -> str:
+    """What blocks the event loop of a broker, if it was blocked within the last minute; else empty."""
+    blocked = row.get("blocked")
+    if blocked is None or blocked["ago_ms"] > BLOCKED_LATELY_MS:
+        return ""
+    times = "once" if blocked["times"] == 1 else f"{blocked['times']} times"
+    hook = f", hook {blocked['hook']}" if blocked["hook"] else ""
+    return (
+        f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
+        f"{duration(blocked['ago_ms'])} ago"
+    )
 
 
 def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
@@ -148,7 +200,27 @@ def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, A
     return [row for row in fields["brokers"] if row[name] == value]
 
 
+def _all_of(names: Sequence[str]) -> str:
+    """The names as in a sentence: at most `_NAMED`."""
+    shown, more = list(names[:_NAMED]), len(names) - _NAMED
+    if more > 0:
+        shown.append(f"{more} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
 def _named(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _NAMED
-    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    """The first names, and how many more there are, if it is more than one."""
+    if len(names) <= _NAMED + 1:
+        return "; ".join(names)
+    return "; ".join(names[:_NAMED]) + f"; and {len(names) - _NAMED} more"
+
+
+def unspread(fields: Mapping[str, Any]) -> str:
+    """Brokers that take bundles and have none, while another has far more than its share, as a sentence; mostly empty."""
+    takers = [row for row in fields["brokers"] if row["accepting"]]
+    without = [row["broker"] for row in takers if not row["bundles"]]
+    most = max(takers, key=lambda row: row["bundles"], default=None)
+    if most is None or not without or most["bundles"] < _UNSPREAD_AT_LEAST * len(takers):
+        return ""
+    verb = "has" if len(without) == 1 else "have"
+    return f"{_all_of(without)} {verb} no bundles, {most['broker']} has {most['bundles']}"

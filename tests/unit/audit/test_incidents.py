@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, newest
+from statechannel.audit.incident import Incident, IncidentKind, newest
+from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle, RegistryStory
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -76,6 +77,65 @@ def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None
     assert one.at_ms <= declined_ms
     (found,) = incidents.declines
     assert (found.times, list(found.waiting)) == (2, [f"{NAMESPACE}/{UPPER}"])
+
+
+def test_a_bundle_that_brokers_decline_has_no_owner_since_the_one_before_was_heard() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=RING)
+    served(log, BUNDLE, "b2")
+    heard_ms = log.at_ms + 500
+    lost = {"broker": "b2", "incarnation": "b2-i", "last_heard_ms": heard_ms}
+    log.write(BUNDLE, "Assigning", to="b1", forced=True, lost=lost, after_ms=6_000)
+    log.write(BUNDLE, "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
+    log.write(BUNDLE, "Assigning", to="b3")
+    log.write(BUNDLE, "Unassigned", by="b3", action="decline", reason="no disk", **{"from": "b3"})
+
+    def declined() -> dict[str, DeclinedBundle]:
+        incidents = ChannelIncidents(1_000)
+        audit_full(0, 1, log.records, incidents.observe)
+        return incidents.declined
+
+    assert declined().keys() == {BUNDLE}
+    assert declined()[BUNDLE].since_ms in (heard_ms, heard_ms - 500), "since the old owner's last word, not the decline"
+    assert declined()[BUNDLE].reasons == {("b1", "b1-i"): "no disk", ("b3", "b3-i"): "no disk"}
+    served(log, BUNDLE, "b1")
+    assert declined() == {}
+
+
+def test_a_deleted_namespace_is_an_incident_with_its_bundles_and_who_asked_for_it() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    served(log, f"{NAMESPACE}/{LOWER}", "b1")
+    for state in ("Releasing", "Unassigned"):
+        log.write(f"{NAMESPACE}/{LOWER}", state, action="unload", operation="op-1", **{"from": "b1"})
+    log.write(NAMESPACE, "Deleted", version=6, operation="op-1")
+    incidents = ChannelIncidents(60_000)
+    audit_full(0, 1, log.records, incidents.observe)
+    (result,) = incidents.all()
+    assert (result.at_ms, result.kind) == (log.at_ms, IncidentKind.NAMESPACE_DELETED)
+    assert result.message == f"b1 deleted namespace {NAMESPACE} (2 bundles, 1 with an owner)"
+    incidents.requesters = {"op-1": "jane@vm"}
+    assert incidents.all()[0].message.startswith(f"jane@vm deleted namespace {NAMESPACE} (")
+
+
+def test_repairs_that_gave_no_owner_are_not_called_repaired() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for bundle in (LOWER, UPPER):
+        served(log, f"{NAMESPACE}/{bundle}", "b2")
+    lost = {"broker": "b2", "incarnation": "b2-i", "last_heard_ms": log.at_ms}
+    for bundle in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{bundle}", "Assigning", to="b1", forced=True, lost=lost)
+    log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
+
+    def sentence() -> str:
+        (result,) = [item for item in find_incidents(log, 60_000) if item.kind is IncidentKind.OWNER_LOST]
+        return result.message
+
+    assert sentence().startswith("b2 was lost; b1 tried to repair 2 bundles, 0 got an owner; the last one ")
+    log.write(f"{NAMESPACE}/{UPPER}", "Assigned", to="b1")
+    served(log, f"{NAMESPACE}/{LOWER}", "b3")
+    assert sentence().startswith("b2 was lost; b1 repaired 2 bundles; ")
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
@@ -216,17 +276,17 @@ def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
 def test_kafka_away_is_silence_of_nobody() -> None:
     registry = Registry()
     registry.beats(0, 3, "b1", "b2")
-    registry.beat(62, "b1", mode="safe")
-    registry.beat(63, "b2", mode="safe")
-    registry.beat(64, "b1", mode="settling")
-    registry.beat(66, "b1")
-    registry.beat(66, "b2")
+    registry.beat(62, "b1", mode="safe", seq=63)
+    registry.beat(63, "b2", mode="safe", seq=64)
+    registry.beat(64, "b1", mode="settling", seq=65)
+    registry.beat(66, "b1", seq=67)
+    registry.beat(66, "b2", seq=67)
     assert registry.incidents[2:] == [
-        (2.0, "no heartbeats for 60.0 s: Kafka was unavailable, or no broker was running"),
-        (62.0, "b1 is in safe mode: it lost its connection to Kafka"),
-        (63.0, "b2 is in safe mode: it lost its connection to Kafka"),
-        (66.0, "b1 is back in normal mode, after 4.0 s"),
-        (66.0, "b2 is back in normal mode, after 3.0 s"),
+        (2.0, "no heartbeats for 60.0 s: Kafka was unavailable to all brokers, or all stood still"),
+        (2.0, "b1 is in safe mode: it lost its connection to Kafka"),
+        (2.0, "b2 is in safe mode: it lost its connection to Kafka"),
+        (66.0, "b1 is back in normal mode, after 64.0 s"),
+        (66.0, "b2 is back in normal mode, after 64.0 s"),
     ]
 
 
@@ -234,7 +294,7 @@ def test_repair_that_pauses_and_one_that_comes_back() -> None:
     registry = Registry()
     registry.beats(0, 2, "b1", "b2")
     registry.beats(2, 9, "b1", repair_paused="3 of 4 brokers vanished")
-    registry.beat(9, "b2")
+    registry.beat(9, "b2", seq=10)
     registry.beat(9.5, "b1")
     assert registry.incidents[2:] == [
         (2.0, "b1 paused repair: 3 of 4 brokers vanished"),
@@ -292,6 +352,60 @@ def test_two_processes_under_one_id_are_seen_and_a_successor_is_not_two() -> Non
     assert registry.story.processes["b1"].incarnation == "b1-2"
 
 
+def test_a_process_that_did_not_run_is_told_from_one_that_was_cut_off() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2", "b3")
+    registry.beats(3, 28, "b1")
+    registry.beat(28, "b2", mode="safe")
+    registry.beat(28, "b3", mode="safe", seq=29)
+    registry.beat(29, "b2")
+    said = [(at_s, text) for at_s, text in registry.incidents if at_s >= 2 and "lost without" not in text]
+    assert said == [
+        (2.0, "b2 stood still for 26.0 s: its process or event loop did not run"),
+        (28.0, "b2 is heard again, after 26.0 s"),
+        (2.0, "b2 is in safe mode: it reads what it missed"),
+        (28.0, "b3 is heard again, after 26.0 s"),
+        (2.0, "b3 is in safe mode: it lost its connection to Kafka"),
+        (29.0, "b2 is back in normal mode, after 27.0 s"),
+    ]
+
+
+def test_a_leader_that_comes_back_after_an_outage_was_away_for_all_of_it() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2", leading=False)
+    registry.beat(3, "b1", leading=True)
+    registry.beat(150, "b1", leading=False, seq=150)
+    registry.beat(151, "b1", leading=True, seq=151)
+    assert (151.0, "b1 leads again, 2.5 min without a leader") in registry.incidents
+
+
+def test_a_pause_of_repair_says_how_many_were_lost_in_the_end() -> None:
+    registry = Registry()
+    registry.beat(1, "b1")
+    registry.beat(2, "b1", repair_paused="3 of 5 brokers vanished")
+    registry.beat(3, "b1", repair_paused="4 of 5 brokers vanished")
+    (incident,) = [item for item in registry.story.incidents if item.kind is IncidentKind.REPAIR_PAUSED]
+    assert (incident.at_ms, incident.message) == (2_000, "b1 paused repair: 4 of 5 brokers vanished")
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ([("b1", 2), ("b2", 2)], "all brokers were restarted, no process of before has been heard since"),
+        ([("b1", 2), ("b2", 1)], "Kafka was unavailable to all brokers, or all stood still"),
+        ([("b1", 1), ("b2", 2)], "Kafka was unavailable to all brokers, or all stood still"),
+    ],
+)
+def test_a_silence_is_explained_by_who_is_heard_after_it(after: list[tuple[str, int]], why: str) -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2")
+    for broker, process in after:
+        registry.beat(20, broker, process)
+    (incident,) = [item for item in registry.story.incidents if item.kind is IncidentKind.SILENCE]
+    assert incident.message.startswith("no heartbeats for 1")
+    assert incident.message.endswith(f": {why}")
+
+
 @pytest.mark.parametrize("off_s", [-90.0, 0.0, 30.0])
 def test_the_clock_of_a_broker_is_measured_by_its_least_delay(off_s: float) -> None:
     registry = Registry()
@@ -323,8 +437,30 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (0, "the drain of b2 ended after 3.0 s: drained"),
+        (0, "the drain of b2 by me@here ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
+    ]
+
+
+def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_and_the_sentence() -> None:
+    by = {"broker": "b1", "incarnation": "b1-1"}
+    refused = {"answer": "rejected", "reason": "no-extension", "message": "this broker runs no extension balancer"}
+    values: list[dict[str, Any]] = []
+    for number in range(3):
+        args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
+        values += [
+            {
+                "format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60,
+                "command": "extension", "args": args,
+            },
+            {"format": 1, "kind": "reply", "id": f"id-{number}", "by": by, "outcome": refused},
+        ]  # fmt: skip
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
+        (4_000, "the drain of b2 by me@here failed 3 times: this broker runs no extension balancer (no-extension)")
     ]
 
 

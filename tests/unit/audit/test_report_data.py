@@ -8,7 +8,7 @@ import pytest
 
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.incidents import Incident, IncidentKind
+from statechannel.audit.incident import Incident, IncidentKind
 from statechannel.audit.local import answer
 from statechannel.audit.moments import AsOf
 from statechannel.audit.report.charts import shown

@@ -265,6 +265,17 @@ def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
     assert (gap.end, gap.length_ms, gap.on_request_ms) == (GapEnd.NAMESPACE_DELETED, 1_000, 1_000)
 
 
+def test_the_gaps_of_a_deletion_have_it_as_their_cause_and_wait_for_no_lookup(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, action="unload", operation="delete")
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"}, action="unload", operation="delete")
+    log.write(NAMESPACE, "Deleted", version=6, operation="delete")
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.end) == (GapCause.NAMESPACE_DELETED, GapEnd.NAMESPACE_DELETED)
+    assert (gap.why, gap.on_request_ms) == ("namespace deleted, unload from b1", 0)
+    assert gap.length_ms == 2_000
+
+
 def test_rejected_records_make_no_gap_but_a_lost_race(log: Log) -> None:
     log.assigned()
     log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", version=2)

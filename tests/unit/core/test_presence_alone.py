@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.engine.context import Mode
+from statechannel.engine.context import BlockedLoop, Mode
 from statechannel.engine.inputs import PositionReached
 from statechannel.engine.lease import Lease
 from statechannel.engine.presence import FRESH_TO_REFUSE
@@ -202,6 +202,21 @@ def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
     bench.context.identity = replace(bench.context.identity, http=http)
     bench.presence.tick()
     assert bench.sent()[0]["http"] == (http or None)
+
+
+def test_what_blocks_its_loop_is_told(bench):
+    bench.presence.tick()
+    assert bench.sent()[0]["blocked"] is None
+    bench.context.blocked = BlockedLoop(2, 1.04, "broker.py:20 in main", None, 99)
+    bench.later(5)
+    expected = {"times": 2, "seconds": 1.0, "place": "broker.py:20 in main", "hook": None, "at_ms": 99}
+    assert bench.sent()[-1]["blocked"] == expected
+
+
+def test_the_extensions_that_run_with_it_are_told(bench):
+    bench.context.identity = replace(bench.context.identity, extensions=("balancer",))
+    bench.presence.tick()
+    assert bench.sent()[0]["extensions"] == ["balancer"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import trustme
 
-from statechannel.kafka.addresses import FirstLook, KafkaAddress, addresses_of
+from statechannel.kafka.addresses import FirstLook, KafkaAddress, addresses_of, is_hung
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
 
@@ -153,6 +153,17 @@ def test_the_host_is_named_in_the_first_message_of_tls() -> None:
         look(f"localhost:{address.rpartition(':')[2]}", "ssl")
         look(address, "ssl")
     assert named == ["localhost", None]
+
+
+def test_a_port_that_listens_without_an_answer_is_a_process_that_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as suspended:  # the kernel takes the connection, no program accepts it
+        address = f"127.0.0.1:{suspended.getsockname()[1]}"
+        look(address, "plaintext")
+        assert is_hung(address, "plaintext")
+        assert is_hung(f"127.0.0.1:1,{address}", "SASL_SSL")
+    assert not is_hung(address, "plaintext"), "nothing listens any more"
+    with listener(plain) as address:
+        assert not is_hung(address, "plaintext")
 
 
 def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:

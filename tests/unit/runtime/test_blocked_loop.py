@@ -73,6 +73,20 @@ async def test_other_code_that_blocks_the_loop_has_a_place_and_no_hook() -> None
     assert "test_other_code_that_blocks" in line["place"]
 
 
+async def test_the_heartbeat_says_how_often_the_loop_was_blocked_and_where() -> None:
+    with capture_logs() as lines:
+        heard = Heard(lines, "loop-blocked").heard
+        async with lone_host(options=HostOptions(blocked_s=0.2)) as host:
+            await asyncio.sleep(0.1)
+            assert host.engine.context.blocked is None
+            heard.wait(WAIT_S)
+            await until(lambda: host.engine.context.blocked is not None)
+            assert host.engine.context.blocked is not None
+            blocked = host.engine.context.blocked.fields()
+    assert (blocked["times"], blocked["hook"]) == (1, None)
+    assert blocked["place"].partition(":")[0] in ("threading.py", "test_blocked_loop.py"), "a file, without its folder"
+
+
 def test_a_stall_is_said_once_and_again_after_a_recovery() -> None:
     beats, said = [0], []
     told = threading.Semaphore(0)
@@ -111,8 +125,11 @@ def test_a_warning_that_cannot_be_given_does_not_end_the_watch() -> None:
 
 
 def test_the_place_is_the_innermost_call_first() -> None:
-    assert place_of(threading.get_ident()).split(" < ")[1].endswith("in test_the_place_is_the_innermost_call_first")
-    assert place_of(-1) == ""
+    place = place_of(threading.get_ident())
+    assert place.calls.split(" < ")[1].endswith("in test_the_place_is_the_innermost_call_first")
+    assert place.innermost.startswith("supervision.py:")
+    assert place.innermost.endswith(" in place_of")
+    assert place_of(-1) == ("", "")
 
 
 def test_the_watchdog_reads_no_file_to_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
