@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+import psutil
+
 from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka
@@ -45,13 +47,14 @@ def _namespace(running: dict[str, BrokerProcess], name: str, bundles: int) -> li
 def _storm(running: dict[str, BrokerProcess], size: int, aim: str, rounds: int) -> list[Figure]:
     """All brokers are asked for all bundles at once; until the last has its last answer. Then once more."""
     load = Load()
-    taken_ms, again_ms, spread = [], [], ""
+    taken_ms, again_ms, cpu_us, spread = [], [], [], ""
     for number in range(rounds):
         bundles = _namespace(running, f"storm/n{size}-{number}", size)
-        began_ns = time.monotonic_ns()
+        used_s, began_ns = _processor_s(running), time.monotonic_ns()
         for process in running.values():
             process.tell("owners", bundles)
         answers = [process.answer() for process in running.values()]
+        cpu_us.append((_processor_s(running) - used_s) / size * 1e6)
         taken_ms.append((max(answer["at_ns"] for answer in answers) - began_ns) / 1e6)
         first = answers[0]["owners"]
         if None in first or any(answer["owners"] != first for answer in answers):
@@ -62,8 +65,15 @@ def _storm(running: dict[str, BrokerProcess], size: int, aim: str, rounds: int) 
     notes = {"owners": spread}
     return [
         Figure(f"storm.{size}", median(taken_ms), "ms", aim=aim, rounds=taken_ms, load=str(load), notes=notes),
+        Figure(f"storm.{size}.cpu", median(cpu_us), "us/bundle", aim="450", rounds=cpu_us, load=str(load)),
         Figure(f"storm.{size}.owned-already", median(again_ms), "ms", rounds=again_ms, load=str(load)),
     ]
+
+
+def _processor_s(running: dict[str, BrokerProcess]) -> float:
+    """Processor time of all brokers since their start."""
+    times = [psutil.Process(process.pid).cpu_times() for process in running.values()]
+    return sum(used.user + used.system for used in times)
 
 
 def _splits(running: dict[str, BrokerProcess]) -> list[Figure]:
