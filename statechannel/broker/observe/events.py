@@ -86,7 +86,10 @@ TABLE: tuple[EventKind, ...] = (
         "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
-        "hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, even after its cancellation"
+        "hook.late",
+        _W,
+        ("bundle", *_ABOUT),
+        "The engine passed the deadline of a hook before the runtime reported its end, as after a blocked loop; a hook that is late by itself is `hook.failed`",
     ),
     # --- this replica
     EventKind(
