@@ -92,7 +92,6 @@ def test_not_awaited() -> None:
 def test_an_opening_that_is_dropped_is_warned_of() -> None:
     with pytest.warns(ResourceWarning, match=r"`StateChannel.open\(...\)` was never awaited"):
         StateChannel.open(broker="b1")
-        gc.collect()
 
 
 async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
@@ -103,7 +102,7 @@ async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> 
 
 def test_a_plain_with_says_what_to_write() -> None:
     opening: Any = StateChannel.open(broker="b1")
-    with pytest.raises(TypeError, match="write `async with StateChannel.open"), opening:
+    with pytest.raises(TypeError, match=r"write `async with StateChannel\.open"), opening:
         pass
 
 
