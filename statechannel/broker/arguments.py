@@ -263,7 +263,7 @@ def check_opening(
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
 
 
-def groups_of(given: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
+def groups_of(named: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
     """Groups of settings that were given by name: where arguments have any name, a misspelt one becomes a group.
 
     Args:
@@ -272,7 +272,7 @@ def groups_of(given: Mapping[str, object], function: Callable[..., object], sett
     """
     known = {name: list(group.model_fields) for name, group in groups().items()}
     names = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    for name, value in given.items():
+    for name, value in named.items():
         if name not in known:
             meant = _meant(name, [*names, *known], known)
             raise ArgumentTypeError(

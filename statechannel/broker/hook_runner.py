@@ -298,16 +298,17 @@ class HookRunner:
         effect = call.effect
         if call in self._late:
             self._late.discard(call)
-            after_s = time.monotonic() - call.asked_s - effect.deadline_s
-            say = _log.debug if obeyed and after_s < OBEYED_S else _log.warning
-            say(
-                "late-hook-returned",
-                hook=effect.hook,
-                bundle=effect.bundle,
-                generation=effect.generation,
-                took_s=round(time.monotonic() - call.asked_s, 3),
-                exc_info=raised,
-            )
+            took_s = time.monotonic() - call.asked_s
+            facts = {
+                "hook": effect.hook,
+                "bundle": effect.bundle,
+                "generation": effect.generation,
+                "took_s": round(took_s, 3),
+            }
+            if obeyed and took_s - effect.deadline_s < OBEYED_S:
+                _log.debug("late-hook-returned", **facts)
+            else:
+                _log.warning("late-hook-returned", **facts, exc_info=raised)
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:
             lane.running = lane.waiting.popleft()
@@ -374,7 +375,7 @@ class HookRunner:
 
 
 def _is_repeated(lane: _Lane, effect: CallHook) -> bool:
-    """Whether a release for which nobody waits is the lane's last call already: the end of a member meets one that runs."""
+    """Whether a release that no reaction waits for is the lane's last call already: the end of a member meets one that runs."""
     last = (lane.waiting[-1] if lane.waiting else lane.running).effect
     releases = effect.hook is Hook.ON_RELEASE and effect.hook_id == 0
     return releases and (last.hook, last.generation) == (effect.hook, effect.generation)
