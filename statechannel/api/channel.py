@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from statechannel.api.extensions import Running, placement_of
@@ -232,18 +233,23 @@ class StateChannel(ChannelMember):
         await self.shutdown()
 
 
+_CALL = "`StateChannel.open(...)`"
+
+
 class Opening:
     """What `StateChannel.open` returns: await it, or enter it."""
 
     def __init__(self, make: Callable[[Callable[[StateChannel], None]], Coroutine[Any, Any, StateChannel]]) -> None:
         self._make = make
         self._channel: StateChannel | None = None
+        self._awaited = False
         self._over = asyncio.Event()
 
     def _begun(self, channel: StateChannel) -> None:
         self._channel = channel
 
     async def _open(self) -> StateChannel:
+        self._awaited = True
         try:
             return await self._make(self._begun)
         finally:
@@ -259,6 +265,21 @@ class Opening:
 
     def __await__(self) -> Generator[Any, Any, StateChannel]:
         return self._open().__await__()
+
+    def __del__(self) -> None:
+        if not self.__dict__.get("_awaited", True):
+            warnings.warn(
+                f"{_CALL} was never awaited: no channel was opened", ResourceWarning, source=self, stacklevel=2
+            )
+
+    def __enter__(self) -> NoReturn:
+        self._awaited = True
+        raise TypeError(
+            f"a channel is opened in an event loop: write `async with {_CALL[1:]}, or use BlockingStateChannel"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; Python asks for it before it calls `__enter__`."""
 
     async def __aenter__(self) -> StateChannel:
         return await self

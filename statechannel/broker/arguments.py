@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -137,6 +138,18 @@ def texts(name: str, mapping: object) -> None:
                 wrong_value(f"{name}[{_shown(key)}]", value, "text without lone surrogates")
 
 
+def _urls(name: str, mapping: object) -> None:
+    """A mapping to URLs of servers; `texts` has checked the rest."""
+    for key, value in mapping.items() if isinstance(mapping, Mapping) else ():
+        try:
+            url = urlsplit(value)
+            is_url = bool(url.scheme and url.hostname) and url.port != 0
+        except ValueError:  # no port number, or half of an IPv6 address
+            is_url = False
+        if not is_url:
+            wrong_value(f"{name}[{_shown(key)}]", value, "a URL with a host, such as pulsar://b1.example:6650")
+
+
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
     """Check the size of the fields that are part of every heartbeat."""
     size_bytes = len(orjson.dumps({"listeners": dict(listeners or {}), "properties": dict(properties or {})}))
@@ -235,6 +248,7 @@ def check_opening(
     broker_id("broker", broker)
     hooks_of(hooks, hooks_class)
     texts("listeners", listeners)
+    _urls("listeners", listeners)
     texts("properties", properties)
     _advertised(listeners, properties)  # type: ignore[arg-type]  # `texts` saw to that
     for name, value in flags.items():
@@ -249,7 +263,7 @@ def check_opening(
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
 
 
-def groups_of(arguments: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
+def groups_of(named: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
     """Groups of settings that were given by name: where arguments have any name, a misspelt one becomes a group.
 
     Args:
@@ -258,7 +272,7 @@ def groups_of(arguments: Mapping[str, object], function: Callable[..., object], 
     """
     known = {name: list(group.model_fields) for name, group in groups().items()}
     names = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    for name, value in arguments.items():
+    for name, value in named.items():
         if name not in known:
             meant = _meant(name, [*names, *known], known)
             raise ArgumentTypeError(
@@ -297,15 +311,34 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
         return
     names = [name for name in vars(wanted) if name.startswith(_HOOK)]
     for name in dir(type(value)):
-        if name.startswith(_HOOK) and name not in names and callable(getattr(type(value), name)):
-            close = nearest(name, names)
-            like = f" Did you mean `{close[0]}`?" if close else ""
+        if name in names or name.startswith("__") or not callable(getattr(type(value), name)):
+            continue
+        meant = _hook_meant(value, name, wanted, names)
+        if name.startswith(_HOOK) or meant is not None:
+            like = f" Did you mean `{meant}`?" if meant is not None else ""
             _wrong_hook(value, name, "is not a hook", f"{', '.join(names)}; other methods need another name.{like}")
     for name in names:
         _hook(value, name, getattr(wanted, name))
 
 
 _HOOK = "on_"
+
+
+def _hook_meant(hooks: object, name: str, wanted: type[Any], names: list[str]) -> str | None:
+    """The hook that a method is meant to be: by its name, or without `on_` by the hook's own arguments."""
+    if name.startswith(_HOOK):
+        return next(iter(nearest(name, names)), None)
+    plain = name.replace("_", "").lower()
+    for hook in names:
+        if plain == hook.replace("_", ""):
+            return hook
+        if f"{_HOOK}{name}" == hook and getattr(type(hooks), hook) is getattr(wanted, hook):
+            try:
+                same = list(inspect.signature(getattr(type(hooks), name)).parameters)
+            except (TypeError, ValueError):  # some callables have none
+                return None
+            return hook if same == list(inspect.signature(getattr(wanted, hook)).parameters) else None
+    return None
 
 
 def _hook(hooks: object, name: str, wanted: Callable[..., object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from statechannel.broker.exits import Stopped
@@ -47,3 +48,12 @@ def outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
     if operation is not None:
         return commands.Unknown(operation, detail)
     return commands.Undetermined("stopped", detail)
+
+
+def within_budget(limit_s: float, until_s: float | None, grace_s: float) -> float:
+    """Time for hooks at the end: their own limit, and in a shutdown no more than the rest of its budget and a grace.
+
+    Args:
+        until_s: When the budget of a shutdown ends (monotonic); None without one.
+    """
+    return limit_s if until_s is None else min(limit_s, max(0.0, until_s - time.monotonic()) + grace_s)

@@ -79,6 +79,8 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
 
 _log = SafeLogger(__name__)
 _NAMED_MAX = 10
+OBEYED_S = 1.0
+"""A hook that ends by its cancellation within this time did not run on."""
 
 
 class HookCounts(NamedTuple):
@@ -242,7 +244,7 @@ class HookRunner:
                 self._report(call, f"{effect.hook} raised {_words_of(raised)}", raised)
             else:
                 self._report(call, None)
-        self._over(call, raised)
+        self._over(call, raised, obeyed=ended.cancelled())
 
     def _overran(self, call: _Call) -> None:
         effect = call.effect
@@ -287,19 +289,26 @@ class HookRunner:
         self._notify_engine(effect, error)
         self._changed.set()
 
-    def _over(self, call: _Call, raised: BaseException | None = None) -> None:
-        """A call has actually returned: start the next one of its bundle."""
+    def _over(self, call: _Call, raised: BaseException | None = None, *, obeyed: bool = False) -> None:
+        """A call has actually returned: start the next one of its bundle.
+
+        Args:
+            obeyed: It ended by its cancellation, which its failure has said already, unless that took a while.
+        """
         effect = call.effect
         if call in self._late:
             self._late.discard(call)
-            _log.warning(
-                "late-hook-returned",
-                hook=effect.hook,
-                bundle=effect.bundle,
-                generation=effect.generation,
-                took_s=round(time.monotonic() - call.asked_s, 3),
-                exc_info=raised,
-            )
+            took_s = time.monotonic() - call.asked_s
+            facts = {
+                "hook": effect.hook,
+                "bundle": effect.bundle,
+                "generation": effect.generation,
+                "took_s": round(took_s, 3),
+            }
+            if obeyed and took_s - effect.deadline_s < OBEYED_S:
+                _log.debug("late-hook-returned", **facts)
+            else:
+                _log.warning("late-hook-returned", **facts, exc_info=raised)
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:
             lane.running = lane.waiting.popleft()

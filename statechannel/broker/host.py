@@ -15,7 +15,7 @@ from ulid import ULID
 from statechannel.broker import arguments, request_record
 from statechannel.broker.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.broker.driver import Driver, DriverOptions
-from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping
+from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping, within_budget
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
@@ -244,9 +244,8 @@ class Host:
         self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
-            _log.debug(
-                "stopped", reason=stopped.reason, detail=stopped.detail
-            )  # the caller of `open` gets it as an error
+            # The caller of `open` gets it as an error.
+            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
             log_end(stopped)
         self._seat.ask(stand=False)
@@ -270,7 +269,8 @@ class Host:
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
-            await self._hooks.close(self._hooks_close_s())
+            options, until_s = self.options, self._budget_until_s
+            await self._hooks.close(within_budget(options.hooks_close_s, until_s, options.shutdown_grace_s))
             self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
@@ -289,13 +289,6 @@ class Host:
             self._watch.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
-
-    def _hooks_close_s(self) -> float:
-        """Time for hooks at the end; a shutdown has its budget for all of it, and a grace."""
-        limit_s = self.options.hooks_close_s
-        if self._budget_until_s is None:
-            return limit_s
-        return min(limit_s, max(0.0, self._budget_until_s - time.monotonic()) + self.options.shutdown_grace_s)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs)

@@ -286,7 +286,7 @@ class Operations:
 
     @staticmethod
     def _exists(key: KeyState) -> Rejected:
-        hint = "Nothing to do if it is to exist: its bundles are those of the first creation."
+        hint = "Nothing to do if it is to exist: its bundles are those of the first call."
         return Rejected("namespace-exists", f"{key.name} exists already", hint, winner=key.accepted_id)
 
     # --- deletion of a namespace ------------------------------------------------------------------------------------

@@ -86,7 +86,11 @@ TABLE: tuple[EventKind, ...] = (
         "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
-        "hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, even after its cancellation"
+        "hook.late",
+        _W,
+        ("bundle", *_ABOUT),
+        "The engine saw a hook's deadline pass before its end was reported, as after a blocked loop; a hook that is late by "
+        "itself is `hook.failed`",
     ),
     # --- this replica
     EventKind(
@@ -227,7 +231,8 @@ TABLE: tuple[EventKind, ...] = (
         "late-hook-returned",
         _W,
         ("hook", "bundle", "generation", "took_s"),
-        "A late hook has ended (with the traceback if it raised); queued hooks of its bundle start",
+        "A late hook that ran on after its cancellation has ended (with the traceback if it raised); queued hooks of its bundle "
+        "start. Debug level if it ended by its cancellation within a second",
     ),
     EventKind(
         "hooks.no-on-split",

@@ -210,11 +210,11 @@ def opening(listeners: dict[str, str], properties: dict[str, str]) -> None:
 
 
 def test_listeners_and_properties_fit_into_every_heartbeat_together() -> None:
-    around = len(b'{"listeners":{"a":""},"properties":{"b":""}}')
+    around = len(b'{"listeners":{"a":"tcp://"},"properties":{"b":""}}')
     half, rest = divmod(ADVERTISED_MAX_BYTES - around, 2)
-    opening({"a": "x" * half}, {"b": "x" * (half + rest)})
+    opening({"a": "tcp://" + "x" * half}, {"b": "x" * (half + rest)})
     with pytest.raises(ArgumentValueError, match=f"take {ADVERTISED_MAX_BYTES + 1} bytes") as caught:
-        opening({"a": "x" * (half + 1)}, {"b": "x" * (half + rest)})
+        opening({"a": "tcp://" + "x" * (half + 1)}, {"b": "x" * (half + rest)})
     complains(caught.value, "listeners")
     complains(caught.value, "properties")
     assert str(ADVERTISED_MAX_BYTES) in str(caught.value)

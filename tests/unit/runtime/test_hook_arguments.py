@@ -48,6 +48,21 @@ class Unlike(BrokerHooks):
         """Like no hook."""
 
 
+class Camel(BrokerHooks):
+    async def onOwn(self, bundle, generation):  # noqa: N802
+        """As in other languages."""
+
+
+class Joined(BrokerHooks):
+    async def onrelease(self, bundle, generation, destination):
+        """Without the underscore."""
+
+
+class Bare(BrokerHooks):
+    async def release(self, bundle, generation, destination):
+        """Without `on_`, but with the hook's own arguments."""
+
+
 class NoFunction(BrokerHooks):
     on_own = None  # type: ignore[assignment]
 
@@ -70,6 +85,11 @@ class NoFunction(BrokerHooks):
         ),
         (Misspelt(), "Did you mean `on_own`?"),
         (Unlike(), "`on_zzz` of Unlike is not a hook"),
+        (Camel(), "`onOwn` of Camel is not a hook; wanted: on_own, "),
+        (Camel(), "Did you mean `on_own`?"),
+        (Joined(), "Did you mean `on_release`?"),
+        (Bare(), "`release` of Bare is not a hook; wanted: on_own, "),
+        (Bare(), "Did you mean `on_release`?"),
         (NoFunction(), "`on_own` of NoFunction is None; wanted: `async def on_own("),
     ],
 )
@@ -116,6 +136,26 @@ def test_who_stops_at_a_release_only_is_warned_once_that_a_split_has_none(hooks:
     assert line["hooks"] == name
     assert "no on_release" in line["why"]
     assert "on_split" in line["hint"]
+
+
+class Helpers(BrokerHooks):
+    """Methods of its own that are no hooks, and look like none."""
+
+    async def release(self, lock):
+        """Other arguments."""
+
+    def only(self):
+        """Nothing of a hook."""
+
+    async def own(self, bundle, generation):
+        """A helper of the hook that is there."""
+
+    async def on_own(self, bundle, generation):
+        await self.own(bundle, generation)
+
+
+def test_other_methods_are_left_alone() -> None:
+    hooks_of(Helpers(), BrokerHooks)
 
 
 class Coroutine(BlockingBrokerHooks):

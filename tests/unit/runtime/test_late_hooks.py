@@ -10,6 +10,7 @@ from statechannel.broker.hook_runner import HookRunner
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, ThreadedHooks
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.inputs import HookFinished
+from tests.support.log_lines import capture_logs
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 OTHER = "a/b/0x00000000_0x10000000"
@@ -262,3 +263,40 @@ async def test_closing_has_a_bound() -> None:
     async with asyncio.timeout(20):
         await bench.runner.close(0.05)
     assert hooks.log == ["own begins"]
+
+
+class Sleeper(BrokerHooks):
+    """Ends at its cancellation, unless it swallows it."""
+
+    def __init__(self, gate: asyncio.Event | None = None) -> None:
+        self.gate = gate
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self.gate is not None:
+                await self.gate.wait()
+
+
+async def test_a_hook_that_ends_at_its_cancellation_is_not_reported_as_late_once_more() -> None:
+    with capture_logs() as lines:
+        bench = Bench(Sleeper())
+        bench.runner.call(call(1, Hook.ON_OWN))
+        await until(lambda: bench.runner.counts.running == 0)
+        assert bench.failed == [1]
+        assert [line for line in lines if line["log_level"] != "debug"] == []
+
+
+async def test_a_hook_that_runs_on_after_its_cancellation_is() -> None:
+    gate = asyncio.Event()
+    _gates.append(gate)
+    with capture_logs() as lines:
+        bench = Bench(Sleeper(gate))
+        bench.runner.call(call(1, Hook.ON_OWN))
+        await until(lambda: bench.failed == [1])
+        await asyncio.sleep(0.05)  # turns of the loop
+        assert bench.runner.counts.late == 1
+        gate.set()
+        await until(lambda: bench.runner.counts.running == 0)
+        assert [line["event"] for line in lines] == ["late-hook-returned"]

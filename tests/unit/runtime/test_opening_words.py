@@ -1,6 +1,7 @@
 """What a developer is told around `StateChannel.open`: mistakes, waiting, and the end."""
 
 import asyncio
+import gc
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 import statechannel
 from statechannel.api import (
     ArgumentTypeError,
+    ArgumentValueError,
     BrokerHooks,
     ChannelStoppedError,
     StateChannel,
@@ -85,6 +87,30 @@ def test_not_awaited() -> None:
         opening.lookup("t/n/topic")
     with pytest.raises(AttributeError, match="'Opening' object has no attribute 'look_up'"):
         opening.look_up("t/n/topic")
+
+
+def test_an_opening_that_is_dropped_is_warned_of() -> None:
+    with pytest.warns(ResourceWarning, match=r"`StateChannel.open\(...\)` was never awaited"):
+        StateChannel.open(broker="b1")
+
+
+async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
+    await refused(kafak={})
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
+
+
+def test_a_plain_with_says_what_to_write() -> None:
+    opening: Any = StateChannel.open(broker="b1")
+    with pytest.raises(TypeError, match=r"write `async with StateChannel\.open"), opening:
+        pass
+
+
+@pytest.mark.parametrize("url", ["nonsense", "b1:6650", "http://", "http:/b1:80", "", "http://b1:port"])
+async def test_a_listener_is_a_url(url: str) -> None:
+    error = await refused(listeners={"http": url}, kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert isinstance(error, ArgumentValueError)
+    assert str(error) == f"`listeners['http']` is {url!r}; wanted: a URL with a host, such as pulsar://b1.example:6650"
 
 
 @pytest.fixture
