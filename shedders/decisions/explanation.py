@@ -219,6 +219,10 @@ def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDe
         return f"no broker served it and a client looked it up{stated}{to}"
     if change.reason == SHUTDOWN and change.source == change.by:
         return f"{change.by} was stopped cleanly and handed it over{to}"
+    if change.source is None and change.what is What.ASSIGNED:
+        return f"no broker served it and a client looked it up; {change.by} chose the destination{stated}{to}"
+    if change.foreign:
+        return f"no request or decision names its operation{stated}{to}"
     if change.operation is not None:
         what = "no decision record mentions its operation: it was requested by hand, or the record has expired"
         return f"{what}{stated}{to}"

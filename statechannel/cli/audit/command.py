@@ -31,6 +31,7 @@ from statechannel.cli.audit.options import (
     HowRead,
     moment_of,
     options_of,
+    refuse_format,
     remark_moment,
     source_of,
 )
@@ -213,6 +214,8 @@ def export(
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
+    if out is not None:
+        refuse_format(out)
     check_writable(path)
     from statechannel.cli.kit.live_log import export_live
 
