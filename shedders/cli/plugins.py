@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
 from shedders.cli.balancers import RUN_IT, unapplied, unapplied_at
-from shedders.cli.decision_log import reader_if_any
+from shedders.cli.decision_log import decision_reader
 from shedders.cli.drain.cordons import failed_drains
 from shedders.cli.policy.write import book_of
 from shedders.decisions.history import DecisionBook
@@ -210,8 +211,8 @@ def decisions(connection: Connection) -> Decisions:
         StateChannelError: They cannot be read.
     """
     known = Decisions()
-    with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.read():
+    with suppress(TopicMissingError), decision_reader(connection) as reader:  # no balancer has run: there are none
+        for read in reader.read():
             known.take(read.offset, read.timestamp_ms, read.record)
     return known
 

@@ -219,13 +219,15 @@ def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDe
         return f"no broker served it and a client looked it up{stated}{to}"
     if change.reason == SHUTDOWN and change.source == change.by:
         return f"{change.by} was stopped cleanly and handed it over{to}"
-    if change.operation is not None and change.what is What.ASSIGNED and change.source is None:
+    if change.operation is not None and not change.foreign and change.what is What.ASSIGNED and change.source is None:
         unknown = (
             "no decision record mentions its operation: brokers without the balancer write none, and old ones expire"
         )
         return (
             f"no broker served it and a client looked it up; {change.by} chose the destination; {unknown}{stated}{to}"
         )
+    if change.foreign:
+        return f"no request or decision names its operation{stated}{to}"
     if change.operation is not None:
         what = "no decision record mentions its operation: it was requested by hand, or the record has expired"
         return f"{what}{stated}{to}"

@@ -95,6 +95,7 @@ def test_a_forged_record_is_marked_in_every_live_view(
 
     assert {row["operation"]: row["forged"] for row in document("operation", "list")["operations"]} == {
         "create-t/n": [],
+        "op-lookup": [],
         "op-f": [17],
     }
     assert "forged at offset 17" in run("operation", "list", *place).stdout

@@ -253,6 +253,15 @@ def test_all_bundles_are_one_map_that_leads_to_their_timelines(browser, trouble)
 
 
 @pytest.mark.parametrize("width", [400, 1_280])
+def test_rows_of_the_heat_map_have_names_on_narrow_windows_too(browser, trouble, width):
+    path, _, _ = trouble
+    with shown(browser) as seen:
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.open(path)
+        assert float(seen.page.get_attribute("#heat-map", "data-gutter")) >= 100
+
+
+@pytest.mark.parametrize("width", [400, 1_280])
 def test_nothing_sticks_out_of_the_page_and_text_is_not_scaled(browser, report, width):
     path, _, _ = report
     with shown(browser) as seen:

@@ -146,7 +146,8 @@ def forged_beside() -> SignedLog:
     log.assign(other, "b2")
     for owner in ("b1", "b2", "b1", "b2"):
         log.transfer(other, owner)
-    log.assign(bundle, "b2")
+    log.move(bundle, "Assigning", to="b2", action="own", flow="assignment", operation="op-lookup")
+    log.move(bundle, "Assigned", "b2", to="b2", action="return", flow="assignment", operation="op-lookup")
     step = {"from": "b2", "to": "b1", "flow": "transfer", "operation": "op-f"}
     log.stranger = True
     log.move(bundle, "Releasing", "b2", action="transfer", reason="ticket 4799", **step)

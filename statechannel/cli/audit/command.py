@@ -32,6 +32,7 @@ from statechannel.cli.audit.options import (
     HowRead,
     moment_of,
     options_of,
+    refuse_format,
     remark_moment,
     source_of,
 )
@@ -215,6 +216,8 @@ def export(
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
+    if out is not None:
+        refuse_format(out)
     to_stdout = str(path) == _STDOUT
     if not to_stdout:
         check_writable(path)

@@ -240,6 +240,19 @@ def remark_unchained(path: Path) -> None:
             )
 
 
+def refuse_format(path: Path) -> None:
+    """Refuse a file named like an output format: `-o` names the file in commands that write one.
+
+    Raises:
+        AuditQuestionError: It is one.
+    """
+    if str(path) in {output.value for output in Output}:
+        raise AuditQuestionError(
+            f"-o {path} names a file here, not the format of the output.",
+            hint=f"The format is `--output {path}`; choose another name for the file.",
+        )
+
+
 def options_of(options: Sequence[str]) -> dict[str, str]:
     """Settings of an engine.
 

@@ -37,7 +37,7 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of
+from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
@@ -52,7 +52,8 @@ def history_of(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BUNDLE|TOPIC]", help="Bundle, topic, or namespace (all of its bundles). Default: all namespaces."
+            metavar="[BUNDLE|TOPIC]",
+            help="Bundle, topic, or namespace (all of its bundles). Not needed with --by, --since or --until.",
         ),
     ] = None,
     by: Writer = None,
@@ -364,6 +365,7 @@ def _source_name(source: Source) -> str:
 
 def _check_page_path(path: Path) -> None:
     """Refuse an unusable path before the long read."""
+    refuse_format(path)
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
         raise AuditQuestionError(f"{path} is a folder.", hint="Give the path of a file.")
     check_writable(path)

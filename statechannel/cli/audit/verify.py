@@ -112,7 +112,7 @@ def verify_export(
     if header.digest is None:
         raise CommandError(
             f"{file} has no digest of its records: whether it was edited is unknown",
-            hint="An earlier version made it, or the digests were removed. With a digest kept elsewhere: --digest DIGEST.",
+            hint="An earlier version made it, or the digests were removed. Give a digest that was kept elsewhere (--digest).",
             code=ExitCode.UNDETERMINED,
         )
     if digest is not None and digest.strip().lower() != header.digest:

@@ -27,8 +27,10 @@ function drawHeat() {
   document.getElementById("heat-count").textContent = rows.length === report.heat.rows.length ? "" : `${rows.length} of ${report.heat.rows.length} bundles`;
   heat.height = rows.length <= 40 ? 16 : rows.length <= 80 ? 9 : rows.length <= 250 ? 4 : rows.length <= 500 ? 3 : 2;
   const space = host.clientWidth;
-  heat.gutter = heat.height < HEAT_LABEL || space < 560 ? 0 : 250;
-  const wide = Math.max(10, space - heat.gutter - (space < 560 ? 0 : RIGHT)), scale = devicePixelRatio || 1, tall = Math.max(1, rows.length * heat.height);
+  const narrow = space < 560;
+  heat.gutter = heat.height < HEAT_LABEL ? 0 : narrow ? 112 : 250;
+  map.dataset.gutter = heat.gutter;
+  const wide = Math.max(10, space - heat.gutter - (narrow ? 0 : RIGHT)), scale = devicePixelRatio || 1, tall = Math.max(1, rows.length * heat.height);
   heat.cellWidth = wide / columns;
   [map.width, map.height] = [Math.round(space * scale), Math.round(tall * scale)];
   map.style.height = `${tall}px`;
@@ -57,7 +59,8 @@ function drawHeat() {
       pen.fillStyle = paint("soft");
       pen.font = "11px ui-monospace, DejaVu Sans Mono, monospace";
       pen.textAlign = "right";
-      pen.fillText(row.name.length > 36 ? `\u2026${row.name.slice(-35)}` : row.name, heat.gutter - 6, y + 12, heat.gutter - 8);
+      const text = narrow ? row.name.split("/").slice(1).join("/").split("_0x")[0] : row.name, most = narrow ? 18 : 36;
+      pen.fillText(text.length > most ? `\u2026${text.slice(1 - most)}` : text, heat.gutter - 6, y + 12, heat.gutter - 8);
     }
   });
   heatAxis(first, first + columns * width, wide);

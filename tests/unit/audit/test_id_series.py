@@ -107,7 +107,11 @@ def test_a_gap_that_a_forged_record_ended_says_so(tmp_path: Path) -> None:
 def test_operations_with_forged_records_are_marked(beside: Path) -> None:
     seen = OperationsSeen()
     audit_export(read_export(beside), observers=[seen.observe])
-    assert {name: times.forged for name, times in seen.times.items()} == {"create-t/n": [], "op-f": [BESIDE_AT]}
+    assert {name: times.forged for name, times in seen.times.items()} == {
+        "create-t/n": [],
+        "op-lookup": [],
+        "op-f": [BESIDE_AT],
+    }
 
 
 def test_the_owner_then_has_the_note_of_its_operation(beside: Path) -> None:
@@ -201,6 +205,18 @@ def test_why_marks_it() -> None:
         trail.observe(record, view.read(record.offset, record.key, record.value))
     steps = why(trail, DecisionBook(), {}).steps
     assert [step.offset for step in steps if FOREIGN in (step.because or "")] == [FORGED_AT]
+    (of_forged,) = [step.because for step in steps if FOREIGN in (step.because or "")]
+    assert of_forged is not None
+    assert "by hand" not in of_forged
+
+
+def test_why_says_of_a_forged_operation_that_no_decision_names_it_and_no_more() -> None:
+    log, trail, view = forged_beside(), Trail(LOWER), View(0, 1)
+    for record in log.records:
+        trail.observe(record, view.read(record.offset, record.key, record.value))
+    *_, looked_up, moved = why(trail, DecisionBook(), {}).steps
+    assert looked_up.because == "no broker served it and a client looked it up; b1 chose the destination"
+    assert moved.because == f"{FOREIGN}; no request or decision names its operation (its reason: ticket 4799)"
 
 
 def marks(records: Iterable[RecordRead]) -> list[int]:

@@ -389,7 +389,7 @@ def test_several_decisions_that_say_the_same_are_told_once() -> None:
     quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
     answer = asked(skipped_record(occasion(1), "safe-mode", "Kafka was away"), *quiet)
     assert answer.same == 3
-    assert answer.said[1] == "the last 3 decisions, since 8 min, give the same reason"
+    assert answer.said[1] == "the last 3 decisions, of the last 8 min, give the same reason"
     changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))
     assert changed.same == 1
     assert changed.said[1].startswith(f"before that (decision {IDS[2]}): no broker gave bundles away")
