@@ -299,16 +299,15 @@ class HookRunner:
         if call in self._late:
             self._late.discard(call)
             took_s = time.monotonic() - call.asked_s
-            facts = {
-                "hook": effect.hook,
-                "bundle": effect.bundle,
-                "generation": effect.generation,
-                "took_s": round(took_s, 3),
-            }
-            if obeyed and took_s - effect.deadline_s < OBEYED_S:
-                _log.debug("late-hook-returned", **facts)
-            else:
-                _log.warning("late-hook-returned", **facts, exc_info=raised)
+            if not obeyed or took_s - effect.deadline_s >= OBEYED_S:
+                _log.warning(
+                    "late-hook-returned",
+                    hook=effect.hook,
+                    bundle=effect.bundle,
+                    generation=effect.generation,
+                    took_s=round(took_s, 3),
+                    exc_info=raised,
+                )
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:
             lane.running = lane.waiting.popleft()

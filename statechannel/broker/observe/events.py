@@ -232,7 +232,7 @@ TABLE: tuple[EventKind, ...] = (
         _W,
         ("hook", "bundle", "generation", "took_s"),
         "A late hook that ran on after its cancellation has ended (with the traceback if it raised); queued hooks of its bundle "
-        "start. Debug level if it ended by its cancellation within a second",
+        "start",
     ),
     EventKind(
         "hooks.no-on-split",
