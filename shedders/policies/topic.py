@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shedders.policies.book import BookBounds, PolicyBook
-from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import Author, PolicyKey, PolicyRecord, decode, decode_key, encode
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAdapterError,
@@ -18,6 +20,7 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topics import TopicAdmin, inspect
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -78,6 +81,98 @@ def read_book(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 
         for record in tail.records(tail.span()):
             book.take(record.offset, record.timestamp_ms, record.key, record.value)
     return book
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """One record of the topic.
+
+    Attributes:
+        key: None if the record has no key of a policy.
+        record: None: the policy was deleted, or the record is unreadable.
+        trouble: Why it is unreadable; empty if it is not.
+    """
+
+    key: PolicyKey | None
+    offset: int
+    logged_at_ms: int
+    record: PolicyRecord | None = None
+    trouble: str = ""
+
+    @property
+    def what(self) -> str:
+        """`set`, `deleted` or `unreadable`."""
+        return "unreadable" if self.trouble else "deleted" if self.record is None else "set"
+
+    def fields(self) -> dict[str, Any]:
+        """For the JSON output."""
+        key, record = self.key, self.record
+        return {
+            "kind": None if key is None else str(key.kind),
+            "name": None if key is None else key.name,
+            "override": None if key is None else key.override,
+            "what": self.what,
+            "value": None if record is None else dict(record.value),
+            "by": None if record is None else Author.parse(record.by).person,
+            "why": None if record is None else record.why,
+            "until_ms": None if record is None else record.until_ms,
+            "written_at_ms": None if record is None else record.written_at_ms,
+            "logged_at_ms": self.logged_at_ms,
+            "offset": self.offset,
+            "trouble": self.trouble or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanges:
+    """All records that the topic still has, in log order.
+
+    Attributes:
+        is_whole: None is missing: compaction has removed nothing yet.
+    """
+
+    rows: Sequence[PolicyChange]
+    is_whole: bool
+
+    def of(self, kind: PolicyKind | None, name: str | None) -> list[PolicyChange]:
+        """Those of a kind and name, overrides among them; None: any."""
+        return [
+            change
+            for change in self.rows
+            if (kind is None or (change.key is not None and change.key.kind is kind))
+            and (name is None or (change.key is not None and change.key.name == name))
+        ]
+
+
+def policy_changes(records: Iterable[RecordRead], *, low: int, end: int) -> PolicyChanges:
+    """The records as changes.
+
+    Args:
+        low, end: Offsets of the topic's first and next record.
+    """
+    rows = [_change(record) for record in records]
+    return PolicyChanges(rows, is_whole=low == 0 and len(rows) == end)
+
+
+def _change(record: RecordRead) -> PolicyChange:
+    key = decode_key(record.key)
+    if isinstance(key, InvalidRecord):
+        return PolicyChange(None, record.offset, record.timestamp_ms, trouble=key.why)
+    policy = None if record.value is None else decode(key, record.value)
+    if isinstance(policy, InvalidRecord):
+        return PolicyChange(key, record.offset, record.timestamp_ms, trouble=policy.why)
+    return PolicyChange(key, record.offset, record.timestamp_ms, policy)
+
+
+def read_changes(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> PolicyChanges:
+    """Read the topic to its end as of now.
+
+    Raises:
+        KafkaAdapterError: Kafka is unavailable, or the topic is missing.
+    """
+    with side_tail(settings, topic, timeout_s) as tail:
+        span = tail.span()
+        return policy_changes(tail.records(span), low=span.low, end=span.end)
 
 
 class PolicyWriteOutcome(StrEnum):

@@ -53,7 +53,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "repair": "Repair of bundles that lost their owner",
     },
     "Balance": {
-        "policy": "Policies of balancing and placement: set, get, list, delete, kinds, export, import",
+        "policy": "Policies of balancing and placement: set, get, list, history, delete, kinds, export, import",
         "override": "Policies that expire: pin, cordon, exclude, shedding, threshold; list, end",
         "decisions": "List the balancer's decisions, or show one: show ID",
         "strategy": "Installed strategies: list, show, check",

@@ -15,7 +15,7 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
-from shedders.policies.topic import PolicyWritten, read_book
+from shedders.policies.topic import PolicyWritten, policy_changes, read_book
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
@@ -23,6 +23,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import policies_topic
+from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.test_live import Cluster as LiveCluster
 from tests.support import strategies
 from tests.support.kafka_lanes import Kafka
@@ -88,6 +89,32 @@ def test_kinds(run: Callable[..., Result]) -> None:
     assert table.exit_code == 0
     assert "NAME" in table.stdout
     assert all(words in table.stdout for words in ("extensible|modular", "transfer|unload", "on|off"))
+
+
+def history_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = made_key(PolicyKind.PIN, "t/n")
+    value = encode(PolicyRecord(key, {"broker": "b1"}, "ann@desk", "ticket 7", None, 900))
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 + at, key.encode(), v) for at, v in ((4, value), (5, None))]
+    monkeypatch.setattr(command, "changes_of", lambda _: policy_changes(records, low=4, end=6))
+
+
+def test_the_history_has_deleted_policies(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    history_of(monkeypatch)
+    shown = run("policy", "history", "pin", "-b", "127.0.0.1:1")
+    assert shown.exit_code == 0, shown.output
+    _, was_set, deleted = shown.stdout.splitlines()[-3:]
+    assert ("ann@desk" in was_set, "ticket 7" in was_set, " deleted " in deleted) == (True, True, True)
+    assert "the topic is compacted" in shown.stderr
+    document = json.loads(run("policy", "history", "-b", "127.0.0.1:1", "--output", "json").stdout)
+    assert [change["what"] for change in document["changes"]] == ["set", "deleted"]
+    assert document["whole"] is False
+    assert (
+        json.loads(run("policy", "history", "cordon", "-b", "127.0.0.1:1", "--output", "json").stdout)["changes"] == []
+    )
+    later = run("policy", "history", "-b", "127.0.0.1:1", "--since", "1005ms", "--output", "json")
+    assert [change["offset"] for change in json.loads(later.stdout)["changes"]] == [5]
+    missing = run("policy", "history", "pin", "t/m", "-b", "127.0.0.1:1")
+    assert (missing.exit_code, "no record of pin t/m" in missing.stderr) == (5, True)
 
 
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:
@@ -195,6 +222,9 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
     assert (gone["outcome"], gone["deleted"]) == ("accepted", True)
     assert channel("policy", "list")["policies"] == []
     assert "not found" in channel.lines("policy", "delete", "pin", "t/n", code=5)[1]
+    changes = channel("policy", "history", "pin", "t/n")["changes"]
+    assert [change["what"] for change in changes][-1] == "deleted"
+    assert {change["by"] for change in changes if change["what"] == "set"} != {None}
 
 
 @pytest.mark.kafka

@@ -1,4 +1,4 @@
-"""`statechannel policy set|get|list|delete|kinds|export|import`, and `statechannel override` for policies that expire."""
+"""`statechannel policy set|get|list|history|delete|kinds|export|import`, and `statechannel override` for policies that expire."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shedders.cli.policy.transfer import export_policies, import_policies
 from shedders.cli.policy.write import (
     Force_,
     book_of,
+    changes_of,
     nothing_there,
     put,
     report_result,
@@ -25,12 +26,14 @@ from shedders.cli.policy.write import (
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
-from shedders.policies.record import made_key
+from shedders.policies.record import Author, made_key
+from shedders.policies.topic import PolicyChange
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
@@ -41,7 +44,7 @@ from statechannel.protocol.bundle import split_typed_topic
 policy_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Policies of balancing and placement: set, get, list, delete, kinds, export, import.",
+    help="Policies of balancing and placement: set, get, list, history, delete, kinds, export, import.",
 )
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="`statechannel policy kinds` lists them.")]
@@ -125,6 +128,38 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
         print_json({"kind": str(policy_kind), "name": name, "entries": [entry.fields() for entry in entries]})
         return
     _show(entries)
+
+
+@policy_app.command()
+@with_connection
+def history(
+    connect: Connect,
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only policies of this kind.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """List every record of the policies that the topic still has: who set or deleted what, when and why."""
+    policy_kind, full_name = (None if kind is None else kind_of(kind)), name
+    if kind is not None and name is not None:
+        policy_kind, full_name = named(kind, name)
+    window = time_window(since, until, now_ms())
+    changes = changes_of(connect())
+    rows = changes.of(policy_kind, full_name)
+    if name is not None and not rows:
+        raise CommandError(
+            f"the topic has no record of {kind} {name}",
+            hint="`statechannel policy history` lists all records; records of a deleted policy are kept for seven days.",
+            code=ExitCode.NOT_FOUND,
+        )
+    rows = [change for change in rows if window.has(change.offset, change.logged_at_ms)]
+    if output is Output.JSON:
+        print_json({"whole": changes.is_whole, "changes": [change.fields() for change in rows]})
+        return
+    if not changes.is_whole:
+        say("note: the topic is compacted: of older changes only the newest of each policy is left")
+    _show_changes(rows)
 
 
 @policy_app.command("list")
@@ -266,6 +301,37 @@ def _contradictions(effective: EffectivePolicies, connection: Connection, *, che
             code=ExitCode.NO_BROKER,
         )
     return effective.contradictions(cluster)
+
+
+def _show_changes(changes: Iterable[PolicyChange]) -> None:
+    print_table(
+        (
+            "time",
+            "change",
+            "kind",
+            "name",
+            Column("value", text=True),
+            Column("until", 2),
+            Column("by", 1),
+            Column("why", text=True),
+            Column("offset", 4),
+        ),
+        [
+            (
+                when(change.logged_at_ms),
+                f"{change.what}{' (override)' if change.key is not None and change.key.override else ''}",
+                None if change.key is None else str(change.key.kind),
+                None if change.key is None else change.key.name,
+                change.trouble or (None if change.record is None else shown(change.record.value)),
+                None if change.record is None else when(change.record.until_ms),
+                None if change.record is None else Author.parse(change.record.by).text,
+                None if change.record is None else change.record.why,
+                change.offset,
+            )
+            for change in changes
+        ],
+        empty="no record of a policy",
+    )
 
 
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:

@@ -21,9 +21,11 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import (
+    PolicyChanges,
     PolicyWriteOutcome,
     PolicyWritten,
     read_book,
+    read_changes,
     write_policy,
 )
 from statechannel.cli.kit.channel_view import read_channel
@@ -227,18 +229,40 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
     """
     topic, timeout_s = topic_of(connection), connection.timeout_s
     with notify_if_slow(connection):
-        names = [connection.topics.names[Topic.CHANNEL], topic.name]
-        states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
-        if connection.topics.channel not in states:
-            describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
-        if topic.name in states:
-            refuse_unfit(inspect(states, connection.client, topic), topic)
-        elif create:
-            factor = connection.settings.channel.replication_factor
-            open_topics(connection.client, topic, create=True, replication_factor=factor, timeout_s=timeout_s)
-        else:
+        if not _is_there(connection, topic, create=create):
             return PolicyBook()
         return read_book(connection.client, topic, timeout_s=timeout_s)
+
+
+def changes_of(connection: Connection) -> PolicyChanges:
+    """Read all records of the policies' topic; none if it does not exist.
+
+    Raises:
+        TopicMissingError: The channel does not exist.
+        TopicPolicyError: The topic of policies has invalid settings.
+    """
+    topic = topic_of(connection)
+    with notify_if_slow(connection):
+        if not _is_there(connection, topic, create=False):
+            return PolicyChanges((), is_whole=True)
+        return read_changes(connection.client, topic, timeout_s=connection.timeout_s)
+
+
+def _is_there(connection: Connection, topic: SideTopic, *, create: bool) -> bool:
+    """Whether the topic of policies exists, with valid settings; it is created on request."""
+    timeout_s = connection.timeout_s
+    names = [connection.topics.names[Topic.CHANNEL], topic.name]
+    states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
+    if connection.topics.channel not in states:
+        describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
+    if topic.name in states:
+        refuse_unfit(inspect(states, connection.client, topic), topic)
+    elif create:
+        factor = connection.settings.channel.replication_factor
+        open_topics(connection.client, topic, create=True, replication_factor=factor, timeout_s=timeout_s)
+    else:
+        return False
+    return True
 
 
 def put(
@@ -326,7 +350,7 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool, dry_run: b
 
 def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
     other = _newest(effective, key._replace(override=not key.override))
-    hint = "`statechannel policy list` lists all policies."
+    hint = "`statechannel policy list` lists all policies, `statechannel policy history` what was set and deleted."
     if other is not None:
         end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
         hint = f"There is {'a policy' if key.override else 'an override'} of that name: `{end}`."
