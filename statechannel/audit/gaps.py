@@ -35,6 +35,8 @@ from statechannel.protocol.view import Judgement, View
 
 _SIGNS_SHOWN = 3
 _BEFORE_LOG = "began before the first record judged"
+SLOW_RELEASE_MS = 2_000
+"""A release that takes this long is named: a broker waits for its hook."""
 _NOT_TOLD = "not served since before the first record judged; the log no longer shows whether a broker had served it"
 
 
@@ -119,6 +121,7 @@ class _Open:
         declined: By whom and why, the last time.
         assigned: Who assigned it then; empty: no broker yet.
         forged: Forged records of it, by offset.
+        slow: Which broker took long to release it, and how long; empty: none did.
     """
 
     gap: Gap
@@ -129,10 +132,11 @@ class _Open:
     declined: str = ""
     assigned: str = ""
     forged: list[tuple[int, ForgerySign]] = field(default_factory=list)
+    slow: str = ""
 
     def so_far(self) -> Gap:
         """The gap, with what happened in it in its sentence."""
-        gap = self.gap
+        gap = replace(self.gap, why=f"{self.gap.why}; {self.slow}") if self.slow else self.gap
         if self.declines:
             often = f", the last of {self.declines} times" if self.declines > 1 else ""
             gap = replace(gap, why=f"{gap.why}; {self.declined}{often}")
@@ -312,6 +316,10 @@ class Gaps:
         held = self._open.get(bundle)
         if held is not None:
             self._go_on(held, change, was)
+            took_ms = record.timestamp_ms - held.gap.start_ms
+            its_own = was is State.RELEASING and change.broker == held.gap.before
+            if its_own and took_ms >= SLOW_RELEASE_MS:
+                held.slow = f"{change.broker} took {took_ms / 1_000:.1f} s to release it"
         self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -41,3 +42,28 @@ def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
 
 def seconds(length_ms: float) -> str:
     return f"{length_ms / 1_000:.1f} s" if length_ms < 120_000 else f"{length_ms / 60_000:.1f} min"  # noqa: PLR2004
+
+
+@dataclass(slots=True)
+class RegistrySilence:
+    """A time without any heartbeat.
+
+    Attributes:
+        incarnations: Processes that were heard before it; of those `survived` if one is heard after it.
+        restarted: Only new processes were heard since.
+    """
+
+    since_ms: int
+    length_ms: int
+    incarnations: set[str]
+    survived: bool = False
+    restarted: bool = False
+
+    @property
+    def incident(self) -> Incident:
+        why = "Kafka was unavailable, or no broker was running"
+        if self.survived:
+            why = "Kafka was unavailable to all brokers, or all stood still"
+        elif self.restarted and self.incarnations:
+            why = "all brokers were restarted, no process of before has been heard since"
+        return Incident(self.since_ms, IncidentKind.SILENCE, f"no heartbeats for {seconds(self.length_ms)}: {why}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
-from statechannel.audit.incident import Incident, IncidentKind, seconds
+from statechannel.audit.incident import Incident, IncidentKind, RegistrySilence, seconds
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
@@ -402,31 +402,6 @@ class RegisteredProcess:
         return min(self.skews_ms, default=None)
 
 
-@dataclass(slots=True)
-class _Silence:
-    """A time without any heartbeat.
-
-    Attributes:
-        incarnations: Processes that were heard before it; of those `survived` if one is heard after it.
-        restarted: Only new processes were heard since.
-    """
-
-    since_ms: int
-    length_ms: int
-    incarnations: set[str]
-    survived: bool = False
-    restarted: bool = False
-
-    @property
-    def incident(self) -> Incident:
-        why = "Kafka was unavailable, or no broker was running"
-        if self.survived:
-            why = "Kafka was unavailable to all brokers, or all stood still"
-        elif self.restarted and self.incarnations:
-            why = "all brokers were restarted, no process of before has been heard since"
-        return Incident(self.since_ms, IncidentKind.SILENCE, f"no heartbeats for {seconds(self.length_ms)}: {why}")
-
-
 class RegistryStory:
     """Feed it the heartbeats in log order.
 
@@ -455,7 +430,7 @@ class RegistryStory:
         self.restarted_ms: int | None = None
         self._looked_ms = 0
         self.forgeries: dict[tuple[str, str], ForgedRecords] = {}
-        self._silence: _Silence | None = None
+        self._silence: RegistrySilence | None = None
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -594,7 +569,7 @@ class RegistryStory:
         self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
-            self._silence = _Silence(
+            self._silence = RegistrySilence(
                 self.newest_ms, silent_ms, {process.incarnation for process in self.processes.values()}
             )
             self.incidents.append(self._silence.incident)

@@ -240,6 +240,23 @@ def test_all_bundles_on_one_of_three_is_worth_a_note(
     assert "no bundles" not in "".join(shown(figures(brokers=few), capsys))
 
 
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [("Releasing", "b1 to release it (hook on_release)"), ("Assigning", "b2 to take it (hook on_own)")],
+)
+def test_a_hook_that_takes_long_is_named_while_it_does(
+    state: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    moving = {"bundle": "t/n/x", "state": state, "from": "b1", "to": "b2", "age_ms": 5_060, "operation": OPERATION}
+    assert shown(figures(in_flight=[moving]), capsys)[1].strip() == (
+        f"t/n/x is in flight for 5.06 s: it waits for {sentence}"
+    )
+    assert "waits for" not in "".join(shown(figures(in_flight=[moving | {"age_ms": 900}]), capsys))
+    _, (problem,) = health(figures(in_flight=[moving | {"age_ms": 40_000}]), LIMITS)
+    assert problem.message.endswith(f"the longest t/n/x: it waits for {sentence}")
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
     _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
     assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"

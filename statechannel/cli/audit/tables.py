@@ -430,11 +430,13 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
+    some_open = any(row["open"] for row in rows)
     print_table(
         (
             "namespace",
             "gaps",
             "open",
+            *(["open since"] if some_open else []),
             "sum",
             "worst",
             Column("of", 1, text=False),
@@ -445,8 +447,10 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
                 row["namespace"],
                 row["gaps"],
                 row["open"],
-                duration(row["sum_ms"]),
-                duration(row["worst_ms"]),
+                *([when(row["open_since_ms"])] if some_open else []),
+                # An open gap has no length yet: 0 ms would say that nothing happened.
+                duration(row["sum_ms"] if row["gaps"] > row["open"] else None),
+                duration(row["worst_ms"] if row["gaps"] > row["open"] else None),
                 None if row["worst_bundle"] is None else f"{short_range(row['worst_bundle'])} at {row['worst_offset']}",
                 duration(row["on_request_ms"]) if row["on_request_ms"] else None,
             )

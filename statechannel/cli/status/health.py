@@ -7,11 +7,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.cli.kit.output import duration, moment
+from statechannel.protocol.states import State
 from statechannel.settings import Settings
 
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
+SLOW_NOTE_MS = 3_000
 _NAMED = 3
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
@@ -188,12 +190,25 @@ def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Hea
     if slow:
         yield HealthProblem(
             HealthReason.SLOW_OPERATION,
-            f"{len(slow)} in flight for longer than {duration(limits.in_flight_ms)}, the longest {slow[0]['bundle']}",
+            f"{len(slow)} in flight for longer than {duration(limits.in_flight_ms)}, the longest {slow[0]['bundle']}"
+            + (f": {waits_for(slow[0])}" if waits_for(slow[0]) else ""),
         )
     oldest_ms = fields["oldest_debt_ms"]
     if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
         age = "" if oldest_ms is None else f", the oldest for {duration(oldest_ms)}"
         yield HealthProblem(HealthReason.AWAITING_REPAIR, f"keys awaiting repair: {len(fields['debts'])}{age}")
+
+
+def waits_for(operation: Mapping[str, Any]) -> str:
+    """Whose hook a bundle in flight waits for, as a sentence; empty where the state does not say."""
+    match operation.get("state"):
+        case State.RELEASING:
+            return f"it waits for {operation['from']} to release it (hook on_release)"
+        case State.ASSIGNING:
+            return f"it waits for {operation['to']} to take it (hook on_own)"
+        case State.SPLITTING:
+            return f"it waits for {operation['from']} to split it (hook on_split)"
+    return ""
 
 
 def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, Any]]:
