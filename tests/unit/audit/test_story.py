@@ -265,9 +265,7 @@ def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
     assert (gap.end, gap.length_ms, gap.on_request_ms) == (GapEnd.NAMESPACE_DELETED, 1_000, 1_000)
 
 
-@pytest.mark.parametrize(
-    ("release_ms", "why"), [(15_000, "; b1 took 15.0 s to release it"), (900, "")]
-)
+@pytest.mark.parametrize(("release_ms", "why"), [(15_000, "; b1 took 15.0 s to release it"), (900, "")])
 def test_a_release_that_takes_long_is_named_in_the_gap(log: Log, release_ms: int, why: str) -> None:
     log.assigned()
     log.write(BUNDLE, "Releasing", **{"from": "b1", "to": "b2"})
