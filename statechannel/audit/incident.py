@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -67,3 +67,28 @@ class RegistrySilence:
         elif self.restarted and self.incarnations:
             why = "all brokers were restarted, no process of before has been heard since"
         return Incident(self.since_ms, IncidentKind.SILENCE, f"no heartbeats for {seconds(self.length_ms)}: {why}")
+
+
+@dataclass(slots=True)
+class DeclineCount:
+    """How often a broker declined bundles, as a failing hook does.
+
+    Attributes:
+        waiting: Bundles that it declined and that no broker serves since; at most as many as incidents are kept.
+        reason: Of the newest, by its record; empty without one.
+        newest_ms: Log time of the newest; `bundle` is the one declined then.
+    """
+
+    broker: str
+    times: int = 0
+    waiting: dict[str, None] = field(default_factory=dict)
+    bundle: str = ""
+    reason: str = ""
+    newest_ms: int = 0
+
+    @property
+    def message(self) -> str:
+        """As a sentence."""
+        times = "once" if self.times == 1 else f"{self.times} times"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
-from statechannel.audit.incident import Incident, IncidentKind, RegistrySilence, seconds
+from statechannel.audit.incident import DeclineCount, Incident, IncidentKind, RegistrySilence, seconds
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
@@ -47,31 +47,6 @@ class _Lost:
     newest_ms: int
     again_ms: int | None = None
     served: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class DeclineCount:
-    """How often a broker declined bundles, as a failing hook does.
-
-    Attributes:
-        waiting: Bundles that it declined and that no broker serves since; at most `KEPT_MAX`.
-        reason: Of the newest, by its record; empty without one.
-        newest_ms: Log time of the newest; `bundle` is the one declined then.
-    """
-
-    broker: str
-    times: int = 0
-    waiting: dict[str, None] = field(default_factory=dict)
-    bundle: str = ""
-    reason: str = ""
-    newest_ms: int = 0
-
-    @property
-    def message(self) -> str:
-        """As a sentence."""
-        times = "once" if self.times == 1 else f"{self.times} times"
-        reason = f": {self.reason}" if self.reason else ""
-        return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"
 
 
 @dataclass(slots=True)

@@ -493,52 +493,29 @@ class Reactions:
 
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
         me = self._context.identity.broker
-        propose = partial(self._proposals.propose, carried=key.more)
+        propose = partial(self._proposals.propose, carried=key.more, flow=key.flow, operation=key.operation)
         if (reason := self._reason(task)) is not None:
             propose = partial(propose, reason=reason)
-        flow, operation = key.flow, key.operation
 
         def done(result: ProposalResult) -> None:
             self._written(name, task, result)
 
         if task.due is DueReaction.RETURN:
-            written = propose(
-                key, State.ASSIGNED, done, action=Action.RETURN, flow=flow, operation=operation, from_=key.from_, to=me
-            )
+            written = propose(key, State.ASSIGNED, done, action=Action.RETURN, from_=key.from_, to=me)
         elif task.due is DueReaction.DECLINE:
-            written = propose(
-                key, State.UNASSIGNED, done, action=Action.DECLINE, flow=flow, operation=operation, from_=me
-            )
+            written = propose(key, State.UNASSIGNED, done, action=Action.DECLINE, from_=me)
         elif task.due is DueReaction.UNLOAD_ITSELF:
-            written = propose(
-                key, State.RELEASING, done, action=Action.DECLINE, flow=Flow.UNLOAD, operation=operation, from_=me
-            )
+            written = propose(key, State.RELEASING, done, action=Action.DECLINE, flow=Flow.UNLOAD, from_=me)
         elif task.due is DueReaction.LET_GO:
             state = State.UNASSIGNED if key.to is None else State.ASSIGNING
             action = Action.UNLOAD if key.to is None else Action.TRANSFER
-            written = propose(key, state, done, action=action, flow=flow, operation=operation, from_=me, to=key.to)
+            written = propose(key, state, done, action=action, from_=me, to=key.to)
         elif task.due is DueReaction.COMMIT_SPLIT:
-            written = propose(
-                key,
-                State.DELETED,
-                done,
-                action=Action.SPLIT,
-                flow=flow,
-                operation=operation,
-                from_=me,
-                children=children_of(task.children),
-            )
+            children = children_of(task.children)
+            written = propose(key, State.DELETED, done, action=Action.SPLIT, from_=me, children=children)
         else:
-            written = propose(
-                key,
-                State.ASSIGNED,
-                done,
-                action=Action.RESUME,
-                flow=flow,
-                operation=operation,
-                to=me,
-                lost=self._predecessor(key),
-            )
+            lost = self._predecessor(key)
+            written = propose(key, State.ASSIGNED, done, action=Action.RESUME, to=me, lost=lost)
         task.sent = written is not None
         task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
 

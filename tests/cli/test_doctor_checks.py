@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -28,6 +27,7 @@ from tests.cli.test_live import documented
 from tests.support.doctor_facts import (
     STANDING,
     healthy,
+    heard,
     heartbeat,
     registry,
     with_embedded,
@@ -58,10 +58,6 @@ def in_flight(age_ms: int) -> DoctorFacts:
 
 def lagging(lag_ms: int) -> DoctorFacts:
     return with_standing(healthy(), brokers=[{"broker": "b2", "lag_records": 9, "lag_ms": lag_ms}])
-
-
-def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **member: Any) -> DoctorFacts:
-    return replace(with_standing(healthy(), **member), **registry(*beats, now_s=now_s))
 
 
 def failing(name: str, what: str, reported: bool = False) -> DoctorFacts:
@@ -431,50 +427,6 @@ def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
     findings = examine(CHECKS, heard((60, heartbeat("b1"))))
     unlooked = {finding.check for finding in findings if not finding.checked}
     assert unlooked == {"software", "brokers-clocks", "brokers-patience", "forged", "lag", "orphans"}
-
-
-SEEN = {"records": 2, "topic": "channel", "partition": 0, "offset": 1059}
-
-
-@pytest.mark.parametrize(
-    ("beats", "wanted"),
-    [
-        (
-            [(600.0, heartbeat("b2", forged=SEEN)), (590.0, heartbeat("b2", forged=SEEN, leaving=True))],
-            "b2 has read 2 records in its own name",
-        ),
-        (
-            [(600.0, heartbeat("b2", forged=SEEN)), (0.5, heartbeat("b2", incarnation="b2-again"))],
-            "process of b2 has ended",
-        ),
-        ([(600.0, heartbeat("b2", forged=SEEN)), (599.0, heartbeat("b2", forged=None))], "at partition 0, offset 1059"),
-    ],
-)
-def test_a_forgery_is_a_finding_though_its_witness_has_left(
-    beats: list[tuple[float, dict[str, Any]]], wanted: str
-) -> None:
-    facts = heard(*beats, (0.4, heartbeat("b1")))
-    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "forged"]
-    assert finding.severity is Severity.CRITICAL
-    assert wanted in f"{finding.what} {finding.todo}"
-
-
-def test_a_forged_record_of_the_log_is_a_finding_without_a_witness() -> None:
-    row = {"offset": 1059, "partition": 0, "key": "t/n", "state": "Active", "version": 1, "by": "b2"}
-    row |= {"verdict": "accepted", "note": "its id is strange"}
-    facts = with_standing(healthy(), forged={"records": 2, "newest": [row]})
-    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "forged"]
-    assert finding.severity is Severity.CRITICAL
-    assert finding.what == (
-        "the log has 2 forged records, the newest forged in the name of b2: "
-        "Active v1 of t/n at partition 0, offset 1059, accepted; its id is strange"
-    )
-
-
-def test_a_forgery_is_a_finding_though_nobody_is_alive() -> None:
-    facts = heard((600.0, heartbeat("b2", forged=SEEN)), (590.0, heartbeat("b2", forged=SEEN, leaving=True)))
-    findings = [item for item in examine(CHECKS, facts) if item.check == "forged"]
-    assert [item.severity for item in findings] == [Severity.CRITICAL]
 
 
 @pytest.mark.parametrize(

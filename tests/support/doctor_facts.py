@@ -130,3 +130,8 @@ def with_nodes(facts: DoctorFacts, **settings: str) -> DoctorFacts:
 def with_embedded(facts: DoctorFacts, **changes: Any) -> DoctorFacts:
     assert facts.embedded is not None
     return replace(facts, embedded=replace(facts.embedded, used=True, exists=True, **changes))
+
+
+def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **member: Any) -> DoctorFacts:
+    """Facts of a cluster of which these heartbeats were read."""
+    return replace(with_standing(healthy(), **member), **registry(*beats, now_s=now_s))

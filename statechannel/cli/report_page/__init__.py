@@ -28,6 +28,8 @@ SIGNS: Mapping[str, tuple[str, str, str]] = {
     IncidentKind.OWNER_LOST: ("bad", _CROSS, "broker lost, bundles repaired"),
     IncidentKind.LOST: ("bad", _CROSS, "broker lost, or heard again"),
     IncidentKind.SILENCE: ("warn solid", "M-6-2H6V2H-6Z", "outage: no heartbeats"),
+    IncidentKind.STANDSTILL: ("warn", "M-5-5L5 5V-5L-5 5Z", "a broker stood still"),
+    IncidentKind.NAMESPACE_DELETED: ("accent", _SQUARE, "namespace deleted"),
     IncidentKind.GAP: ("bad solid", "M-1.5-5H1.5V5H-1.5Z", "long gap in service"),
     IncidentKind.DECLINED: ("warn", _CROSS, "bundles declined"),
     IncidentKind.FORGED: (

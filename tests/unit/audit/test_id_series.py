@@ -215,7 +215,7 @@ def test_why_says_of_a_forged_operation_that_no_decision_names_it_and_no_more() 
     for record in log.records:
         trail.observe(record, view.read(record.offset, record.key, record.value))
     *_, looked_up, moved = why(trail, DecisionBook(), {}).steps
-    assert looked_up.because == "no broker served it and a client looked it up; b1 chose the destination"
+    assert looked_up.because.startswith("no broker served it and a client looked it up; b1 chose the destination; ")
     assert moved.because == f"{FOREIGN}; no request or decision names its operation (its reason: ticket 4799)"
 
 
