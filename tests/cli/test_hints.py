@@ -25,7 +25,7 @@ EXPRESSIONS = {
     "result.verdict": {str(item) for item in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
-    "_word(waiter.why)": {"joining", "timed-out"},
+    "waiter.why.reason": {"joining", "timed-out"},
     "FILTERED": {FILTERED},
 }
 

@@ -22,7 +22,7 @@ def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
         assert result.exit_code == 10, command
         assert first.startswith(f"Kafka at {address} has not answered yet; waiting for at most 20 s"), command
         assert error == f"error: Kafka at {address} refuses the connection: no program listens there", command
-        assert "`statechannel kafka up`" in hint
+        assert "`statechannel kafka status`" in hint
         assert "kafka.bootstrap_servers" in hint
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from statechannel.engine.inputs import Appended, AppendFailed, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import LogReader, ReaderTuning
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.kafka_adapter import CLEANED, WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
 
@@ -140,7 +140,7 @@ def test_batches_have_a_bound(channel: Channel) -> None:
     done = threading.Event()
 
     def sink(inputs: list) -> None:
-        sizes.append(sum(isinstance(i, RecordRead) for i in inputs))
+        sizes.append(sum(len(i.records) if isinstance(i, RecordsRead) else isinstance(i, RecordRead) for i in inputs))
         if sum(sizes) == 1_000:
             done.set()
 

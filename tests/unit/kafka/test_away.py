@@ -48,5 +48,5 @@ def test_the_readmes_broker_says_it_in_a_line(nobody: str) -> None:
     )
     assert ended.returncode != 0
     assert f"Kafka at {nobody} refuses the connection" in ended.stderr
-    assert "statechannel kafka up" in ended.stderr
+    assert "statechannel kafka status" in ended.stderr
     assert len(ended.stderr.splitlines()) <= 3

@@ -15,7 +15,7 @@ from statechannel.kafka.errors import ClientSettingRefusedError
 
 def config_of(**properties: str) -> dict:
     given = {name.replace("_", "."): value for name, value in properties.items()}
-    return admin_config(ClientSettings("a:1,SASL_SSL://b:2", given), timeout_s=3)
+    return admin_config(ClientSettings("a:1,b:2", given), timeout_s=3)
 
 
 def test_plain_and_passwords() -> None:
