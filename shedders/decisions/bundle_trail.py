@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from statechannel.audit.id_series import IdSeries
 from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
-from statechannel.protocol.states import Action, State
+from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Trail:
     def _went_on(
         self, updated: BundleChange, record: RecordRead, change: Record, key: KeyState, *, fresh: bool
     ) -> BundleChange:
-        in_flight = change.state in (State.ASSIGNING, State.RELEASING)
+        in_flight = change.state in BETWEEN_OWNERS
         gave_up = change.text("action") in (Action.DECLINE, Action.RESUME)
         updated = replace(
             updated,

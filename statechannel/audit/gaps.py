@@ -29,7 +29,7 @@ from statechannel.engine.shutdown import SHUTDOWN
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
-from statechannel.protocol.states import Action, State
+from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
@@ -226,7 +226,7 @@ class Gaps:
     def _begun_before(self, record: RecordRead, change: Record, bundle: str, *, certain: bool) -> None:
         """A gap that was open when this record was written, or began with a record that the log no longer has."""
         what, before = _BEFORE_LOG, None
-        if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
+        if not change.forced and change.from_ is not None and change.state in BETWEEN_OWNERS:
             before = change.from_
             what = f"{_release_cause(change)[1]}, {_BEFORE_LOG}"
         elif not certain:

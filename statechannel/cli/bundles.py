@@ -28,7 +28,7 @@ from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch,
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.states import State
+from statechannel.protocol.states import IN_FLIGHT, State
 
 namespace_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")
 
@@ -140,7 +140,7 @@ def _namespace_fields(key: KeyState) -> dict[str, Any]:
         "version": key.version,
         "bundles": len(live),
         "served": sum(bundle.owner is not None for bundle in live),
-        "in_flight": sum(bundle.state in (State.ASSIGNING, State.RELEASING, State.SPLITTING) for bundle in live),
+        "in_flight": sum(bundle.state in IN_FLIGHT for bundle in live),
     }
 
 

@@ -22,7 +22,7 @@ from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
-from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.states import BETWEEN_OWNERS, Action, Flow, State
 
 if TYPE_CHECKING:
     from statechannel.engine.closing_marks import ClosingMarks
@@ -78,7 +78,6 @@ class InLine:
             heapify(self._line)
 
 
-BETWEEN_OWNERS = frozenset((State.ASSIGNING, State.RELEASING))
 TRIES_A_STEP = 500
 """Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
 LOOKED_AT_A_TICK = 2_000

@@ -117,15 +117,14 @@ class ReaderTuning:
 
     Attributes:
         batch_records: Maximum number of records in one delivery; more do not fit into a core's cache.
-        portion_records: Records of the channel delivered as one `RecordsRead`: one step of the engine for all of them.
-        portion_bytes: Portions of larger records come one by one too: a portion is taken in one step, which must not last.
+        portion_bytes: Records of the channel that are delivered together are one `RecordsRead`, one step of the engine. Larger
+            ones come one by one: a step must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
     """
 
     batch_records: int = 500
-    portion_records: int = 2
     portion_bytes: int = 1_000_000
     poll_s: float = 0.1
     watch_s: float = 5.0
@@ -341,7 +340,7 @@ class LogReader:
             size_bytes = sum(map(len, batch))
             bulk = (
                 self._roles[name] is Topic.CHANNEL  # type: ignore[index]
-                and len(records) >= self._tuning.portion_records
+                and len(records) > 1
                 and size_bytes <= self._tuning.portion_bytes
             )
             inputs += [RecordsRead(records, size_bytes)] if bulk else records

@@ -82,7 +82,8 @@ BUNDLE_STATES = frozenset(
     {State.UNASSIGNED, State.ASSIGNING, State.ASSIGNED, State.RELEASING, State.SPLITTING, State.DELETED},
 )
 NAMESPACE_STATES = frozenset({State.ACTIVE, State.DELETED})
-IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
+BETWEEN_OWNERS = frozenset({State.ASSIGNING, State.RELEASING})
+IN_FLIGHT = BETWEEN_OWNERS | {State.SPLITTING}
 
 MOVES: dict[tuple[State, State], Move] = {
     (State.UNASSIGNED, State.ASSIGNING): Move(Action.OWN, Who.NULL, Who.SET),
