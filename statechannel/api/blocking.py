@@ -225,6 +225,11 @@ class BlockingStateChannel:
             return self._channel.stopped
         return self._loop.call(self._channel.wait_stopped())
 
+    @property
+    def shutdown_budget_s(self) -> float:
+        """See `StateChannel.shutdown_budget_s`."""
+        return self._channel.shutdown_budget_s
+
     def shutdown(self, budget_s: float | None = None) -> Stopped:
         """See `StateChannel.shutdown`."""
         refuse_inside_hook("StateChannel.shutdown")

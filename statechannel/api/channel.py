@@ -203,9 +203,9 @@ class StateChannel(ChannelMember):
         """Shut down gracefully: announce, hand over the bundles, resign, send a goodbye; then close everything.
 
         Args:
-            budget_s: Time for the hand-overs; remaining bundles are repaired by the leader. Hooks have it and
-                `runtime.shutdown_grace_s`, at most `hooks.deadline_s` each; then they are cancelled. Closing Kafka's clients
-                takes up to `runtime.close_timeout_s` more.
+            budget_s: Time for the hand-overs, by default `shutdown_budget_s`; remaining bundles are repaired by the leader.
+                Hooks have it and `runtime.shutdown_grace_s`, at most `hooks.deadline_s` each; then they are cancelled.
+                Closing Kafka's clients takes up to `runtime.close_timeout_s` more.
 
         Returns:
             How it ended; `stopped.clean` is whether all bundles were handed over.
@@ -215,8 +215,14 @@ class StateChannel(ChannelMember):
         self._enter("StateChannel.shutdown")
         return await self._shut_down(budget_s)
 
+    @property
+    def shutdown_budget_s(self) -> float:
+        """What a shutdown would take now at most: `hooks.shutdown_budget_s`, and `hooks.shutdown_bundle_s` for each bundle."""
+        hooks = self._settings.hooks
+        return hooks.shutdown_budget_s + hooks.shutdown_bundle_s * self._host.engine.reactions.serving_count
+
     async def _shut_down(self, budget_s: float | None = None) -> Stopped:
-        budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
+        budget_s = self.shutdown_budget_s if budget_s is None else budget_s
         arguments.seconds("budget_s", budget_s)
         host = self._host
         if host.stopped is None:

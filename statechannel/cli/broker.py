@@ -19,6 +19,7 @@ from statechannel.api import BrokerHooks, StateChannel, StateChannelError, Stopp
 from statechannel.api.channel import Opening
 from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
+from statechannel.cli.kit.confirmation import count_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, with_connection
@@ -130,7 +131,12 @@ def run(
         float | None, typer.Option("--join-timeout", min=1, help="Longest wait until caught up.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at shutdown.")
+        float | None,
+        typer.Option(
+            "--shutdown-budget",
+            min=0,
+            help="Time for the hand-overs at shutdown. Default: hooks.shutdown_budget_s, and hooks.shutdown_bundle_s a bundle.",
+        ),
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM; then it hands over its bundles, sends a goodbye and ends."""
@@ -151,8 +157,6 @@ def run(
     set_up_logs(settings)
     plane = None if data_port is None else DataPlane(broker_id)
     hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events, plane=plane)
-    if budget is None:
-        budget = settings.hooks.shutdown_budget_s
     stopped = asyncio.run(
         _serve(
             settings,
@@ -190,7 +194,7 @@ async def _serve(
     data_port: int,
     create_topics: bool,
     join_s: float | None,
-    budget_s: float,
+    budget_s: float | None,
 ) -> Stopped:
     """Run the broker, with its data plane if there is one."""
     plane = hooks.plane
@@ -226,7 +230,7 @@ async def _run(
     broker: str,
     hooks: SimulatedHooks,
     listeners: Mapping[str, str],
-    budget_s: float,
+    budget_s: float | None,
 ) -> Stopped:
     wanted = _signals()
     opening = open_channel()
@@ -251,7 +255,9 @@ async def _run(
     ended = asyncio.ensure_future(channel.wait_stopped())
     await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
-        say(f"broker {broker} is draining (at most {budget_s:g} s; a second signal ends it at once)")
+        budget_s = channel.shutdown_budget_s if budget_s is None else budget_s
+        bundles = count_of(len(channel.serving()), "bundle")
+        say(f"broker {broker} hands {bundles} over (at most {budget_s:g} s; a second signal ends it at once)")
         return await channel.shutdown(budget_s)
     stop.cancel()
     return await ended

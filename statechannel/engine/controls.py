@@ -51,7 +51,7 @@ class Controls:
         if heartbeat is None:
             return
         if heartbeat.incarnation == context.identity.incarnation:
-            sent_at_s = self._echo.read_back(partition, heartbeat.id)
+            sent_at_s = self._echo.read_back(partition, heartbeat.id, self._context.now.mono_s)
             if sent_at_s is not None:
                 silence.spoke(partition, sent_at_s)
         silence.heard(partition, event.timestamp_ms)

@@ -322,7 +322,7 @@ class Engine:
         settled = self.context.judges(replica.partition)
         own = self.provenance.is_own_record(event, record)
         if own:
-            self.candidacy.echo.read_back(replica.partition, record.id)
+            self.candidacy.echo.read_back(replica.partition, record.id, self.context.now.mono_s)
         if own and (settled or record.kind is Kind.ASSERT):
             self.proposals.read_back(event, judgement)
         if verdict is not Verdict.ACCEPTED:

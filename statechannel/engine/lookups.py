@@ -360,9 +360,8 @@ class Lookups:
 
     def tick(self) -> None:
         """Time-outs; and another try for those that wait for a broker or for room."""
-        now_s = self._context.now.mono_s
-        # Lost or slow: another proposal does no harm, only one can be accepted.
-        self.assigning.drop_late(now_s, self._context.config.retry_interval_s)
+        # Lost or late: another proposal does no harm, only one can be accepted.
+        self.assigning.drop_late(self._context.now.mono_s, self._proposals.patience_s())
         self._more()
 
     def _more(self) -> None:

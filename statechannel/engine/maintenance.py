@@ -191,7 +191,7 @@ class Maintenance:
 
     def _pay_one(self, replica: Replica, key: KeyState, why: str) -> bool:
         context = self._context
-        self._paying[key] = context.now.mono_s + context.config.retry_interval_s * 4
+        self._paying[key] = context.now.mono_s + self._proposals.patience_s()
         if self._proposals.restate(key, self._paid(key)) is None:
             return False
         self._on_duty("debts", replica.partition, why)

@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PATIENCE_RETRIES = 4
-
 
 class PendingAssignment(NamedTuple):
     """The broker that a record of this process chose for a bundle; the record was not read back yet."""
 
     broker: str | None
     at_s: float
-
-    def late(self, now_s: float, retry_interval_s: float) -> bool:
-        """Whether it is time to write it again, whatever became of the record."""
-        return now_s - self.at_s > PATIENCE_RETRIES * retry_interval_s
 
 
 class PendingAssignments:
@@ -57,9 +51,9 @@ class PendingAssignments:
         else:
             del self._counts[chosen.broker]
 
-    def drop_late(self, now_s: float, retry_interval_s: float) -> bool:
-        """Forget those whose record is lost or slow; whether there were any."""
-        late = [bundle for bundle, chosen in self._chosen.items() if chosen.late(now_s, retry_interval_s)]
+    def drop_late(self, now_s: float, patience_s: float) -> bool:
+        """Forget those that were written longer ago than this: the record is lost, or late. Whether there were any."""
+        late = [bundle for bundle, chosen in self._chosen.items() if now_s - chosen.at_s > patience_s]
         for bundle in late:
             self.drop(bundle)
         return bool(late)

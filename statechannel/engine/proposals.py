@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from statechannel.protocol.states import Action, Flow
     from statechannel.protocol.view import Judgement
 
+ROUND_TRIPS = 4
+"""A record that was not read back after this number of round trips counts as lost or late."""
 REASON_MAX = 1_000
 """Characters of a text for people in a record."""
 
@@ -131,6 +133,18 @@ class Proposals:
     def room(self) -> int:
         """How many more proposals and asserts may be in flight."""
         return max(0, self._context.config.pending_max - len(self._pending))
+
+    def patience_s(self, retry_intervals: int = 4) -> float:
+        """Time-out after which a record that was not read back is written again.
+
+        A slow log gets more time: further records would only make it slower.
+
+        Args:
+            retry_intervals: The least time, in retry intervals.
+        """
+        config = self._context.config
+        slow_s = ROUND_TRIPS * self._echo.round_trip_s
+        return max(retry_intervals * config.retry_interval_s, min(slow_s, config.unknown_limit_s / ROUND_TRIPS))
 
     def new_id(self) -> str:
         """A ULID: wall time, this process's own random part, and a counter."""

@@ -93,6 +93,7 @@ class ReactionTask:
     freezing: bool = False
     ready: bool = False
     sent: bool = False
+    sent_at_s: float = 0.0
     retry_at_s: float = 0.0
     why: str | None = None
 
@@ -517,7 +518,8 @@ class Reactions:
             lost = self._predecessor(key)
             written = propose(key, State.ASSIGNED, done, action=Action.RESUME, to=me, lost=lost)
         task.sent = written is not None
-        task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
+        task.sent_at_s = self._context.now.mono_s
+        task.retry_at_s = task.sent_at_s + self._context.config.retry_interval_s
 
     def _reason(self, task: ReactionTask) -> str | None:
         """Why the reaction is not the one that was asked for."""
@@ -547,8 +549,9 @@ class Reactions:
         """Deadlines of hooks, and records to be written again."""
         context = self._context
         room = RETRIES_A_TICK
+        patience_s = self._proposals.patience_s(2) if self.tasks else 0.0
         for name, task in list(self.tasks.items()):
-            if self.tasks.get(name) is not task or not self._is_due(task):
+            if self.tasks.get(name) is not task or not self._is_due(task, patience_s):
                 continue
             key = context.key(name)
             if key is None:
@@ -564,13 +567,17 @@ class Reactions:
                 task.sent = False
                 self._advance(name, task)
 
-    def _is_due(self, task: ReactionTask) -> bool:
-        """Whether a tick has something to do about it; asked first, since thousands may be open."""
+    def _is_due(self, task: ReactionTask, patience_s: float) -> bool:
+        """Whether a tick has something to do about it; asked first, since thousands may be open.
+
+        Args:
+            patience_s: Time after its record was written.
+        """
         now_s = self._context.now.mono_s
         if task.hooks and now_s >= task.deadline_s:
             return True
         if task.sent:
-            return now_s >= task.retry_at_s + self._context.config.retry_interval_s
+            return now_s >= task.sent_at_s + patience_s
         return not task.hooks and now_s >= task.retry_at_s
 
     def recheck(self) -> None:

@@ -97,13 +97,13 @@ class Repair:
         if not context.knows_absence():
             self._scan_wanted = True
             return
-        if self.pending.drop_late(now_s, context.config.retry_interval_s):
+        if self.pending.drop_late(now_s, self._proposals.patience_s()):
             self._scan_wanted = True
         due = now_s >= self._next_s
         if due:
             self._next_s = now_s + context.config.repair_interval_s
             self._forget()
-            if self._scan_wanted or now_s >= self._next_scan_s:
+            if self._scan is None and (self._scan_wanted or now_s >= self._next_scan_s):
                 self._scan_wanted = False
                 self._next_scan_s = now_s + context.config.scan_interval_s
                 self._scan = self._live()
@@ -135,6 +135,8 @@ class Repair:
                     yield key
 
     def _go_on(self, scan: Iterator[KeyState]) -> None:
+        if self._room == 0:
+            return  # the records that are read back make room, or are late
         portion = list(islice(scan, LOOKED_AT_A_TICK))
         left = self._look_at(iter(portion))
         self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
@@ -143,16 +145,19 @@ class Repair:
 
     def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
         """Force what is orphaned on; the keys for which there was no room."""
-        room = self._context.config.repair_batch_max
         for key in keys:
             why = self._orphaned(key)
             if why is None or key.name in self.pending:
                 continue
-            if room == 0:
+            if self._room == 0:
                 return [key, *keys]
-            room -= 1
             self._force(key, why)
         return []
+
+    @property
+    def _room(self) -> int:
+        """How many more repairs may be in flight."""
+        return max(0, min(self._context.config.repair_batch_max - len(self.pending), self._proposals.room))
 
     def _forget(self) -> None:
         views = [replica.view for replica in self._context.replicas if replica.caught_up]
@@ -204,6 +209,8 @@ class Repair:
             self.pending.drop(name)
             # Whatever came of it, the next round looks at the state again.
             self._scan_wanted = True
+            if self._scan is not None and self._room >= context.config.repair_batch_max // 2:
+                context.wake_soon(self.tick)
 
         about = None
         if holder is not None and context.is_lost(holder):

@@ -151,6 +151,7 @@ class Echo:
 
     def __init__(self, partitions: int) -> None:
         self._sent_at_s: list[dict[str, float]] = [{} for _ in range(partitions)]
+        self._newest_trip_s = [0.0] * partitions
 
     def written(self, partition: int, record_id: str, now_s: float) -> None:
         """A record was handed to the writer. Of too many every second is dropped: the oldest tells the age, newer ones end it."""
@@ -160,11 +161,12 @@ class Echo:
                 del sent[dropped]
         sent.setdefault(record_id, now_s)
 
-    def read_back(self, partition: int, record_id: str) -> float | None:
+    def read_back(self, partition: int, record_id: str, now_s: float) -> float | None:
         """An own record was read; when it was written, None where that is not known any more."""
         sent = self._sent_at_s[partition]
         sent_at_s = sent.get(record_id)
         if sent_at_s is not None:
+            self._newest_trip_s[partition] = now_s - sent_at_s
             while sent:
                 first = next(iter(sent))
                 del sent[first]
@@ -180,6 +182,11 @@ class Echo:
         """Age of the oldest own record that should have been read back; 0 where none is outstanding."""
         oldest_s = next(iter(self._sent_at_s[partition].values()), now_s)
         return now_s - oldest_s
+
+    @property
+    def round_trip_s(self) -> float:
+        """Time from writing the record that was read back last to reading it; of the slowest partition."""
+        return max(self._newest_trip_s, default=0.0)
 
     def oldest_s(self, now_s: float) -> float:
         """The largest age of all partitions."""

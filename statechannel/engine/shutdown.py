@@ -59,6 +59,7 @@ class Departure:
         self._deadline_s = 0.0
         self.pending = placer.new_table()
         self._retry_at_s = 0.0
+        self._full_for = 0
         self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
         self._left = 0
@@ -93,14 +94,15 @@ class Departure:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
                 self._leave()
             return
+        self.pending.drop_late(now_s, self._proposals.patience_s())
+        self._full_for = 0
         rejoining = self._rejoining()
-        idle = not (self._todo or self.pending or rejoining or self._moving())
-        if now_s < self._retry_at_s and not idle:
+        busy = bool(self._todo or self.pending or rejoining or self._moving())
+        if now_s < self._deadline_s and busy and (now_s < self._retry_at_s or (self._todo and not rejoining)):
             self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
         self._retry_at_s = now_s + context.config.retry_interval_s
-        self.pending.clear()
         # Before it hears itself it takes nothing on: what bears its name then is its predecessor's.
         self._todo = self._mine() if context.registered else []
         if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
@@ -143,20 +145,25 @@ class Departure:
         return [key.name for key in replica.view.live() if me in (key.owner, key.bound_for)]
 
     def _hand_over(self) -> None:
+        if self._full_for > 0:
+            self._full_for -= 1
+            return
         context = self._context
         me = context.identity.broker
         window = context.config.handover_window
         moving = self._moving()
-        while self._todo:
-            if moving + len(self.pending) >= window:
-                return
+        too_many = moving + len(self.pending) - window // 2
+        if too_many > 0:
+            # Each hand-over that ends is a record of its own: before so many were read, half the window cannot be free.
+            self._full_for = too_many - 1
+            return
+        while self._todo and moving + len(self.pending) < window:
             name = self._todo.pop()
             key = context.key(name)
             if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.pending:
                 continue
             destination = self._placer.choose(key, without=me)
-            self.pending.add(name, PendingAssignment(destination, context.now.mono_s))
-            self._proposals.propose(
+            written = self._proposals.propose(
                 key,
                 State.RELEASING,
                 self._written(name),
@@ -167,6 +174,10 @@ class Departure:
                 to=destination,
                 reason=SHUTDOWN,
             )
+            if written is None:
+                self._todo.append(name)  # too many records are in flight
+                return
+            self.pending.add(name, PendingAssignment(destination, context.now.mono_s))
 
     def _written(self, name: str) -> Callable[[ProposalResult], None]:
         def done(_: ProposalResult) -> None:

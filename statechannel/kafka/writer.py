@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from statechannel.engine.inputs import AppendFailed, delivery_report
 from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
+from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from statechannel.engine.effects import Append
     from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.protocol.log import Topic
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,8 @@ class LogWriter:
 
     A few records are handed to the client one by one, as they come. More wait in a queue here until those are reported, and
     leave as one group: with more requests in flight than an idempotent producer may have, and records behind them,
-    librdkafka's thread runs in a circle until the next answer comes, which costs a quarter of all that a storm costs.
+    librdkafka's thread runs in a circle until the next answer comes, which costs a quarter of all that a storm costs. Records of
+    other topics never wait: a heartbeat for the registry must not be late because the channel is busy.
 
     A new session (see `Appended.session`) begins when a producer fails fatally, and before a record times out in it. So each
     record is in the log at most once: no session takes over records of another, whereas a producer in which one has timed out
@@ -146,7 +147,7 @@ class LogWriter:
         self._report_refused()  # there is no poll thread any more
 
     def _take(self, session: _Session, effect: Append) -> None:
-        if not self._queued and len(session.pending) < _UNREPORTED_MAX:
+        if effect.topic is not Topic.CHANNEL or (not self._queued and len(session.pending) < _UNREPORTED_MAX):
             self._produce(session, effect)
         elif len(self._queued) >= self._settings.tuning.producer_queue_records:
             self._refuse(effect, "the writer's queue is full")

@@ -132,6 +132,12 @@ class HookSettings(SettingsGroup):
         gt=0,
         le=3_600,
     )
+    shutdown_bundle_s: float = setting(
+        0.01,
+        "Additional time of a graceful shutdown for each bundle that the broker serves.",
+        ge=0,
+        le=60,
+    )
 
 
 class SafeModeSettings(SettingsGroup):

@@ -17,6 +17,7 @@ from tests.bench import (
     handoff,
     joins,
     kept,
+    large,
     live_balance,
     memory,
     outage,
@@ -35,7 +36,7 @@ LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
     *("floods", "spark-lag", "live-balance"),
 )
-NAMED = ("spark", "partitions")
+NAMED = ("spark", "partitions", "large")
 """Those that take many minutes: only where they are named."""
 
 
@@ -70,6 +71,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--floods", nargs="+", default=[], metavar="FLOOD", help=f"only these: {', '.join(floods.FLOODS)}"
     )
+    parser.add_argument(
+        "--busy", type=int, default=20, metavar="N", help="processes that take processor time beside a departure"
+    )
     parser.add_argument("--junk-records", type=int, default=600_000, help="junk of the largest flood of junk")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
     parser.add_argument("--keep", action="store_true", help="also put them where the documentation takes them from")
@@ -97,6 +101,7 @@ def main() -> None:
         ),
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
+        "large": partial(large.run, given.busy),
     }
     figures: list[Figure] = []
     for name in given.names or LANES:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ from statechannel.settings import load
 from tests.bench.lookup_watch import LookupWatch
 from tests.bench.measure import percentile, resident_bytes
 
+LOOK_S = 0.02
+LOOKUP_S = 300.0
+CALLERS = 500
 CLIENTS = "client/"
 """Namespaces whose bundles the data plane of a broker serves."""
 
@@ -60,6 +64,8 @@ class Broker:
         self._channel = channel
         self._stamps = stamps
         self._watch: LookupWatch | None = None
+        self._modes_seen = Counter[str]()
+        self._looking: asyncio.Task[None] | None = None
 
     async def create(self, namespace: str, bundles: int) -> str:
         ticket = await self._channel.create_namespace(namespace, bundles)
@@ -128,9 +134,16 @@ class Broker:
         return (outcome.broker if isinstance(outcome, Owned) else None), time.monotonic_ns()
 
     async def owners(self, bundles: list[str]) -> dict[str, Any]:
-        """Look many bundles up at once; their owners and the time until the last answer."""
-        began_ns = time.monotonic_ns()
-        outcomes = await asyncio.gather(*(self._channel.lookup(bundle, 60) for bundle in bundles))
+        """Look many bundles up at once; their owners and the time until the last answer.
+
+        The loop gets its turn between every few hundred callers: a broker that begins them all in one is blocked by itself.
+        """
+        began_ns, asked = time.monotonic_ns(), list[asyncio.Task[Any]]()
+        for number, bundle in enumerate(bundles, start=1):
+            asked.append(asyncio.create_task(self._channel.lookup(bundle, LOOKUP_S)))
+            if number % CALLERS == 0:
+                await asyncio.sleep(0)
+        outcomes = await asyncio.gather(*asked)
         until_ns = time.monotonic_ns()
         owners = [outcome.broker if isinstance(outcome, Owned) else None for outcome in outcomes]
         return {"ms": (until_ns - began_ns) / 1e6, "owners": owners, "at_ns": until_ns}
@@ -171,6 +184,29 @@ class Broker:
 
     async def leading(self) -> bool:
         return bool(self._channel.status()["leading"])
+
+    async def watch_modes(self) -> None:
+        """Look at the mode again and again from now on."""
+
+        async def look() -> None:
+            while True:
+                modes[str(self._channel.status()["mode"])] += 1
+                await asyncio.sleep(LOOK_S)
+
+        if self._looking is not None:
+            self._looking.cancel()
+        modes = self._modes_seen = Counter[str]()
+        self._looking = asyncio.create_task(look())
+
+    async def modes(self) -> Counter[str]:
+        """How often each mode was seen."""
+        return self._modes_seen
+
+    async def leave(self) -> dict[str, Any]:
+        """Leave in order, with the budget of the settings."""
+        bundles, began_s = len(self._channel.serving()), time.monotonic()
+        stopped = await self._channel.shutdown()
+        return {"s": time.monotonic() - began_s, "bundles": bundles, "reason": stopped.reason, "detail": stopped.detail}
 
 
 async def main(broker: str, bootstrap: str, channel: str, *, made_with: type[Broker] = Broker) -> None:

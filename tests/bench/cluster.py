@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,11 @@ class BrokerProcess:
         if not line:
             raise RuntimeError(f"broker {self.broker} ended with code {self._process.wait()}")
         return json.loads(line)
+
+    def has_answer(self) -> bool:
+        """Whether an answer is there; no line may be read ahead, so one command at a time."""
+        stdout = self._process.stdout
+        return stdout is not None and bool(select.select([stdout], [], [], 0)[0])
 
     def ask(self, *command: object) -> Any:
         """Send a command and wait for its answer."""

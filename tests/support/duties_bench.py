@@ -38,7 +38,8 @@ class Partition:
 class Written:
     """Takes the place of `Proposals`: notes what is written; the test ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, retry_interval_s: float) -> None:
+        self._retry_interval_s = retry_interval_s
         self.asserts: list[str] = []
         self.done: dict[str, Callable[[ProposalResult], None]] = {}
         self.heartbeats: list[tuple[int, dict[str, Any]]] = []
@@ -51,6 +52,9 @@ class Written:
     def new_id(self) -> str:
         self._ids += 1
         return f"id{self._ids}"
+
+    def patience_s(self, retry_intervals: int = 4) -> float:
+        return retry_intervals * self._retry_interval_s
 
     def restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
         if self.full:
@@ -89,7 +93,7 @@ class DutiesBench:
         self.context.announced = True
         self.probes: set[int] = set()
         self.echoed: list[tuple[int, str, float]] = []
-        self.written = Written()
+        self.written = Written(self.context.config.retry_interval_s)
         self.woken: list[tuple[object, float]] = []
         stubs: Any = (
             SimpleNamespace(writes_format=1),

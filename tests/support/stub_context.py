@@ -63,6 +63,10 @@ class Wanted:
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
         self.full = False
+        self.round_trips_s = 0.0
+
+    def patience_s(self, retry_intervals: int = 4) -> float:
+        return max(0.5 * retry_intervals, self.round_trips_s)
 
     def propose(self, key: KeyState, state: State, done: Callable[[ProposalResult], None], **fields: Any) -> str | None:
         if self.full:

@@ -44,7 +44,8 @@ class Bench:
         }
         self.controls = Controls(context, silence=self.silence, **stubs)
 
-    def _read_back(self, partition: int, record_id: str) -> float | None:
+    def _read_back(self, partition: int, record_id: str, now_s: float) -> float | None:
+        assert now_s == self.context.now.mono_s
         self.calls.append(("read back", partition, record_id))
         return self.sent_at_s
 

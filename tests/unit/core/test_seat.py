@@ -28,20 +28,35 @@ def test_the_oldest_record_that_is_not_read_back_tells_the_age() -> None:
     echo.written(0, "r2", 11.0)
     echo.written(1, "r3", 12.0)
     assert (echo.age_s(0, 15.0), echo.age_s(1, 15.0), echo.oldest_s(15.0)) == (5.0, 3.0, 5.0)
-    echo.read_back(0, "r1")
+    echo.read_back(0, "r1", 20.0)
     assert echo.age_s(0, 15.0) == 4.0
+
+
+def test_the_round_trip_is_the_newest_one_of_the_slowest_partition() -> None:
+    echo = Echo(2)
+    assert echo.round_trip_s == 0.0
+    echo.written(0, "r1", 10.0)
+    echo.written(1, "r2", 10.0)
+    assert echo.round_trip_s == 0.0  # what is in flight may be lost
+    echo.read_back(0, "r1", 14.0)
+    echo.read_back(1, "r2", 11.0)
+    assert echo.round_trip_s == 4.0
+    echo.written(0, "r3", 110.0)
+    echo.read_back(0, "of somebody else", 111.0)
+    echo.read_back(0, "r3", 110.25)
+    assert echo.round_trip_s == 1.0
 
 
 def test_a_record_that_is_read_back_answers_for_those_before_it() -> None:
     echo = Echo(1)
     for number in range(4):
         echo.written(0, f"r{number}", float(number))
-    echo.read_back(0, "r2")  # r0 and r1 were refused, and never come
+    echo.read_back(0, "r2", 20.0)  # r0 and r1 were refused, and never come
     assert echo.age_s(0, 10.0) == 7.0
-    echo.read_back(0, "r2")
-    echo.read_back(0, "of somebody else")
+    echo.read_back(0, "r2", 20.0)
+    echo.read_back(0, "of somebody else", 20.0)
     assert echo.age_s(0, 10.0) == 7.0
-    echo.read_back(0, "r3")
+    echo.read_back(0, "r3", 20.0)
     assert echo.age_s(0, 10.0) == 0.0
 
 
@@ -52,7 +67,7 @@ def test_of_too_many_outstanding_records_the_oldest_and_the_newest_are_kept(more
         echo.written(0, f"r{number}", float(number))
     assert echo.age_s(0, 100_000.0) == 100_000.0
     assert len(echo._sent_at_s[0]) <= OUTSTANDING_MAX
-    echo.read_back(0, f"r{OUTSTANDING_MAX + more - 1}")
+    echo.read_back(0, f"r{OUTSTANDING_MAX + more - 1}", 20.0)
     assert echo.age_s(0, 100_000.0) == 0.0
 
 
