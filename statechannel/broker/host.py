@@ -153,7 +153,7 @@ class Host:
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
             hooks,
-            feed=self._driver.inbox.push,
+            feed=partial(self._driver.inbox.push, lane=InboxLane.REPORTS),
             urls_of=self._around.urls_of,
             on_problem=metrics.hook_failed,
             on_end=self._watch.hook_ended,

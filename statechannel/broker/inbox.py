@@ -24,6 +24,7 @@ class InboxLane(Enum):
 
     MEMBERSHIP = "membership"  # the registry and the election: who is there must be known however much is written
     CALLS = "calls"  # commands of callers: an answer that says its age now, rather than one that is sure much later
+    REPORTS = "reports"  # hooks and deliveries that have ended: they are not late because much was read meanwhile
     LOG = "log"  # all else
 
 

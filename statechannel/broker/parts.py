@@ -205,7 +205,7 @@ class KafkaLog:
         if isinstance(item, Appended) and item.token == self._registry_token:
             self._registered_token = item.token
         if self._inbox is not None:
-            self._inbox.push(item)
+            self._inbox.push(item, InboxLane.REPORTS)
 
     @property
     def unanswered(self) -> int:

@@ -163,10 +163,13 @@ class Context:
 
     def key(self, name: str) -> KeyState | None:
         """Accepted state of a namespace or bundle; None where it does not exist or this process cannot say."""
-        parts = parse_key(name.encode(errors="replace"))
-        if parts is None:
-            return None
-        replica = self.replicas[self.partition_of(parts.namespace)]
+        if len(self.replicas) == 1:
+            replica = self.replicas[0]
+        else:
+            parts = parse_key(name.encode(errors="replace"))
+            if parts is None:
+                return None
+            replica = self.replicas[self.partition_of(parts.namespace)]
         readable = replica.phase is Phase.STOPPED or self.judges(replica.partition)
         return replica.view.get(name) if readable else None
 
@@ -181,7 +184,8 @@ class Context:
 
     def judges(self, partition: int) -> bool:
         """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""
-        return self.replicas[partition].caught_up and self.settled(partition)
+        caught_up = self.replicas[partition].phase is Phase.CAUGHT_UP
+        return caught_up and partition not in self.cold_starting and partition not in self.doubtful
 
     @property
     def caught_up(self) -> bool:

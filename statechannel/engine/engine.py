@@ -295,9 +295,13 @@ class Engine:
             return
         replica = self.replicas[event.partition]
         replica.read_at_s = self.context.now.mono_s
-        self._look_at(event)
         before = replica.phase
+        plain = before is Phase.CAUGHT_UP and event.key is not None and event.key[:1] != b"!"
+        if not plain:
+            self._look_at(event)
         judgement = replica.read(self.context.now.mono_s, event)
+        if plain and (judgement is None or judgement.record is None or judgement.key is None):
+            self.provenance.look_at(event)  # others are looked at decoded, when they are judged
         if judgement is not None:
             if before is Phase.CAUGHT_UP:
                 self._judged(event, judgement, replica)

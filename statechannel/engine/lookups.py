@@ -17,7 +17,7 @@ from zlib import crc32
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
-from statechannel.engine.names import locate_target, place
+from statechannel.engine.names import NameTarget, locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
@@ -112,11 +112,13 @@ class Waiter:
     """A lookup that could not be answered yet.
 
     Attributes:
+        target: What its name means.
         declined: The last decline of each broker while it waited: they are remembered for as long as most lookups wait.
     """
 
     token: int
     command: Lookup
+    target: NameTarget
     deadline_s: float
     why: Wait = _FINAL
     bundle: str = ""
@@ -156,7 +158,7 @@ class Lookups:
         self.assigning = placer.new_table()
         self._in_line = InLine(context.identity.incarnation)
         self.cache = OwnerCache(
-            context, reactions, closing_marks, lambda name: self._answer(Lookup(name, 0.0, True))[0]
+            context, reactions, closing_marks, lambda target: self._answer(target, read_only=True)[0]
         )
         self._later: set[str] | None = None
 
@@ -166,10 +168,14 @@ class Lookups:
         if len(self._by_token) >= context.config.lookup_waiting_max:
             context.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
             return
-        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s))
+        target = place(command.name)
+        if isinstance(target, NotFound):
+            context.complete(token, target)
+            return
+        self._try(Waiter(token, command, target, context.now.mono_s + command.timeout_s))
 
     def _try(self, waiter: Waiter) -> None:
-        outcome, bundle, why = self._answer(waiter.command)
+        outcome, bundle, why = self._answer(waiter.target, read_only=waiter.command.read_only)
         token = waiter.token
         if outcome is not None:
             self._context.complete(token, outcome)
@@ -184,12 +190,9 @@ class Lookups:
             self._by_token[token] = waiter
             self._deadlines.add(token, waiter.deadline_s)
 
-    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, Wait]:
+    def _answer(self, target: NameTarget, *, read_only: bool) -> tuple[Outcome | None, str, Wait]:
         """The answer, or None with the bundle that the lookup waits for and why."""
         context = self._context
-        target = place(command.name)
-        if isinstance(target, NotFound):
-            return target, "", _FINAL
         bound = context.bound_broker(target.namespace)
         if bound is not None:
             return BoundTo(bound, context.members.alive[bound].urls), "", _FINAL
@@ -202,7 +205,7 @@ class Lookups:
         if self._closing_marks.holds(target.namespace):
             return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", _FINAL
         if key.state is State.UNASSIGNED:
-            return self._unassigned(key, command)
+            return self._unassigned(key, read_only=read_only)
         if key.state in BETWEEN_OWNERS:
             return None, key.name, Wait(f"bundle is {key.state}")
         return self._owned(key)
@@ -232,8 +235,8 @@ class Lookups:
         context = self._context
         return None if is_current(context, namespace) else view_age_s(context, namespace, self._presence.silence_s)
 
-    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, Wait]:
-        if command.read_only:
+    def _unassigned(self, key: KeyState, *, read_only: bool) -> tuple[Outcome | None, str, Wait]:
+        if read_only:
             return Unowned(key.name, self._stale_age_s(key.namespace)), "", _FINAL
         refusal = self._context.refusal()
         if refusal is not None:

@@ -47,13 +47,13 @@ def locate(context: Context, name: str) -> KeyState | NotFound:
 
 def locate_target(context: Context, target: NameTarget) -> KeyState | NotFound:
     """The live bundle at a place."""
-    namespace = context.key(target.namespace)
-    if namespace is None or namespace.ring is None:
-        return NotFound("unknown-namespace", f"there is no namespace {target.namespace}", "Create it first.")
-    if target.key is None:
-        return namespace.ring.at(target.hash)
-    bundle = context.key(target.key)
+    bundle = None if target.key is None else context.key(target.key)
     if bundle is None:
+        namespace = context.key(target.namespace)
+        if namespace is None or namespace.ring is None:
+            return NotFound("unknown-namespace", f"there is no namespace {target.namespace}", "Create it first.")
+        if target.key is None:
+            return namespace.ring.at(target.hash)
         return NotFound(
             "unknown-bundle", f"{target.key} is not a bundle of {target.namespace}", "`bundles` lists them."
         )

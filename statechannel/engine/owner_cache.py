@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from statechannel.engine.commands import NotFound, Owned
 from statechannel.engine.freshness import current_until_s
-from statechannel.engine.names import locate
+from statechannel.engine.names import locate_target, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Outcome
     from statechannel.engine.context import Context
     from statechannel.engine.membership import Member
+    from statechannel.engine.names import NameTarget
     from statechannel.engine.reactions import Reactions
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.replica import Replica
@@ -53,7 +54,7 @@ class OwnerCache:
     was read while the epoch changed is discarded. Within an epoch only time passes, so an entry is checked once in each.
 
     Args:
-        answer: What a step answers to a read-only lookup; it changes nothing.
+        answer: What a step answers to a read-only lookup of this place; it changes nothing.
 
     Attributes:
         epoch: Counts the beginnings and the ends of steps.
@@ -64,7 +65,7 @@ class OwnerCache:
         context: Context,
         reactions: Reactions,
         closing_marks: ClosingMarks,
-        answer: Callable[[str], Outcome | None],
+        answer: Callable[[NameTarget], Outcome | None],
     ) -> None:
         self._context = context
         self._reactions = reactions
@@ -119,10 +120,11 @@ class OwnerCache:
 
     def _look_up(self, name: str) -> CachedOwner | None:
         context = self._context
-        key = locate(context, name)
-        if isinstance(key, NotFound) or self._closing_marks.mentions(key.namespace):
+        target = place(name)
+        key = target if isinstance(target, NotFound) else locate_target(context, target)
+        if isinstance(target, NotFound) or isinstance(key, NotFound) or self._closing_marks.mentions(key.namespace):
             return None
-        outcome = self._answer(name)
+        outcome = self._answer(target)
         if not isinstance(outcome, Owned) or outcome.stale_age_s is not None:
             return None
         member = context.members.alive.get(outcome.broker)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MASS_LOSS_AT_LEAST = 2
 LOOKED_AT_A_TICK = 5_000
 """Bundles that one step looks at; the next one, at once, goes on."""
+FORCED_A_STEP = 128
+"""Bundles that one step forces on; the next one, soon, goes on."""
 HOMELESS_AGAIN_ROUNDS = 3
 """After this number of rounds a bundle that no broker could take is looked at again: each choice may read policies and load."""
 
@@ -107,12 +109,12 @@ class Repair:
                 self._scan_wanted = False
                 self._next_scan_s = now_s + context.config.scan_interval_s
                 self._scan = self._live()
-        if self._scan is not None:
-            self._go_on(self._scan)
-        elif due:
-            self._look_at(
+        if self._scan is None and due:
+            self._scan = (
                 key for replica in context.replicas if replica.caught_up for key in list(replica.view.in_flight)
             )
+        if self._scan is not None:
+            self._go_on(self._scan)
 
     def _report_duty(self, *, acting: bool) -> None:
         if acting is not self._on_duty:
@@ -140,17 +142,19 @@ class Repair:
         portion = list(islice(scan, LOOKED_AT_A_TICK))
         left = self._look_at(iter(portion))
         self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
-        if self._scan is not None and not left:
+        if self._scan is not None and self._room > 0:
             self._context.wake_soon(self.tick)
 
     def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
         """Force what is orphaned on; the keys for which there was no room."""
+        left = FORCED_A_STEP
         for key in keys:
             why = self._orphaned(key)
             if why is None or key.name in self.pending:
                 continue
-            if self._room == 0:
+            if left == 0 or self._room == 0:
                 return [key, *keys]
+            left -= 1
             self._force(key, why)
         return []
 

@@ -121,13 +121,13 @@ class Joiner:
             key = view.keys.get(name)
             if key is None:
                 parts = self._parts[name]
-                key = view.keys[name] = KeyState(parts.namespace, parts.lower, parts.upper)
+                key = view.keys[name] = KeyState(parts.namespace, parts.lower, parts.upper, name)
             key.settled = offset
             key.purged = name in self.nulls
         return view
 
     def _walk(self, view: View, name: bytes, parts: KeyParts, held: HeldRecord) -> None:
-        root = view.keys[name] = KeyState(parts.namespace, -1, -1)
+        root = view.keys[name] = KeyState(parts.namespace, -1, -1, name)
         if held.record.state is State.ACTIVE:
             root.ring = Ring(parts.namespace, held.record.version)
         _restore(view, root, held)

@@ -24,6 +24,9 @@ class Writer(NamedTuple):
 class KeyState:
     """The accepted state of one key, and the basis of its debt.
 
+    Args:
+        key: As bytes of the record's key, if they are at hand: shared with the view's table, which is keyed by them.
+
     Attributes:
         lower, upper: Hash range of a bundle; -1 for a namespace.
         state: None while the key does not exist.
@@ -51,6 +54,7 @@ class KeyState:
         "forced",
         "from_",
         "intent",
+        "key",
         "lower",
         "more",
         "namespace",
@@ -69,7 +73,8 @@ class KeyState:
         "writer",
     )
 
-    def __init__(self, namespace: str, lower: int, upper: int) -> None:
+    def __init__(self, namespace: str, lower: int, upper: int, key: bytes | None = None) -> None:
+        self.key = (namespace if lower < 0 else bundle_key(namespace, lower, upper)).encode() if key is None else key
         self.namespace = namespace
         self.lower = lower
         self.upper = upper
@@ -106,11 +111,7 @@ class KeyState:
     @property
     def name(self) -> str:
         """The key as text."""
-        return self.namespace if self.lower < 0 else bundle_key(self.namespace, self.lower, self.upper)
-
-    @property
-    def key(self) -> bytes:
-        return self.name.encode()
+        return self.key.decode()
 
     @property
     def accepted_id(self) -> str | None:

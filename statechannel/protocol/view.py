@@ -121,7 +121,7 @@ class View:
         parts = None if key is None else parse_key(key)
         in_place = parts is not None and partition_of(parts.namespace, self.partitions) == self.partition
         if parts is not None and in_place:
-            return KeyState(parts.namespace, parts.lower, parts.upper)
+            return KeyState(parts.namespace, parts.lower, parts.upper, key)
         record = None
         if value is not None:
             newest = self.newest_format
@@ -261,7 +261,7 @@ class View:
             child = keys.get(name)
             if child is None:
                 # All at once and not by `place`: 32,768 of them come in one step.
-                child = keys[name] = KeyState(parent.namespace, lower, bounds[index + 1])
+                child = keys[name] = KeyState(parent.namespace, lower, bounds[index + 1], name)
                 child.state, child.version, child.to, child.bound = state, version, owner, owner
                 child.ring = ring
             else:
@@ -297,7 +297,7 @@ class View:
 
     def get(self, key: str) -> KeyState | None:
         """State of a key that exists."""
-        state = self.keys.get(key.encode())
+        state = self.keys.get(key.encode(errors="replace"))
         return state if state is not None and state.state is not None else None
 
     def existing(self) -> Iterator[KeyState]:

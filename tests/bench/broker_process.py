@@ -190,7 +190,7 @@ class Broker:
 
         async def look() -> None:
             while True:
-                modes[str(self._channel.status()["mode"])] += 1
+                modes[str(self._channel._host.engine.mode)] += 1
                 await asyncio.sleep(LOOK_S)
 
         if self._looking is not None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import threading
 
 from statechannel.broker.inbox import Inbox, InboxLane
-from statechannel.engine.inputs import Tick
+from statechannel.broker.parts import KafkaLog
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.inputs import Appended, HookFinished, Input, Tick
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from tests.support.killing import settled
+from tests.support.lone_member import lone_host
 from tests.support.waits import WAIT_S
 
 
@@ -72,3 +78,21 @@ def test_closing_lets_the_readers_of_both_lanes_go() -> None:
         assert not thread.is_alive()
     assert len(inbox) == 0
     assert inbox.size_bytes == 0
+
+
+async def test_hooks_and_deliveries_that_have_ended_do_not_wait_behind_what_was_read(monkeypatch) -> None:
+    lanes: dict[type, InboxLane] = {}
+    push = Inbox.push
+
+    def noted(inbox: Inbox, item: Input, lane: InboxLane = InboxLane.LOG) -> None:
+        lanes[type(item)] = lane
+        push(inbox, item, lane)
+
+    monkeypatch.setattr(Inbox, "push", noted)
+    log = KafkaLog(ClientSettings("127.0.0.1:1"), ChannelTopics("c"), {})
+    log._inbox = Inbox(10, lambda: None)
+    log._answered(Appended(1, 1, 1))
+    async with lone_host() as host:
+        host._hooks.call(CallHook(7, Hook.ON_OWN, "t/n/0x00000000_0xffffffff", 3, None, 15.0, ()))
+        await settled(lambda: HookFinished in lanes)
+    assert lanes[HookFinished] is lanes[Appended] is InboxLane.REPORTS
