@@ -295,10 +295,10 @@ class Engine:
             return
         replica = self.replicas[event.partition]
         replica.read_at_s = self.context.now.mono_s
-        before = replica.phase
-        plain = before is Phase.CAUGHT_UP and event.key is not None and event.key[:1] != b"!"
+        plain = replica.phase is Phase.CAUGHT_UP and event.key is not None and event.key[:1] != b"!"
         if not plain:
             self._look_at(event)
+        before = replica.phase  # a heartbeat may end a cold start
         judgement = replica.read(self.context.now.mono_s, event)
         if plain and (judgement is None or judgement.record is None or judgement.key is None):
             self.provenance.look_at(event)  # others are looked at decoded, when they are judged

@@ -20,7 +20,7 @@ class Bounded(NamedTuple):
 
 BOUNDED = (
     Bounded(
-        "inputs from Kafka that wait for the loop, in each of its lanes (the registry; calls; ends of hooks and deliveries; all else)",
+        "inputs from Kafka that wait for the loop, in each of its lanes (the registry; calls; reports; all else)",
         ("limits.inbox_max", "limits.inbox_max_mib"),
         "the lane's reader waits, and fetches no more than `kafka.fetch_queue_kib`",
         "the lag grows (`status`, `statechannel_view_lag_seconds`), and answers say how old they are",

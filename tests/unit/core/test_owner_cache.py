@@ -9,6 +9,7 @@ import pytest
 
 from statechannel.engine.commands import DeleteNamespace, Lookup, Outcome, Owned, Split, Transfer, Unload
 from statechannel.engine.lookups import Lookups
+from statechannel.engine.names import NameTarget
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.reactions import Reactions
 from tests.support.lone_engine import LoneEngine
@@ -125,8 +126,8 @@ def test_what_is_read_while_a_step_begins_is_neither_said_nor_kept(monkeypatch: 
     alone, (name,) = owned()
     look_up = Lookups._answer
 
-    def late(lookups: Lookups, command: Lookup) -> object:
-        result = look_up(lookups, command)
+    def late(lookups: Lookups, target: NameTarget, *, read_only: bool) -> object:
+        result = look_up(lookups, target, read_only=read_only)
         monkeypatch.undo()
         alone.ask(Unload(name, "op-1", 60.0), lambda _: None)  # as the engine's thread might at this point
         return result
