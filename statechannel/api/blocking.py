@@ -199,7 +199,7 @@ class BlockingStateChannel:
 
     def serving(self) -> dict[str, int]:
         """See `StateChannel.serving`."""
-        return self._loop.ask(self._channel.serving)
+        return {} if self._channel.stopped is not None else self._loop.ask(self._channel.serving)
 
     def serves(self, bundle: str) -> int | None:
         """See `StateChannel.serves`."""

@@ -25,7 +25,16 @@ from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import CoordinatorOptions, EngineSurroundings, RequestCoordinator
-from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, place_of, within
+from statechannel.broker.supervision import (
+    LOOP_CLOSED,
+    OpenMember,
+    SeatRequest,
+    Watchdog,
+    abandon,
+    log_evidence,
+    place_of,
+    within,
+)
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
 from statechannel.engine.context import Mode
@@ -71,6 +80,10 @@ CLOSING_SLACK_S = 3.0
 """Extra time for hooks and Kafka clients beyond their own bounds at the end."""
 CLOSING_BEAT_S = 0.1
 FINAL_LOG_S = 1.0
+
+
+_ENDED = {"mode": "stopped", "leading": False, "term": -1, "deputizing": False, "caught_up": False, "serving": 0}
+"""What holds for a member that has ended, whatever its engine knew last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +191,7 @@ class Host:
         self._left_behind: Stopped | None = None
         self._winding_down: asyncio.Task[None] | None = None
         self._seat = SeatRequest(log.stand)
+        self._open = OpenMember(engine.identity.broker, self._around.serving_count)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -202,10 +216,13 @@ class Host:
         gc_exclusion.begin()
         self._driver.start()
         self._watchdog.start()
+        self._open.begin()
 
     @property
     def stopped(self) -> Stopped | None:
-        """How this member ends or has ended; None while it runs."""
+        """How this member ends or has ended; None while it runs. In any thread."""
+        if self._stopping is None:
+            self._driver.check_loop()
         return self._stopping
 
     async def wait_stopped(self) -> Stopped:
@@ -239,6 +256,7 @@ class Host:
         if self._stopping is not None:
             return
         self._stopping = stopped
+        self._open.end()
         self._calm.end(keep=False)
         self._driver.stop()
         self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
@@ -344,6 +362,8 @@ class Host:
         """In any thread: the embedder's loop was closed while this member was open."""
         if self._stopping is None:
             self._stopping = LOOP_CLOSED
+            if self._watchdog is not None:
+                self._watchdog.end()  # what the loop's thread does from here on is no affair of the member
             closing = (
                 lambda: self._seat.ask(stand=False),
                 lambda: self._log.close(self.options.close_timeout_s),
@@ -352,7 +372,7 @@ class Host:
                 lambda: None if self.endpoint is None else self.endpoint.close(),
                 self._watch.close,
             )
-            abandon(LOOP_CLOSED, closing)
+            abandon(self._open, closing)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -375,7 +395,7 @@ class Host:
 
     def cached_owner(self, name: str) -> commands.Owned | None:
         """See `OwnerCache.find`; may be called from any thread."""
-        if self._stopping is not None:
+        if self._gone():
             return None
         owner = self.engine.cached_owner(self._driver.now_s(), name)
         if owner is not None:
@@ -517,13 +537,24 @@ class Host:
             unanswered=self._log.unanswered,
         )
 
+    def _gone(self) -> bool:
+        """Whether this member has ended, or its loop was closed under it. In any thread.
+
+        The engine may not know: it is not stepped any more.
+        """
+        return self._stopping is not None or not self._driver.check_loop()
+
+    def serving(self) -> dict[str, int]:
+        """Bundles that this process serves right now, with their generations."""
+        return {} if self._gone() else self.engine.serving()
+
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this process may serve a bundle right now, by the engine's clock."""
-        return self.engine.lease.serves_at(bundle, self._driver.now_s())
+        """Generation by which this process may serve a bundle right now, by the engine's clock. In any thread."""
+        return None if self._gone() else self.engine.lease.serves_at(bundle, self._driver.now_s())
 
     def accepts_writes(self, bundle: str) -> int | None:
-        """Generation by which this process may take writes to a bundle right now, by the engine's clock."""
-        return self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
+        """Generation by which this process may take writes to a bundle right now, by the engine's clock. In any thread."""
+        return None if self._gone() else self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
 
     @property
     def hooks(self) -> HookCounts:
@@ -539,6 +570,7 @@ class Host:
         """Status of the engine and of this runtime."""
         return {
             **self.engine.status(),
+            **(_ENDED if self._gone() else {}),
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),

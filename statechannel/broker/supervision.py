@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import sys
 import threading
 import time
@@ -27,8 +29,13 @@ _log = SafeLogger(__name__)
 
 LOOP_CLOSED = Stopped(
     "loop-closed",
-    "the event loop was closed while this member was open: it does not read or write any more, and its bundles are repaired; "
-    "close the channel before its loop ends",
+    "the event loop was closed while this member was open: it reads and writes no more, and its bundles have no owner until it "
+    "counts as lost (membership.expiry_s); use `async with StateChannel.open(...)`, or `await channel.close()` before the loop "
+    "ends",
+)
+_PROGRAM_ENDS = (
+    "the program ends while this member is open: its bundles have no owner until it counts as lost (membership.expiry_s); use "
+    "`async with StateChannel.open(...)`, `with BlockingStateChannel.open(...)`, or `close()`"
 )
 FINAL_LOG_S = 1.0
 
@@ -72,7 +79,61 @@ class SeatRequest:
             self._stand(stand=self._wanted)
 
 
-def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
+class OpenMember:
+    """A member from its start to its end. One that is left open is logged, once: when its loop was closed, else at exit.
+
+    Args:
+        broker: Its id.
+        bundles: Number of bundles that it serves; called in any thread.
+    """
+
+    def __init__(self, broker: str, bundles: Callable[[], int]) -> None:
+        self._broker = broker
+        self._bundles = bundles
+        self._saying = threading.Lock()
+        self._said = False
+        self._loop_closed = False
+        self._process = os.getpid()
+
+    def begin(self) -> None:
+        """It has started."""
+        _open_members.add(self)
+
+    def end(self) -> None:
+        """It is being closed."""
+        _open_members.discard(self)
+
+    def loop_closed(self) -> None:
+        """Its loop was closed under it."""
+        self._loop_closed = True
+
+    def say(self) -> None:
+        """Log that it is left open; the second call does nothing. In any thread."""
+        if os.getpid() != self._process or not self._saying.acquire(timeout=FINAL_LOG_S):
+            return  # the child of a fork has no member
+        try:
+            if not self._said:
+                self._said = True
+                facts = {"broker": self._broker, "bundles": self._bundles()}
+                if self._loop_closed:
+                    _log.critical("stopped", reason=LOOP_CLOSED.reason, **facts, detail=LOOP_CLOSED.detail)
+                else:
+                    _log.error("left-open", **facts, detail=_PROGRAM_ENDS)
+        finally:
+            self._saying.release()
+
+
+_open_members: set[OpenMember] = set()
+
+
+@atexit.register
+def _say_left_open() -> None:
+    """Not in a separate thread, which cannot be started any more."""
+    for member in list(_open_members):
+        member.say()
+
+
+def abandon(left: OpenMember, closing: Sequence[Callable[[], object]]) -> None:
     """Close the parts left by a closed loop, in a separate thread: nothing can be awaited any more.
 
     No goodbye is written: the member is lost for the others, and they repair.
@@ -80,16 +141,19 @@ def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
     Args:
         closing: Functions that close the parts, in order; each has its own time limit.
     """
+    left.loop_closed()
 
     def close_all() -> None:
-        within(FINAL_LOG_S, lambda: _log.critical("stopped", reason=stopped.reason, detail=stopped.detail))
+        within(FINAL_LOG_S, left.say)
         for close in closing:
             try:
                 close()
             except Exception:
                 _log.exception("closing-failed")
 
-    threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
+    # At the interpreter's end no thread can be started: its sockets end with the process, and `_say_left_open` says it.
+    with suppress(RuntimeError):
+        threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +233,13 @@ class Watchdog:
         """Start to watch."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Stop watching, without waiting for the thread."""
+        self._stopping.set()
+
     def close(self) -> None:
         """Stop watching."""
-        self._stopping.set()
+        self.end()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
 
