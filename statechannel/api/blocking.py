@@ -78,6 +78,7 @@ class BlockingStateChannel:
         extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
         **groups: Mapping[str, Any],
     ) -> Self:
         """See `StateChannel.open`; hooks run in separate threads."""
@@ -99,6 +100,7 @@ class BlockingStateChannel:
             extensions=extensions,
             metrics_registry=metrics_registry,
             on_stuck=on_stuck,
+            hook_settings=hook_settings,
             **groups,
         )
 

@@ -15,7 +15,8 @@ from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
-from statechannel.settings import Settings, load, to_identity
+from statechannel.errors import StateChannelError
+from statechannel.settings import Settings, load, require_relations, to_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -60,6 +61,7 @@ class StateChannel(ChannelMember):
         extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
         **groups: Mapping[str, Any],
     ) -> Opening:
         """Join the channel: `async with StateChannel.open(...) as channel`, or `await StateChannel.open(...)`.
@@ -67,7 +69,7 @@ class StateChannel(ChannelMember):
         Returns once this broker has caught up, is registered, and may own bundles.
 
         Args:
-            settings: All settings; None reads them from the environment and `groups`.
+            settings: All settings (`load_settings`, `Settings`); None reads them from the environment and `groups`.
             broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
             hooks: The broker's hooks.
             listeners: URL for clients, by protocol name.
@@ -80,7 +82,8 @@ class StateChannel(ChannelMember):
             extensions: Extensions that run with this member (`statechannel.api.extensions`).
             metrics_registry: Prometheus registry of the embedder; None creates a new one.
             on_stuck: Called, from another thread, when the event loop is stuck.
-            groups: Settings by group if no `settings` are given: `kafka={"bootstrap_servers": ...}`.
+            hook_settings: Settings of the group `hooks` if no `settings` are given: `{"deadline_s": 5}`.
+            groups: Settings of the other groups (settings.md): `kafka={"bootstrap_servers": ...}, repair={...}`.
 
         Raises:
             ArgumentTypeError, ArgumentValueError: An argument is invalid; the message says which, and what is expected.
@@ -108,8 +111,9 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            arguments.groups_of(groups, cls.open, settings)
-            values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
+            given = arguments.groups_of(groups, hook_settings, cls.open, settings)
+            values = settings if settings is not None else load(overrides=given, options_origin="an argument")
+            require_relations(values, by_code=True)
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -236,6 +240,16 @@ class StateChannel(ChannelMember):
 _CALL = "`StateChannel.open(...)`"
 
 
+class OpenedTwiceError(StateChannelError, RuntimeError):
+    """An opening was awaited a second time: it opens one member."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{_CALL} was awaited already: it has opened its member, or is opening it.",
+            hint="Keep the channel that the first `await` returned; for another member call `StateChannel.open` again.",
+        )
+
+
 class Opening:
     """What `StateChannel.open` returns: await it, or enter it."""
 
@@ -243,15 +257,24 @@ class Opening:
         self._make = make
         self._channel: StateChannel | None = None
         self._awaited = False
+        self._opens = False
         self._over = asyncio.Event()
 
     def _begun(self, channel: StateChannel) -> None:
         self._channel = channel
 
     async def _open(self) -> StateChannel:
+        """A call that failed may be awaited again."""
         self._awaited = True
+        if self._opens:
+            raise OpenedTwiceError
+        self._opens = True
+        self._over.clear()
         try:
             return await self._make(self._begun)
+        except BaseException:
+            self._opens = False
+            raise
         finally:
             self._over.set()
 
@@ -268,9 +291,9 @@ class Opening:
 
     def __del__(self) -> None:
         if not self.__dict__.get("_awaited", True):
-            warnings.warn(
-                f"{_CALL} was never awaited: no channel was opened", ResourceWarning, source=self, stacklevel=2
-            )
+            # As Python does for coroutines; a `ResourceWarning` would not be shown.
+            text = f"{_CALL} was never awaited: no broker was started"
+            warnings.warn(text, RuntimeWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> NoReturn:
         self._awaited = True

@@ -13,8 +13,9 @@ from shedders.balancer.settings import BalancerSettings
 from shedders.kafka_rebalance.settings import NAME as PARTITIONS
 from shedders.kafka_rebalance.settings import PartitionsSettings
 from statechannel.settings.description import bounds_text, default_text, type_text, upstream_text
+from statechannel.settings.names import ENV_DELIMITER, ENV_PREFIX
 from statechannel.settings.relations import RELATIONS
-from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
+from statechannel.settings.tree import groups
 
 MADE = "Made from the code by `make docs`; a test compares. Do not edit by hand."
 

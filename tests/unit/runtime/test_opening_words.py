@@ -5,8 +5,8 @@ import gc
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +17,7 @@ from statechannel.api import (
     ArgumentValueError,
     BrokerHooks,
     ChannelStoppedError,
+    Opening,
     StateChannel,
     StateChannelError,
     Stopped,
@@ -90,14 +91,45 @@ def test_not_awaited() -> None:
 
 
 def test_an_opening_that_is_dropped_is_warned_of() -> None:
-    with pytest.warns(ResourceWarning, match=r"`StateChannel.open\(...\)` was never awaited"):
+    with pytest.warns(RuntimeWarning, match=r"`StateChannel.open\(...\)` was never awaited: no broker was started"):
         StateChannel.open(broker="b1")
 
 
 async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
     await refused(kafak={})
     gc.collect()
-    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
+    assert [str(warning.message) for warning in recwarn if "awaited" in str(warning.message)] == []
+
+
+async def test_an_opening_opens_one_member() -> None:
+    made = asyncio.Event()
+
+    async def make(begun: Callable[[StateChannel], None]) -> StateChannel:
+        await made.wait()
+        return cast("StateChannel", "the channel")
+
+    opening = Opening(make)
+
+    async def second() -> str:
+        with pytest.raises(StateChannelError) as error:
+            await opening
+        assert "call `StateChannel.open` again" in error.value.hint
+        return str(error.value)
+
+    first = asyncio.ensure_future(opening._open())
+    await asyncio.sleep(0)
+    sentence = "`StateChannel.open(...)` was awaited already: it has opened its member, or is opening it."
+    assert await second() == sentence
+    made.set()
+    assert str(await first) == "the channel"
+    assert await second() == sentence
+
+
+async def test_one_that_failed_may_be_awaited_again() -> None:
+    opening = StateChannel.open(broker="b1", kafak={})
+    for _ in range(2):
+        with pytest.raises(ArgumentTypeError):
+            await opening
 
 
 def test_a_plain_with_says_what_to_write() -> None:
