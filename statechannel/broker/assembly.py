@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.broker.driver import DriverOptions
-from statechannel.broker.hook_runner import overridden, warn_of_splits
+from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
@@ -132,7 +132,7 @@ async def open_member(
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
     infos = await _verified(settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
-    warn_of_splits(hooks)
+    warn_of_hooks(hooks, identity.broker)
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
     config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe

@@ -33,6 +33,7 @@ from statechannel.broker.supervision import (
     abandon,
     log_evidence,
     place_of,
+    stack_of,
     within,
 )
 from statechannel.engine import commands
@@ -170,6 +171,7 @@ class Host:
             urls_of=self._around.urls_of,
             on_problem=metrics.hook_failed,
             on_end=self._watch.hook_ended,
+            broker=engine.identity.broker,
         )
         self.handlers = Handlers(self.options.extension_requests_max)
         self._desk = RequestCoordinator(
@@ -201,8 +203,7 @@ class Host:
         self._watchdog = Watchdog(
             lambda: self._driver.beats + self._closing_beats,
             limit_s=self.options.watchdog_s,
-            on_stuck=self._stuck,
-            loop_thread=threading.get_ident(),
+            on_stuck=partial(self._stuck, threading.get_ident()),
             loop_lives=self._driver.check_loop,
             blocked_s=self.options.blocked_s,
             on_blocked=partial(self._blocked, asyncio.get_running_loop(), threading.get_ident()),
@@ -263,9 +264,9 @@ class Host:
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             # The caller of `open` gets it as an error.
-            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)
+            _log.debug("stopped", broker=self._open.broker, serving=0, reason=stopped.reason, detail=stopped.detail)
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            log_end(stopped)
+            log_end(stopped, self._open.broker, self._around.serving_count())
         self._seat.ask(stand=False)
         self._release(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
@@ -277,7 +278,7 @@ class Host:
                 if isinstance(effect, CallHook) and effect.hook is Hook.ON_RELEASE:
                     self._hooks.call(effect)
         except Exception:  # an engine that has violated an invariant may not even know what it serves
-            _log.exception("closing-failed")
+            _log.exception("closing-failed", broker=self._open.broker)
 
     async def _wind_down(self, stopped: Stopped) -> None:
         """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
@@ -292,14 +293,14 @@ class Host:
             self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
-            _log.exception("closing-failed")
+            _log.exception("closing-failed", broker=self._open.broker)
         finally:
             gc_exclusion.end()
             if stopped.reason == LOG_AWAY:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
                 )
-                log_end(stopped)
+                log_end(stopped, self._open.broker, self._around.serving_count())
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:
@@ -309,7 +310,7 @@ class Host:
                 self._ended.set_result(stopped)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
-        log_evidence(error, inputs)
+        log_evidence(error, inputs, self._open.broker)
         detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
         self.stop(Stopped("invariant-violated", detail))
 
@@ -342,13 +343,16 @@ class Host:
         last_s = max(self._driver.last_progress_s, self._last_beat_s)  # a closing loop makes beats only
         return time.monotonic() - last_s > self.options.blocked_s
 
-    def _stuck(self, stack: str) -> None:
+    def _stuck(self, thread: int) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
         self._seat.yield_it()
+        place, stack = place_of(thread).calls, stack_of(thread)
 
         def say() -> None:
             self.metrics.stuck(stuck=True)
-            _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+            _log.critical(
+                "loop-stuck", broker=self._open.broker, seconds=self.options.watchdog_s, place=place, stack=stack
+            )
 
         within(FINAL_LOG_S, say)
         if self._on_stuck is not None:
@@ -356,7 +360,7 @@ class Host:
                 self._on_stuck()
             except Exception as error:
                 raised = error
-                within(FINAL_LOG_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
+                within(FINAL_LOG_S, lambda: _log.error("on-stuck-raised", broker=self._open.broker, exc_info=raised))
 
     def _loop_closed(self) -> None:
         """In any thread: the embedder's loop was closed while this member was open."""

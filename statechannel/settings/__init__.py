@@ -1,6 +1,7 @@
 """Settings: one validated tree from flags, environment and a TOML file, in this order of precedence.
 
-`load` reads them, `require_relations` checks those that a program made; `to_engine` and `to_identity` turn them into the plain values that the engine takes. Every setting has
+`load` reads them; `require_relations` checks those that a program made;
+ `to_engine` and `to_identity` turn them into the plain values that the engine takes. Every setting has
 its reason next to it; design/settings.md is generated from them.
 """
 

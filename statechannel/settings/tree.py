@@ -34,8 +34,8 @@ _ARGUMENT = "an argument"
 class Settings(BaseModel):
     """All settings, immutable.
 
-    Made by `load_settings`, which also reads the environment and a file, or of groups alone: `Settings(kafka={...}, hooks={...})`.
-    The rules between settings are checked by `load_settings` and by `StateChannel.open`.
+    Made by `load_settings`, which also reads the environment and a file, or of groups alone: `Settings(kafka={...})`. The rules
+    between settings are checked by `load_settings` and by `StateChannel.open`.
 
     Raises:
         SettingsError: A setting is unknown, malformed, or out of bounds.
@@ -77,7 +77,7 @@ class Settings(BaseModel):
             SettingsError: A value is malformed, or out of bounds.
         """
         settings = cls.__new__(cls)
-        settings._fill(values, where)
+        settings._fill(values, where)  # noqa: SLF001 - its own class
         return settings
 
     def _fill(self, values: Mapping[str, Any], where: Callable[[str, str, str], str]) -> None:

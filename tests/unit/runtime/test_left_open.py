@@ -106,7 +106,7 @@ def test_the_line_of_a_closed_loop_names_the_broker_and_its_bundles() -> None:
         loop.close()
         wait_until(lambda: any(line["event"] == "stopped" for line in lines))
     (line,) = [line for line in lines if line["event"] == "stopped"]
-    assert (line["log_level"], line["reason"], line["broker"], line["bundles"]) == ("critical", "loop-closed", "b1", 1)
+    assert (line["log_level"], line["reason"], line["broker"], line["serving"]) == ("critical", "loop-closed", "b1", 1)
 
 
 def _lines_of(program: str) -> list[str]:
@@ -146,7 +146,7 @@ LEFT_OPEN = """
 def test_a_program_that_ends_with_an_open_member_says_so_once(run: str) -> None:
     (line,) = _lines_of(LEFT_OPEN.format(run=run))
     assert "broker=b1" in line
-    assert "bundles=1" in line
+    assert "serving=1" in line
     assert "async with" in line
 
 
