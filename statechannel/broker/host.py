@@ -21,6 +21,7 @@ from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.inbox import InboxLane
+from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
@@ -455,7 +456,7 @@ class Host:
             away = outcome.reason == LOG_AWAY or self.engine.context.registry_mode is Mode.SAFE
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
-        report(outcome)
+        report(with_next_step(outcome, command))
 
     def _append_request(self, identifier: str, value: bytes) -> None:
         self._desk_tokens -= 1

@@ -210,14 +210,14 @@ class Presence:
 
     def _stop_replaced(self, incarnation: str, info: dict[str, Any]) -> None:
         why = (
-            "it was started to take over (membership.take_over)"
+            "it was started to take over (membership.take_over), and this one"
             if info.get("take_over") is True
-            else "this one was not heard for longer than the expiry"
+            else "this one was not heard for longer than the expiry and"
         )
         self._listener.stop(
             "replaced",
-            f"another process (incarnation {incarnation}) runs under broker id {self._context.identity.broker} now: {why}, and "
-            "this one must not go on",
+            f"another process (incarnation {incarnation}) runs under broker id {self._context.identity.broker} now; {why} must "
+            "not go on",
         )
 
     def _heard_self(self, record: RecordRead, info: dict[str, Any]) -> None:

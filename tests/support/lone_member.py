@@ -46,9 +46,10 @@ def started_host(
     options: HostOptions | None = None,
     on_stuck: Callable[[], None] | None = None,
     hooks: BrokerHooks | None = None,
+    engine: Engine | None = None,
 ) -> Host:
     """A host on the running loop that has not caught up, and never will; it is left open."""
-    engine = Engine(to_identity("b1"), to_engine(lone_settings()), None)
+    engine = engine or Engine(to_identity("b1"), to_engine(lone_settings()), None)
     host = Host(
         engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck
     )
@@ -62,9 +63,10 @@ async def lone_host(
     options: HostOptions | None = None,
     on_stuck: Callable[[], None] | None = None,
     hooks: BrokerHooks | None = None,
+    engine: Engine | None = None,
 ) -> AsyncIterator[Host]:
     """The same, until the block ends."""
-    host = started_host(log, options, on_stuck, hooks)
+    host = started_host(log, options, on_stuck, hooks, engine)
     try:
         yield host
     finally:
