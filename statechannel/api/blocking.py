@@ -237,8 +237,8 @@ class BlockingStateChannel:
     def close(self) -> None:
         """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
 
-        Later calls raise `ChannelStoppedError`; `serves`, `accepts_writes` and `lookup_cached` return None, `serving` nothing, and
-        `stopped`, `wait_stopped` and `shutdown` still return how it ended.
+        Later calls raise `ChannelStoppedError`; `serves`, `accepts_writes` and `lookup_cached` return None, `serving` an empty
+        dictionary, and `stopped`, `wait_stopped` and `shutdown` still return how it ended.
         """
         refuse_inside_hook("StateChannel.close")
         self._loop.finish(self._channel.close)

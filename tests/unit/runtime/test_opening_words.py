@@ -1,10 +1,12 @@
 """What a developer is told around `StateChannel.open`: mistakes, waiting, and the end."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -82,6 +84,7 @@ async def test_an_address_without_a_port_is_refused(address: str) -> None:
     assert ":9092" in error.hint
 
 
+@pytest.mark.filterwarnings("ignore:.*was never awaited")
 def test_not_awaited() -> None:
     opening = StateChannel.open(broker="b1")
     with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
@@ -167,7 +170,8 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         opening.cancel()
         await asyncio.wait({opening})
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
-    assert (line["log_level"], line["address"], line["limit_s"]) == ("warning", silent, WAIT_S)
+    assert (line["log_level"], line["broker"], line["address"], line["limit_s"]) == ("warning", "b1", silent, WAIT_S)
+    assert line["why"] == f"No Kafka answers: {silent} takes connections, but says nothing"
 
 
 @pytest.fixture
@@ -189,6 +193,38 @@ async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
     assert line["why"] == f"Kafka at {refusing} refuses the connection: no program listens there"
     assert str(error) == line["why"]
+    assert "kafka={'command_timeout_s': 60}" in error.hint, "what a broker waits for"
+    assert "refused_wait_s" not in error.hint, "that of commands"
+
+
+@pytest.fixture
+def closing() -> Iterator[str]:
+    """The address of a server that takes connections and closes them."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+async def test_a_port_that_takes_connections_and_closes_them_is_described(closing: str) -> None:
+    error = await refused(kafka={"bootstrap_servers": closing, "command_timeout_s": 2.0})
+    assert str(error) == f"No Kafka answers: {closing} takes connections, but closes them without an answer"
+    assert "TLS" in error.hint
+    assert error.retryable
+
+
+async def test_so_is_one_that_says_nothing(silent: str) -> None:
+    error = await refused(kafka={"bootstrap_servers": silent, "command_timeout_s": 2.0})
+    assert str(error) == f"No Kafka answers: {silent} takes connections, but says nothing"
 
 
 @pytest.mark.parametrize(
