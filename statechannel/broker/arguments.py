@@ -330,13 +330,18 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
     if value is None:
         return
     names = [name for name in vars(wanted) if name.startswith(_HOOK)]
+    strange: dict[str, str | None] = {}
     for name in dir(type(value)):
         if name in names or name.startswith("__") or not callable(getattr(type(value), name)):
             continue
         meant = _hook_meant(value, name, wanted, names)
         if name.startswith(_HOOK) or meant is not None:
-            like = f" Did you mean `{meant}`?" if meant is not None else ""
-            _wrong_hook(value, name, "is not a hook", f"{', '.join(names)}; other methods need another name.{like}")
+            strange[name] = meant
+    if strange:
+        like = " or ".join(f"`{meant}`" for meant in dict.fromkeys(strange.values()) if meant is not None)
+        what = "is not a hook" if len(strange) == 1 else "are not hooks"
+        listed = f"{', '.join(names)}; other methods need another name.{f' Did you mean {like}?' if like else ''}"
+        _wrong_hook(value, "`, `".join(strange), what, listed)
     for name in names:
         _hook(value, name, getattr(wanted, name))
 

@@ -200,8 +200,8 @@ class FirstLook:
         except ConnectionRefusedError:
             return _Failure(
                 "refuses the connection: no program listens there",
-                f"Check that Kafka runs there, and {_ADDRESS_SETTING}; `statechannel kafka status` shows the embedded Kafka of this "
-                f"machine. {self._wait}",
+                f"Check that Kafka runs there, and {_ADDRESS_SETTING}; `statechannel kafka status` shows the embedded Kafka "
+                f"of this machine. {self._wait}",
                 lasting=False,
             )
         except OSError:

@@ -138,6 +138,21 @@ def test_who_stops_at_a_release_only_is_warned_once_that_a_split_has_none(hooks:
     assert "on_split" in line["hint"]
 
 
+class Misspelt(BrokerHooks):
+    async def onOwn(self, bundle, generation):  # noqa: N802
+        """Meant to be a hook."""
+
+    async def on_serves(self, bundle, generation):
+        """This one, too."""
+
+
+def test_all_misspelt_hooks_are_named_at_once() -> None:
+    with pytest.raises(ArgumentTypeError) as refused:
+        hooks_of(Misspelt(), BrokerHooks)
+    assert str(refused.value).startswith("`onOwn`, `on_serves` of Misspelt are not hooks; wanted: on_own, on_serve, ")
+    assert str(refused.value).endswith("Did you mean `on_own` or `on_serve`?")
+
+
 class Nothing(BrokerHooks):
     async def own(self, key):
         """No hook, and not like one."""
