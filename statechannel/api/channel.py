@@ -112,8 +112,12 @@ class StateChannel(ChannelMember):
                 on_stuck=on_stuck,
             )
             given = arguments.groups_of(groups, hook_settings, cls.open, settings)
-            values = settings if settings is not None else load(overrides=given, options_origin="an argument")
-            require_relations(values, by_code=True)
+            values = (
+                settings
+                if settings is not None
+                else load(overrides=given, options_origin="an argument", by_opening=True)
+            )
+            require_relations(values)  # of settings that a program made
             identity = to_identity(
                 broker,
                 listeners=listeners,

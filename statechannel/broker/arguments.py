@@ -297,7 +297,7 @@ def groups_of(
         if settings is not None:
             raise ArgumentTypeError(
                 f"`{name}` is given beside `settings`, which hold all groups.",
-                hint="Give either; `statechannel.api.load_settings(overrides={...})` makes settings of groups.",
+                hint="Give either; `statechannel.api.load_settings` makes settings of groups.",
                 exit_code=ExitCode.USAGE,
             )
     own = {argument: group for group, argument in AS_ARGUMENT.items()}

@@ -52,6 +52,25 @@ class _Places(NamedTuple):
         return f"the environment: {variable}{value}"
 
 
+def load_settings(config: Path | str | None = None, **groups: Mapping[str, Any]) -> Settings:
+    """Settings of these groups, of the environment and of a file, in this order of precedence; all checked.
+
+    Example:
+        ```
+        settings = load_settings("broker.toml", hooks={"deadline_s": 5}, extensions={"balancer": {"enabled": False}})
+        ```
+
+    Args:
+        config: TOML file, one table per group; None takes STATECHANNEL_CONFIG, if set.
+        groups: Values by group and name (settings.md).
+
+    Raises:
+        SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
+    """
+    path = Path(config) if isinstance(config, str) else config
+    return load(config=path, overrides=groups, options_origin="an argument")
+
+
 def load(
     *,
     config: Path | None = None,
@@ -59,6 +78,7 @@ def load(
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     options_origin: str | None = None,
+    by_opening: bool = False,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -70,6 +90,7 @@ def load(
         defaults: Values by group and name that only this function's own defaults give way to: file, environment and
             flags override them.
         options_origin: What flags and overrides are, for messages; None: options of the command line.
+        by_opening: They are arguments of `StateChannel.open`.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
@@ -100,7 +121,7 @@ def load(
     whole = {**file, **below}
     places = _Places(whole, options, typed, str(path) if path is not None else "the context", options_origin)
     settings = Settings.of(_merged(_merged(whole, _from_environment()), options), places.of)
-    require_relations(settings, by_code=options_origin is not None)
+    require_relations(settings, by_opening=by_opening)
     return settings
 
 

@@ -157,11 +157,11 @@ RELATIONS: tuple[Relation, ...] = (
 )
 
 
-def require_relations(settings: Settings, *, by_code: bool) -> None:
+def require_relations(settings: Settings, *, by_opening: bool = False) -> None:
     """Refuse settings that break a rule.
 
     Args:
-        by_code: A program gave them: the hint says how it gives the two.
+        by_opening: They are arguments of `StateChannel.open`: the hint says which.
 
     Raises:
         SettingsError: With a sentence for each broken rule.
@@ -170,10 +170,10 @@ def require_relations(settings: Settings, *, by_code: bool) -> None:
     if not broken:
         return
     hint = "Change one of the two; design/settings.md explains both."
-    if by_code:
+    if by_opening:
         names = dict.fromkeys(name for relation in broken for name in (relation.left, relation.right))
         arguments = [as_argument(*name.split(".")) for name in names]
-        hint += f" In code: {', '.join(f'`{argument}`' for argument in arguments)}."
+        hint += f" Arguments of `open`: {', '.join(f'`{argument}`' for argument in arguments)}."
     raise SettingsError([_violation(relation, settings) for relation in broken], hint=hint, settings=settings)
 
 

@@ -85,7 +85,12 @@ async def test_a_misspelt_setting_of_the_hooks_is_named_with_that_argument() -> 
 def test_a_program_may_load_what_a_broker_process_loads(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("[hooks]\ndeadline_s = 3\n[channel]\nname = 'orders'\n")
-    settings = load_settings(config=file, overrides={"hooks": {"deadline_s": 2}})
+    settings = load_settings(file, hooks={"deadline_s": 2}, extensions={"balancer": {"enabled": False}})
     assert (settings.hooks.deadline_s, settings.channel.name) == (2.0, "orders")
-    with pytest.raises(SettingsError, match="must hold"):
-        load_settings(overrides={"hooks": {"deadline_s": 100}})
+    assert settings.extensions == {"balancer": {"enabled": False}}
+    assert load_settings(str(file)).hooks.deadline_s == 3.0
+    with pytest.raises(SettingsError, match="must hold") as broken:
+        load_settings(hooks={"deadline_s": 100})
+    assert "hook_settings" not in broken.value.hint, "it takes the group by its name"
+    with pytest.raises(SettingsError, match=r"an argument: unknown setting `hooks\.deadline`"):
+        load_settings(hooks={"deadline": 100})

@@ -184,7 +184,7 @@ def test_each_relation_is_checked(relation: object) -> None:
 
 
 def test_the_defaults_hold_all_relations() -> None:
-    require_relations(load(), by_code=False)
+    require_relations(load())
 
 
 def test_every_field_of_the_engine_has_a_setting_with_the_same_default() -> None:
