@@ -162,8 +162,8 @@ class ChannelMember:
         """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
         Starts an assignment if no broker does, unless `read_only`. Never names a stale owner. A lookup that waits while this
-        member stops ends as `Undetermined`, `stopped`. Each call is an input of the engine and takes a turn of the event loop:
-        a broker that asks before each message keeps the answer, or asks `lookup_cached`.
+        member stops ends as `Undetermined`, `stopped`. Each call is an input of the engine and takes a turn of the event loop
+        (median 70 us, performance.md): a broker that asks before each message keeps the answer, or asks `lookup_cached` (10 us).
 
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.

@@ -258,6 +258,7 @@ class Host:
         if self._stopping is not None:
             return
         self._stopping = stopped
+        serving = self._around.serving_count()  # before they are released
         self._open.end()
         self._calm.end(keep=False)
         self._driver.stop()
@@ -267,10 +268,10 @@ class Host:
             # The caller of `open` gets it as an error.
             _log.debug("stopped", broker=self._open.broker, serving=0, reason=stopped.reason, detail=stopped.detail)
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            log_end(stopped, self._open.broker, self._around.serving_count())
+            log_end(stopped, self._open.broker, serving)
         self._seat.ask(stand=False)
         self._release(stopped)
-        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
+        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped, serving))
 
     def _release(self, stopped: Stopped) -> None:
         """Release the served bundles, even if the engine has not ended by itself."""
@@ -281,7 +282,7 @@ class Host:
         except Exception:  # an engine that has violated an invariant may not even know what it serves
             _log.exception("closing-failed", broker=self._open.broker)
 
-    async def _wind_down(self, stopped: Stopped) -> None:
+    async def _wind_down(self, stopped: Stopped, serving: int) -> None:
         """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
         try:
             for command, report, _ in list(self._waiting.values()):
@@ -301,7 +302,7 @@ class Host:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
                 )
-                log_end(stopped, self._open.broker, self._around.serving_count())
+                log_end(stopped, self._open.broker, serving)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:

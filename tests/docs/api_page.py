@@ -15,7 +15,9 @@ from tests.docs.blocks import table
 GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
-        ("StateChannel", "Opening", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket"),
+        (
+            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket",
+        ),
     ),
     "Hooks": (
         "What the channel calls; order, deadlines and failures: [hooks.md](hooks.md).",

@@ -29,6 +29,8 @@ def settings_page() -> Iterator[str]:
     yield "Flags (`--set group.name=value`, and named options) override the environment"
     yield f"(`{ENV_PREFIX}GROUP{ENV_DELIMITER}NAME`), which overrides the file (`--config FILE` or"
     yield "`STATECHANNEL_CONFIG`; TOML, one table per group). Unknown names are refused, with a suggestion."
+    yield "In code the groups are arguments of `StateChannel.open` (`kafka={...}, repair={...}`; the group `hooks` is"
+    yield "`hook_settings={...}`) or of `load_settings`, and take the place of flags; `extensions` only of the latter."
     yield "The unit is the last word of a name. `none` stands for None. The last column names the nearest setting or"
     yield "constant of Pulsar's load manager extension (PIP-192 as built)."
     for name, group in groups().items():
