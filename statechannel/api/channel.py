@@ -111,13 +111,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            given = arguments.groups_of(groups, hook_settings, cls.open, settings)
-            values = (
-                settings
-                if settings is not None
-                else load(overrides=given, options_origin="an argument", by_opening=True)
-            )
-            require_relations(values)  # of settings that a program made
+            values = _settings_of(settings, arguments.groups_of(groups, hook_settings, cls.open, settings))
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -135,12 +129,23 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            channel = cls(opened, values, Running(extensions, close_timeout_s=values.runtime.close_timeout_s))
-            begun(channel)
-            await channel._join(join_timeout_s)
-            return channel
+            return await cls._joined(opened, values, extensions, begun, join_timeout_s)
 
         return Opening(make)
+
+    @classmethod
+    async def _joined(
+        cls,
+        opened: Opened,
+        settings: Settings,
+        extensions: Sequence[Extension],
+        begun: Callable[[StateChannel], None],
+        timeout_s: float | None,
+    ) -> StateChannel:
+        channel = cls(opened, settings, Running(extensions, close_timeout_s=settings.runtime.close_timeout_s))
+        begun(channel)
+        await channel._join(timeout_s)
+        return channel
 
     async def _join(self, timeout_s: float | None) -> None:
         starting: asyncio.Future[Any] | None = None
@@ -239,6 +244,18 @@ class StateChannel(ChannelMember):
     async def close(self) -> None:
         """`shutdown` with the budget of the settings."""
         await self.shutdown()
+
+
+def _settings_of(settings: Settings | None, by_group: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """The settings of a caller, or those of the environment and of groups.
+
+    Raises:
+        SettingsError: One is wrong, or two contradict each other.
+    """
+    if settings is None:
+        return load(overrides=by_group, options_origin="an argument", by_opening=True)
+    require_relations(settings)
+    return settings
 
 
 _CALL = "`StateChannel.open(...)`"

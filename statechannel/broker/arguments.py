@@ -283,8 +283,8 @@ def groups_of(
     """
     known = {AS_ARGUMENT.get(group, group): names for group, names in names_by_group(groups()).items()}
     names = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    given = dict(named) if hook_settings is None else {**named, AS_ARGUMENT["hooks"]: hook_settings}
-    for name, value in given.items():
+    by_argument = dict(named) if hook_settings is None else {**named, AS_ARGUMENT["hooks"]: hook_settings}
+    for name, value in by_argument.items():
         if name not in known:
             meant = _meant(name, [*names, *known], known)
             raise ArgumentTypeError(
@@ -301,7 +301,7 @@ def groups_of(
                 exit_code=ExitCode.USAGE,
             )
     own = {argument: group for group, argument in AS_ARGUMENT.items()}
-    return {own.get(name, name): value for name, value in given.items()}
+    return {own.get(name, name): value for name, value in by_argument.items()}
 
 
 def _meant(name: str, first: Iterable[str], known: Mapping[str, Iterable[str]]) -> str:

@@ -30,8 +30,8 @@ REJECTED: dict[str, str] = {
     "being-deleted": "`statechannel operation list` shows the deletion.",
     "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
     # The bundle's state.
-    "not-assigned": "A lookup assigns it: `statechannel lookup {name}`, in code `channel.lookup`; `statechannel status` shows "
-    "what is in flight.",
+    "not-assigned": "A lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`; `statechannel status` "
+    "shows what is in flight.",
     "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
     "superseded": "`statechannel audit --history {name}` shows the changes in between.",
     "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",

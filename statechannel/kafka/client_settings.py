@@ -448,11 +448,11 @@ class ClientLines(OncePerKind):
         client, _, text = rest.partition("] ")
         if client.startswith("["):
             facts = {"client": client[1:], "kind": kind, "text": text}
-            record.msg, record.args = f"kafka.client {facts['client']} of the Kafka library says {kind}: {text}", ()
+            record.msg, record.args = f"kafka-client {facts['client']} of the Kafka library says {kind}: {text}", ()
         else:
             facts = {"text": record.getMessage()}
-            record.msg, record.args = f"kafka.client the Kafka library says {facts['text']}", ()
-        record.event, record.facts = "kafka.client", facts
+            record.msg, record.args = f"kafka-client the Kafka library says {facts['text']}", ()
+        record.event, record.facts = "kafka-client", facts
         return True
 
 

@@ -104,10 +104,7 @@ def test_log_lines_as_json() -> None:
     logger.addHandler(keeper)
     try:
         SafeLogger("statechannel.json").error("hook.failed", broker="b1", error="on_own raised")
-        try:
-            raise OSError("disk full")
-        except OSError:
-            logger.exception("a line of %s", "another library")
+        logger.error("a line of %s", "another library", exc_info=OSError("disk full"))
     finally:
         logger.removeHandler(keeper)
     first, second = lines

@@ -55,14 +55,14 @@ def test_a_line_of_the_library_becomes_a_sentence_at_info(monkeypatch: pytest.Mo
     assert client_settings.ClientLines().filter(raw)
     assert (raw.levelname, raw.levelno) == ("INFO", logging.INFO)
     assert raw.getMessage() == (
-        "kafka.client statechannel-b1#producer-3 of the Kafka library says GETPID: [thrd:main]: Failed to acquire idempotence "
+        "kafka-client statechannel-b1#producer-3 of the Kafka library says GETPID: [thrd:main]: Failed to acquire idempotence "
         "PID: Coordinator load in progress"
     )
-    assert vars(raw)["event"] == "kafka.client"
+    assert vars(raw)["event"] == "kafka-client"
     assert vars(raw)["facts"]["client"] == "statechannel-b1#producer-3"
     other = line("something without a client")
     assert client_settings.ClientLines().filter(other)
-    assert other.getMessage() == "kafka.client the Kafka library says something without a client"
+    assert other.getMessage() == "kafka-client the Kafka library says something without a client"
 
 
 def _printed(setup: str) -> list[str]:
@@ -78,7 +78,7 @@ def test_an_embedder_who_sees_warnings_sees_none_of_the_library(setup: str) -> N
 
 def test_one_who_wants_more_sees_it_once_by_his_own_logging() -> None:
     assert _printed("logging.basicConfig(format='%(levelname)s: %(message)s', level=logging.INFO)") == [
-        "INFO: kafka.client b1#consumer-4 of the Kafka library says FAIL: Connection refused"
+        "INFO: kafka-client b1#consumer-4 of the Kafka library says FAIL: Connection refused"
     ]
 
 
