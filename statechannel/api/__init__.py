@@ -30,7 +30,7 @@ from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.protocol.bundle import BundleRange
 from statechannel.protocol.bundle import named_topic_hash as topic_hash
-from statechannel.settings import Settings, SettingsError
+from statechannel.settings import Settings, SettingsError, load_settings
 
 __all__ = [
     "ArgumentTypeError",
@@ -70,5 +70,6 @@ __all__ = [
     "Unknown",
     "Unowned",
     "WrongLoopError",
+    "load_settings",
     "topic_hash",
 ]

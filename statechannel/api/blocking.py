@@ -78,6 +78,7 @@ class BlockingStateChannel:
         extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
         **groups: Mapping[str, Any],
     ) -> Self:
         """See `StateChannel.open`; hooks run in separate threads."""
@@ -99,6 +100,7 @@ class BlockingStateChannel:
             extensions=extensions,
             metrics_registry=metrics_registry,
             on_stuck=on_stuck,
+            hook_settings=hook_settings,
             **groups,
         )
 
@@ -199,7 +201,7 @@ class BlockingStateChannel:
 
     def serving(self) -> dict[str, int]:
         """See `StateChannel.serving`."""
-        return self._loop.ask(self._channel.serving)
+        return {} if self._channel.stopped is not None else self._loop.ask(self._channel.serving)
 
     def serves(self, bundle: str) -> int | None:
         """See `StateChannel.serves`."""
@@ -240,8 +242,8 @@ class BlockingStateChannel:
     def close(self) -> None:
         """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
 
-        Later calls raise `ChannelStoppedError`; `serves` and `accepts_writes` return None, and `stopped`, `wait_stopped` and
-        `shutdown` still return how it ended.
+        Later calls raise `ChannelStoppedError`; `serves`, `accepts_writes` and `lookup_cached` return None, `serving` an empty
+        dictionary, and `stopped`, `wait_stopped` and `shutdown` still return how it ended.
         """
         refuse_inside_hook("StateChannel.close")
         self._loop.finish(self._channel.close)

@@ -15,7 +15,8 @@ from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
-from statechannel.settings import Settings, load, to_identity
+from statechannel.errors import StateChannelError
+from statechannel.settings import Settings, load, require_relations, to_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -60,6 +61,7 @@ class StateChannel(ChannelMember):
         extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
         **groups: Mapping[str, Any],
     ) -> Opening:
         """Join the channel: `async with StateChannel.open(...) as channel`, or `await StateChannel.open(...)`.
@@ -67,7 +69,7 @@ class StateChannel(ChannelMember):
         Returns once this broker has caught up, is registered, and may own bundles.
 
         Args:
-            settings: All settings; None reads them from the environment and `groups`.
+            settings: All settings (`load_settings`, `Settings`); None reads them from the environment and `groups`.
             broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
             hooks: The broker's hooks.
             listeners: URL for clients, by protocol name.
@@ -80,7 +82,8 @@ class StateChannel(ChannelMember):
             extensions: Extensions that run with this member (`statechannel.api.extensions`).
             metrics_registry: Prometheus registry of the embedder; None creates a new one.
             on_stuck: Called, from another thread, when the event loop is stuck.
-            groups: Settings by group if no `settings` are given: `kafka={"bootstrap_servers": ...}`.
+            hook_settings: Settings of the group `hooks` if no `settings` are given: `{"deadline_s": 5}`.
+            groups: Settings of the other groups (settings.md): `kafka={"bootstrap_servers": ...}, repair={...}`.
 
         Raises:
             ArgumentTypeError, ArgumentValueError: An argument is invalid; the message says which, and what is expected.
@@ -108,8 +111,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            arguments.groups_of(groups, cls.open, settings)
-            values = settings if settings is not None else load(overrides=groups, options_origin="an argument")
+            values = _settings_of(settings, arguments.groups_of(groups, hook_settings, cls.open, settings))
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -127,12 +129,23 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            channel = cls(opened, values, Running(extensions, close_timeout_s=values.runtime.close_timeout_s))
-            begun(channel)
-            await channel._join(join_timeout_s)
-            return channel
+            return await cls._joined(opened, values, extensions, begun, join_timeout_s)
 
         return Opening(make)
+
+    @classmethod
+    async def _joined(
+        cls,
+        opened: Opened,
+        settings: Settings,
+        extensions: Sequence[Extension],
+        begun: Callable[[StateChannel], None],
+        timeout_s: float | None,
+    ) -> StateChannel:
+        channel = cls(opened, settings, Running(extensions, close_timeout_s=settings.runtime.close_timeout_s))
+        begun(channel)
+        await channel._join(timeout_s)
+        return channel
 
     async def _join(self, timeout_s: float | None) -> None:
         starting: asyncio.Future[Any] | None = None
@@ -239,7 +252,29 @@ class StateChannel(ChannelMember):
         await self.shutdown()
 
 
+def _settings_of(settings: Settings | None, by_group: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """The settings of a caller, or those of the environment and of groups.
+
+    Raises:
+        SettingsError: One is wrong, or two contradict each other.
+    """
+    if settings is None:
+        return load(overrides=by_group, options_origin="an argument", by_opening=True)
+    require_relations(settings)
+    return settings
+
+
 _CALL = "`StateChannel.open(...)`"
+
+
+class OpenedTwiceError(StateChannelError, RuntimeError):
+    """An opening was awaited a second time: it opens one member."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{_CALL} was awaited already: it has opened its member, or is opening it.",
+            hint="Keep the channel that the first `await` returned; for another member call `StateChannel.open` again.",
+        )
 
 
 class Opening:
@@ -249,15 +284,24 @@ class Opening:
         self._make = make
         self._channel: StateChannel | None = None
         self._awaited = False
+        self._opens = False
         self._over = asyncio.Event()
 
     def _begun(self, channel: StateChannel) -> None:
         self._channel = channel
 
     async def _open(self) -> StateChannel:
+        """A call that failed may be awaited again."""
         self._awaited = True
+        if self._opens:
+            raise OpenedTwiceError
+        self._opens = True
+        self._over.clear()
         try:
             return await self._make(self._begun)
+        except BaseException:
+            self._opens = False
+            raise
         finally:
             self._over.set()
 
@@ -274,9 +318,9 @@ class Opening:
 
     def __del__(self) -> None:
         if not self.__dict__.get("_awaited", True):
-            warnings.warn(
-                f"{_CALL} was never awaited: no channel was opened", ResourceWarning, source=self, stacklevel=2
-            )
+            # As Python does for coroutines; a `ResourceWarning` would not be shown.
+            text = f"{_CALL} was never awaited: no broker was started"
+            warnings.warn(text, RuntimeWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> NoReturn:
         self._awaited = True

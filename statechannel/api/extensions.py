@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from statechannel.errors import StateChannelError
 from statechannel.logger import SafeLogger
 from statechannel.settings.errors import SettingsError
-from statechannel.settings.load import EXTENSIONS
+from statechannel.settings.names import EXTENSIONS
 
 if TYPE_CHECKING:
     from statechannel.api.member import ChannelMember

@@ -162,8 +162,8 @@ class ChannelMember:
         """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
         Starts an assignment if no broker does, unless `read_only`. Never names a stale owner. A lookup that waits while this
-        member stops ends as `Undetermined`, `stopped`. Each call is an input of the engine and takes a turn of the event loop:
-        a broker that asks before each message keeps the answer, or asks `lookup_cached`.
+        member stops ends as `Undetermined`, `stopped`. Each call is an input of the engine and takes a turn of the event loop
+        (median 70 us, performance.md): a broker that asks before each message keeps the answer, or asks `lookup_cached` (10 us).
 
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
@@ -187,8 +187,8 @@ class ChannelMember:
     def lookup_cached(self, name: str) -> commands.Owned | None:
         """The broker that serves a topic or bundle, if memory has the answer that `lookup` would give now; else None.
 
-        It never waits, and starts no assignment. None says nothing about the bundle: call `lookup`. May be called from any
-        thread, and inside hooks.
+        It never waits, and starts no assignment. None says nothing about the bundle: call `lookup`. None once this member has
+        stopped. May be called from any thread, and inside hooks.
         """
         arguments.text("name", name)
         return self._host.cached_owner(name)
@@ -401,9 +401,11 @@ class ChannelMember:
         return self._host.live.watch(limit)
 
     def serving(self) -> dict[str, int]:
-        """Bundles that this broker serves right now, with their generations."""
+        """Bundles that this broker serves right now, with their generations; none once this member has stopped."""
+        if self._host.stopped is not None:
+            return {}
         self._look("serving")
-        return self._host.engine.serving()
+        return self._host.serving()
 
     def serves(self, bundle: str) -> int | None:
         """Generation by which this broker may serve reads of a bundle right now; None if it may not.
@@ -413,7 +415,8 @@ class ChannelMember:
         after it wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
         (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
         virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
-        storage with the generation if that matters. Costs a dictionary lookup. May be called from any thread.
+        storage with the generation if that matters. None once this member has stopped, or its event loop was closed. Costs a
+        dictionary lookup. May be called from any thread.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
@@ -441,7 +444,7 @@ class ChannelMember:
 
     @property
     def stopped(self) -> Stopped | None:
-        """How this member has stopped, or is stopping; None while it runs."""
+        """How this member has stopped, or is stopping; None while it runs. May be read from any thread."""
         return self._host.stopped
 
 

@@ -68,7 +68,7 @@ class MemberStatus(TypedDict):
 
     Attributes:
         broker: Id of this broker; `incarnation` that of its process.
-        mode: `starting`, `normal`, `safe` or `settling`: how far it trusts its view of the cluster.
+        mode: `starting`, `normal`, `safe` or `settling`: how far it trusts its view of the cluster; `stopped` once it ends.
         leading: It leads and may act on it; `term` is the offset of its claim, -1 without one.
         deputizing: It acts for a leader that is lost.
         suspended: It writes no heartbeats, so that its bundles are repaired by others.

@@ -17,6 +17,8 @@ from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.protocol.codec import ID, is_new_broker_id
 from statechannel.settings import Settings
+from statechannel.settings.names import AS_ARGUMENT, as_argument
+from statechannel.settings.names import known as names_by_group
 from statechannel.settings.tree import groups
 from statechannel.suggestions import nearest, shown
 
@@ -263,16 +265,26 @@ def check_opening(
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
 
 
-def groups_of(named: Mapping[str, object], function: Callable[..., object], settings: object) -> None:
-    """Groups of settings that were given by name: where arguments have any name, a misspelt one becomes a group.
+def groups_of(
+    named: Mapping[str, Mapping[str, Any]],
+    hook_settings: Mapping[str, Any] | None,
+    function: Callable[..., object],
+    settings: object,
+) -> dict[str, Mapping[str, Any]]:
+    """Groups of settings that were given as arguments: where these have any name, a misspelt one becomes a group.
 
     Args:
+        named: All but those of the hooks, which are an argument themselves.
         function: Whose arguments they were.
         settings: Given beside them, or None.
+
+    Returns:
+        The groups by their own names.
     """
-    known = {name: list(group.model_fields) for name, group in groups().items()}
+    known = {AS_ARGUMENT.get(group, group): names for group, names in names_by_group(groups()).items()}
     names = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    for name, value in named.items():
+    by_argument = dict(named) if hook_settings is None else {**named, AS_ARGUMENT["hooks"]: hook_settings}
+    for name, value in by_argument.items():
         if name not in known:
             meant = _meant(name, [*names, *known], known)
             raise ArgumentTypeError(
@@ -285,9 +297,11 @@ def groups_of(named: Mapping[str, object], function: Callable[..., object], sett
         if settings is not None:
             raise ArgumentTypeError(
                 f"`{name}` is given beside `settings`, which hold all groups.",
-                hint="Give either; `statechannel.settings.load` makes settings of groups.",
+                hint="Give either; `statechannel.api.load_settings` makes settings of groups.",
                 exit_code=ExitCode.USAGE,
             )
+    own = {argument: group for group, argument in AS_ARGUMENT.items()}
+    return {own.get(name, name): value for name, value in by_argument.items()}
 
 
 def _meant(name: str, first: Iterable[str], known: Mapping[str, Iterable[str]]) -> str:
@@ -306,17 +320,28 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
     Args:
         wanted: `BrokerHooks` or `BlockingBrokerHooks`, which says whether its hooks are coroutines.
     """
+    if isinstance(value, Mapping):
+        raise ArgumentTypeError(
+            f"`hooks` is {_shown(value)} of type {type(value).__name__}; wanted: an instance of {wanted.__name__}, or None",
+            hint=f"Settings of the hooks are another argument: `{as_argument('hooks', 'deadline_s')}`.",
+            exit_code=ExitCode.USAGE,
+        )
     instance("hooks", value, wanted)
     if value is None:
         return
     names = [name for name in vars(wanted) if name.startswith(_HOOK)]
+    strange: dict[str, str | None] = {}
     for name in dir(type(value)):
         if name in names or name.startswith("__") or not callable(getattr(type(value), name)):
             continue
         meant = _hook_meant(value, name, wanted, names)
         if name.startswith(_HOOK) or meant is not None:
-            like = f" Did you mean `{meant}`?" if meant is not None else ""
-            _wrong_hook(value, name, "is not a hook", f"{', '.join(names)}; other methods need another name.{like}")
+            strange[name] = meant
+    if strange:
+        like = " or ".join(f"`{meant}`" for meant in dict.fromkeys(strange.values()) if meant is not None)
+        what = "is not a hook" if len(strange) == 1 else "are not hooks"
+        listed = f"{', '.join(names)}; other methods need another name.{f' Did you mean {like}?' if like else ''}"
+        _wrong_hook(value, "`, `".join(strange), what, listed)
     for name in names:
         _hook(value, name, getattr(wanted, name))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.broker.driver import DriverOptions
-from statechannel.broker.hook_runner import overridden, warn_of_splits
+from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
@@ -22,7 +22,7 @@ from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
-from statechannel.kafka.addresses import FirstLook
+from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.topics import create_topics as create
@@ -130,9 +130,9 @@ async def open_member(
         MetricsPortError: The port for metrics is in use.
     """
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
-    infos = await _verified(settings, kafka, create_topics=create_topics)
+    infos = await _verified(settings, kafka, identity.broker, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
-    warn_of_splits(hooks)
+    warn_of_hooks(hooks, identity.broker)
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
     config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
@@ -176,7 +176,9 @@ async def open_member(
     return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
-async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+async def _verified(
+    settings: Settings, kafka: Access, broker: str, *, create_topics: bool
+) -> Mapping[Topic, TopicInfo]:
     """The topics; if Kafka does not answer soon, what this waits for is logged, long before the time is up."""
 
     def say() -> None:
@@ -185,9 +187,10 @@ async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -
         except KafkaUnavailableError as error:
             why = str(error)
         else:
-            why = "it takes connections, or it cannot be known"
+            why = "it answers, or its address cannot be reached: the client tries again"
         _log.warning(
             "kafka.awaited",
+            broker=broker,
             address=kafka.client.bootstrap_servers,
             seconds=SILENCE_SAID_S,
             limit_s=settings.kafka.command_timeout_s,
@@ -210,13 +213,14 @@ async def _verified(settings: Settings, kafka: Access, *, create_topics: bool) -
 
 
 def _look_at_addresses(client: ClientSettings) -> None:
-    """Return unless no Kafka can be reached for a reason that is certain.
+    """Return unless no Kafka can be reached for a reason that is known.
 
     Raises:
         KafkaUnavailableError: With this reason.
     """
     protocol = client.properties.get("security.protocol", "plaintext")
-    FirstLook(client.bootstrap_servers, protocol, 0.0).require_listener()
+    FirstLook(client.bootstrap_servers, protocol, 0.0, WAIT_OF_BROKERS).require_listener()
+    require_answer(client.bootstrap_servers, protocol)
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:

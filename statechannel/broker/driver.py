@@ -165,9 +165,9 @@ class Driver:
         A turn requested before the loop was closed never comes, and no other is requested: this must be checked actively.
         """
         loop = self._loop
-        if loop is None or not self._running or not loop.is_closed():
+        if loop is None or not loop.is_closed():
             return True
-        if self._end() and self._on_loop_closed is not None:
+        if self._running and self._end() and self._on_loop_closed is not None:
             self._on_loop_closed()
         return False
 

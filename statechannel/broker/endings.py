@@ -36,9 +36,10 @@ def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
     return Stopped("shutdown-late", detail)
 
 
-def log_end(stopped: Stopped) -> None:
-    """Log how the member ended."""
-    (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
+def log_end(stopped: Stopped, broker: str, serving: int) -> None:
+    """Log how the member of this broker ended, and how many bundles it served then."""
+    log = _log.info if stopped.clean else _log.error
+    log("stopped", broker=broker, serving=serving, reason=stopped.reason, detail=stopped.detail)
 
 
 def outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:

@@ -146,6 +146,7 @@ class HookRunner:
         urls_of: Registered listeners of a broker, for `on_moved`.
         on_problem: Called with the hook and the error of each failed call; for metrics.
         on_end: Called with each ended call, the seconds since its request, its failure as text, and what it raised.
+        broker: Id of the broker, for log lines.
     """
 
     def __init__(
@@ -156,15 +157,18 @@ class HookRunner:
         urls_of: Callable[[str], Mapping[str, str]],
         on_problem: Callable[[Hook, str], None] | None = None,
         on_end: Callable[[CallHook, float, str | None, BaseException | None], None] | None = None,
+        broker: str = "",
     ) -> None:
         self._hooks = hooks
         self._feed = feed
         self._urls_of = urls_of
         self._on_problem = on_problem
         self._on_end = on_end
+        self._broker = broker
         self._open: set[_Call] = set()
         self._late: set[_Call] = set()
         self._owed: set[_Call] = set()
+        self._merged: set[_Call] = set()
         self._lanes: dict[str, _Lane] = {}
         self._changed = asyncio.Event()
         self._closed = False
@@ -174,7 +178,8 @@ class HookRunner:
     def counts(self) -> HookCounts:
         """Numbers of running and late calls; may be read from any thread."""
         threads = self._hooks.threads if isinstance(self._hooks, ThreadedHooks) else None
-        return HookCounts(len(self._open) + len(self._late), len(self._late), len(self._owed), threads)
+        owed = len(self._owed | self._merged)
+        return HookCounts(len(self._open) + len(self._late), len(self._late), owed, threads)
 
     def call_of(self, task: asyncio.Task[Any] | None) -> CallHook | None:
         """The call that a task runs, if it runs one; may be called from any thread while the loop is blocked."""
@@ -271,6 +276,8 @@ class HookRunner:
             older, newer = lane.waiting[place], lane.waiting[place + 1]
             if older in self._owed and newer.effect.hook is Hook.ON_RELEASE:
                 self._owed.discard(older)
+                self._merged.discard(older)
+                self._merged.add(newer)  # before its own deadline it is not late, but the older one is owed by it
                 newer.effect = replace(newer.effect, generation=older.effect.generation)
                 del lane.waiting[place]
                 return
@@ -302,6 +309,7 @@ class HookRunner:
             if not obeyed or took_s - effect.deadline_s >= OBEYED_S:
                 _log.warning(
                     "late-hook-returned",
+                    broker=self._broker,
                     hook=effect.hook,
                     bundle=effect.bundle,
                     generation=effect.generation,
@@ -311,6 +319,7 @@ class HookRunner:
         lane = self._lanes[effect.bundle]
         if lane.waiting and not self._closed:
             lane.running = lane.waiting.popleft()
+            self._merged.discard(lane.running)
             if lane.running in self._owed:
                 self._owed.discard(lane.running)
                 self._late.add(lane.running)
@@ -362,8 +371,14 @@ class HookRunner:
         self._closed = True
         uncalled = [call.effect.bundle for lane in self._lanes.values() for call in lane.waiting]
         if uncalled or self._late or self._open:
+            running = [f"{lane.running.effect.hook} of {bundle}" for bundle, lane in self._lanes.items()]
             _log.warning(
-                "hooks-left", running=len(self._lanes), not_called=len(uncalled), bundles=uncalled[:_NAMED_MAX]
+                "hooks-left",
+                broker=self._broker,
+                running=len(running),
+                not_returned=running[:_NAMED_MAX],
+                not_called=len(uncalled),
+                bundles=uncalled[:_NAMED_MAX],
             )
         for call in [*self._open, *self._late]:
             if call.timer is not None:
@@ -388,12 +403,25 @@ def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
     return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)
 
 
-def warn_of_splits(hooks: BrokerHooks) -> None:
-    """Warn if a class closes what it serves in `on_release`, which a split does not call, and has no `on_split`."""
+def warn_of_hooks(hooks: BrokerHooks, broker: str) -> None:
+    """Warn of a class without any hook, and of one that closes what it serves in `on_release` only.
+
+    A split does not call `on_release` of its parent, but `on_split`.
+    """
+    name = hooks.name if isinstance(hooks, ThreadedHooks) else type(hooks).__name__
+    if type(hooks) is not BrokerHooks and not any(overridden(hooks, hook) for hook in Hook):
+        _log.warning(
+            "hooks.none",
+            broker=broker,
+            hooks=name,
+            why="the class of the hooks overrides none: this broker is not notified of the bundles that it gets and loses",
+            hint=f"Override some of {', '.join(Hook)}; open without `hooks` if none is wanted.",
+        )
     if overridden(hooks, Hook.ON_RELEASE) and not overridden(hooks, Hook.ON_SPLIT):
         _log.warning(
             "hooks.no-on-split",
-            hooks=hooks.name if isinstance(hooks, ThreadedHooks) else type(hooks).__name__,
+            broker=broker,
+            hooks=name,
             why="a split calls no on_release for its parent: writes that it takes while its parts are prepared may be lost",
             hint="Override on_split: take no more writes to the parent there. One that does nothing ends this warning.",
         )

@@ -21,11 +21,22 @@ from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.inbox import InboxLane
+from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import CoordinatorOptions, EngineSurroundings, RequestCoordinator
-from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, place_of, within
+from statechannel.broker.supervision import (
+    LOOP_CLOSED,
+    OpenMember,
+    SeatRequest,
+    Watchdog,
+    abandon,
+    log_evidence,
+    place_of,
+    stack_of,
+    within,
+)
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
 from statechannel.engine.context import Mode
@@ -71,6 +82,10 @@ CLOSING_SLACK_S = 3.0
 """Extra time for hooks and Kafka clients beyond their own bounds at the end."""
 CLOSING_BEAT_S = 0.1
 FINAL_LOG_S = 1.0
+
+
+_ENDED = {"mode": "stopped", "leading": False, "term": -1, "deputizing": False, "caught_up": False, "serving": 0}
+"""What holds for a member that has ended, whatever its engine knew last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,7 @@ class Host:
             urls_of=self._around.urls_of,
             on_problem=metrics.hook_failed,
             on_end=self._watch.hook_ended,
+            broker=engine.identity.broker,
         )
         self.handlers = Handlers(self.options.extension_requests_max)
         self._desk = RequestCoordinator(
@@ -178,6 +194,7 @@ class Host:
         self._left_behind: Stopped | None = None
         self._winding_down: asyncio.Task[None] | None = None
         self._seat = SeatRequest(log.stand)
+        self._open = OpenMember(engine.identity.broker, self._around.serving_count)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -187,8 +204,7 @@ class Host:
         self._watchdog = Watchdog(
             lambda: self._driver.beats + self._closing_beats,
             limit_s=self.options.watchdog_s,
-            on_stuck=self._stuck,
-            loop_thread=threading.get_ident(),
+            on_stuck=partial(self._stuck, threading.get_ident()),
             loop_lives=self._driver.check_loop,
             blocked_s=self.options.blocked_s,
             on_blocked=partial(self._blocked, asyncio.get_running_loop(), threading.get_ident()),
@@ -202,10 +218,13 @@ class Host:
         gc_exclusion.begin()
         self._driver.start()
         self._watchdog.start()
+        self._open.begin()
 
     @property
     def stopped(self) -> Stopped | None:
-        """How this member ends or has ended; None while it runs."""
+        """How this member ends or has ended; None while it runs. In any thread."""
+        if self._stopping is None:
+            self._driver.check_loop()
         return self._stopping
 
     async def wait_stopped(self) -> Stopped:
@@ -239,18 +258,20 @@ class Host:
         if self._stopping is not None:
             return
         self._stopping = stopped
+        serving = self._around.serving_count()  # before they are released
+        self._open.end()
         self._calm.end(keep=False)
         self._driver.stop()
         self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             # The caller of `open` gets it as an error.
-            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)
+            _log.debug("stopped", broker=self._open.broker, serving=0, reason=stopped.reason, detail=stopped.detail)
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            log_end(stopped)
+            log_end(stopped, self._open.broker, serving)
         self._seat.ask(stand=False)
         self._release(stopped)
-        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
+        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped, serving))
 
     def _release(self, stopped: Stopped) -> None:
         """Release the served bundles, even if the engine has not ended by itself."""
@@ -259,9 +280,9 @@ class Host:
                 if isinstance(effect, CallHook) and effect.hook is Hook.ON_RELEASE:
                     self._hooks.call(effect)
         except Exception:  # an engine that has violated an invariant may not even know what it serves
-            _log.exception("closing-failed")
+            _log.exception("closing-failed", broker=self._open.broker)
 
-    async def _wind_down(self, stopped: Stopped) -> None:
+    async def _wind_down(self, stopped: Stopped, serving: int) -> None:
         """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
         try:
             for command, report, _ in list(self._waiting.values()):
@@ -274,14 +295,14 @@ class Host:
             self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
-            _log.exception("closing-failed")
+            _log.exception("closing-failed", broker=self._open.broker)
         finally:
             gc_exclusion.end()
             if stopped.reason == LOG_AWAY:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
                 )
-                log_end(stopped)
+                log_end(stopped, self._open.broker, serving)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:
@@ -291,7 +312,7 @@ class Host:
                 self._ended.set_result(stopped)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
-        log_evidence(error, inputs)
+        log_evidence(error, inputs, self._open.broker)
         detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
         self.stop(Stopped("invariant-violated", detail))
 
@@ -324,13 +345,16 @@ class Host:
         last_s = max(self._driver.last_progress_s, self._last_beat_s)  # a closing loop makes beats only
         return time.monotonic() - last_s > self.options.blocked_s
 
-    def _stuck(self, stack: str) -> None:
+    def _stuck(self, thread: int) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
         self._seat.yield_it()
+        place, stack = place_of(thread).calls, stack_of(thread)
 
         def say() -> None:
             self.metrics.stuck(stuck=True)
-            _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+            _log.critical(
+                "loop-stuck", broker=self._open.broker, seconds=self.options.watchdog_s, place=place, stack=stack
+            )
 
         within(FINAL_LOG_S, say)
         if self._on_stuck is not None:
@@ -338,12 +362,14 @@ class Host:
                 self._on_stuck()
             except Exception as error:
                 raised = error
-                within(FINAL_LOG_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
+                within(FINAL_LOG_S, lambda: _log.error("on-stuck-raised", broker=self._open.broker, exc_info=raised))
 
     def _loop_closed(self) -> None:
         """In any thread: the embedder's loop was closed while this member was open."""
         if self._stopping is None:
             self._stopping = LOOP_CLOSED
+            if self._watchdog is not None:
+                self._watchdog.end()  # what the loop's thread does from here on is no affair of the member
             closing = (
                 lambda: self._seat.ask(stand=False),
                 lambda: self._log.close(self.options.close_timeout_s),
@@ -352,7 +378,7 @@ class Host:
                 lambda: None if self.endpoint is None else self.endpoint.close(),
                 self._watch.close,
             )
-            abandon(LOOP_CLOSED, closing)
+            abandon(self._open, closing)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -375,7 +401,7 @@ class Host:
 
     def cached_owner(self, name: str) -> commands.Owned | None:
         """See `OwnerCache.find`; may be called from any thread."""
-        if self._stopping is not None:
+        if self._gone():
             return None
         owner = self.engine.cached_owner(self._driver.now_s(), name)
         if owner is not None:
@@ -431,7 +457,7 @@ class Host:
             away = outcome.reason == LOG_AWAY or self.engine.context.registry_mode is Mode.SAFE
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
-        report(outcome)
+        report(with_next_step(outcome, command))
 
     def _append_request(self, identifier: str, value: bytes) -> None:
         self._desk_tokens -= 1
@@ -517,13 +543,24 @@ class Host:
             unanswered=self._log.unanswered,
         )
 
+    def _gone(self) -> bool:
+        """Whether this member has ended, or its loop was closed under it. In any thread.
+
+        The engine may not know: it is not stepped any more.
+        """
+        return self._stopping is not None or not self._driver.check_loop()
+
+    def serving(self) -> dict[str, int]:
+        """Bundles that this process serves right now, with their generations."""
+        return {} if self._gone() else self.engine.serving()
+
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this process may serve a bundle right now, by the engine's clock."""
-        return self.engine.lease.serves_at(bundle, self._driver.now_s())
+        """Generation by which this process may serve a bundle right now, by the engine's clock. In any thread."""
+        return None if self._gone() else self.engine.lease.serves_at(bundle, self._driver.now_s())
 
     def accepts_writes(self, bundle: str) -> int | None:
-        """Generation by which this process may take writes to a bundle right now, by the engine's clock."""
-        return self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
+        """Generation by which this process may take writes to a bundle right now, by the engine's clock. In any thread."""
+        return None if self._gone() else self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
 
     @property
     def hooks(self) -> HookCounts:
@@ -539,6 +576,7 @@ class Host:
         """Status of the engine and of this runtime."""
         return {
             **self.engine.status(),
+            **(_ENDED if self._gone() else {}),
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),

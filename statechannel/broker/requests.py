@@ -452,6 +452,10 @@ class EngineSurroundings:
         member = self._engine.presence.members.alive.get(broker)
         return member is not None and incarnation in (None, member.incarnation)
 
+    def serving_count(self) -> int:
+        """Number of bundles that this process serves. In any thread."""
+        return sum(held.generation is not None for held in list(self._engine.reactions.holdings.values()))
+
     def left_behind(self) -> str:
         """Bundles that a shutdown has not handed over, as text; empty if none."""
         return self._engine.departure.left_behind

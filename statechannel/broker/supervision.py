@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ from statechannel.broker.exits import Stopped
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
     from statechannel.engine.inputs import Input
@@ -27,8 +29,13 @@ _log = SafeLogger(__name__)
 
 LOOP_CLOSED = Stopped(
     "loop-closed",
-    "the event loop was closed while this member was open: it does not read or write any more, and its bundles are repaired; "
-    "close the channel before its loop ends",
+    "the event loop was closed while this member was open: it reads and writes no more, and its bundles have no owner until it "
+    "counts as lost (membership.expiry_s); use `async with StateChannel.open(...)`, or `await channel.close()` before the loop "
+    "ends",
+)
+_PROGRAM_ENDS = (
+    "the program ends while this member is open: its bundles have no owner until it counts as lost (membership.expiry_s); use "
+    "`async with StateChannel.open(...)`, `with BlockingStateChannel.open(...)`, or `close()`"
 )
 FINAL_LOG_S = 1.0
 
@@ -72,7 +79,61 @@ class SeatRequest:
             self._stand(stand=self._wanted)
 
 
-def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
+class OpenMember:
+    """A member from its start to its end. One that is left open is logged, once: when its loop was closed, else at exit.
+
+    Args:
+        broker: Its id.
+        serving: Number of bundles that it serves; called in any thread.
+    """
+
+    def __init__(self, broker: str, serving: Callable[[], int]) -> None:
+        self.broker = broker
+        self._serving = serving
+        self._saying = threading.Lock()
+        self._said = False
+        self._loop_closed = False
+        self._process = os.getpid()
+
+    def begin(self) -> None:
+        """It has started."""
+        _open_members.add(self)
+
+    def end(self) -> None:
+        """It is being closed."""
+        _open_members.discard(self)
+
+    def loop_closed(self) -> None:
+        """Its loop was closed under it."""
+        self._loop_closed = True
+
+    def say(self) -> None:
+        """Log that it is left open; the second call does nothing. In any thread."""
+        if os.getpid() != self._process or not self._saying.acquire(timeout=FINAL_LOG_S):
+            return  # the child of a fork has no member
+        try:
+            if not self._said:
+                self._said = True
+                reason, detail = LOOP_CLOSED.reason, LOOP_CLOSED.detail
+                if self._loop_closed:
+                    _log.critical("stopped", broker=self.broker, serving=self._serving(), reason=reason, detail=detail)
+                else:
+                    _log.error("left-open", broker=self.broker, serving=self._serving(), detail=_PROGRAM_ENDS)
+        finally:
+            self._saying.release()
+
+
+_open_members: set[OpenMember] = set()
+
+
+@atexit.register
+def _say_left_open() -> None:
+    """Not in a separate thread, which cannot be started any more."""
+    for member in list(_open_members):
+        member.say()
+
+
+def abandon(left: OpenMember, closing: Sequence[Callable[[], object]]) -> None:
     """Close the parts left by a closed loop, in a separate thread: nothing can be awaited any more.
 
     No goodbye is written: the member is lost for the others, and they repair.
@@ -80,16 +141,19 @@ def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
     Args:
         closing: Functions that close the parts, in order; each has its own time limit.
     """
+    left.loop_closed()
 
     def close_all() -> None:
-        within(FINAL_LOG_S, lambda: _log.critical("stopped", reason=stopped.reason, detail=stopped.detail))
+        within(FINAL_LOG_S, left.say)
         for close in closing:
             try:
                 close()
             except Exception:
-                _log.exception("closing-failed")
+                _log.exception("closing-failed", broker=left.broker)
 
-    threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
+    # At the interpreter's end no thread can be started: its sockets end with the process, and `_say_left_open` says it.
+    with suppress(RuntimeError):
+        threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +202,7 @@ class Watchdog:
     Args:
         beats: A number that grows while the loop makes progress.
         limit_s: Time without progress after which the loop is stuck.
-        on_stuck: Called once, in this thread, with the stack of the loop's thread; again after a recovery.
+        on_stuck: Called once, in this thread; again after a recovery.
         blocked_s: Shorter time without progress, after which `on_blocked` is called once with the seconds.
         loop_lives: Called in this thread each time; False if the loop was closed, which ends the watch.
     """
@@ -148,8 +212,7 @@ class Watchdog:
         beats: Callable[[], int],
         *,
         limit_s: float,
-        on_stuck: Callable[[str], None],
-        loop_thread: int,
+        on_stuck: Callable[[], None],
         loop_lives: Callable[[], bool] = lambda: True,
         blocked_s: float = math.inf,
         on_blocked: Callable[[float], None] | None = None,
@@ -157,7 +220,6 @@ class Watchdog:
         self._beats = beats
         self._limit_s = limit_s
         self._on_stuck = on_stuck
-        self._loop_thread = loop_thread
         self._loop_lives = loop_lives
         self._blocked_s = blocked_s
         self._on_blocked = on_blocked
@@ -169,9 +231,13 @@ class Watchdog:
         """Start to watch."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Stop watching, without waiting for the thread."""
+        self._stopping.set()
+
     def close(self) -> None:
         """Stop watching."""
-        self._stopping.set()
+        self.end()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
 
@@ -195,7 +261,7 @@ class Watchdog:
                     self._on_blocked(still_s)
             if still_s > self._limit_s and not self.stuck:
                 self.stuck = True
-                self._on_stuck(stack_of(self._loop_thread))
+                self._on_stuck()
 
 
 def within(limit_s: float, act: Callable[[], None]) -> bool:
@@ -207,10 +273,14 @@ def within(limit_s: float, act: Callable[[], None]) -> bool:
 
 
 def stack_of(thread: int) -> str:
-    """Current stack of a thread, the innermost call last; without the lines of the sources (`_calls_from`)."""
+    """Current stack of a thread, the innermost call first; without the lines of the sources (`_calls_from`)."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers
-    calls = [f'  File "{file}", line {line}, in {name}\n' for file, line, name in _calls_from(frame)]
-    return "".join(reversed(calls)) or "(the thread has ended)"
+    return _shown_calls(_calls_from(frame)) or "(the thread has ended)"
+
+
+def _shown_calls(calls: Iterable[tuple[str, int, str]]) -> str:
+    """In one line, as log lines have it."""
+    return " < ".join(f"{file}:{line} in {name}" for file, line, name in calls)
 
 
 class CodePlace(NamedTuple):
@@ -229,9 +299,8 @@ def place_of(thread: int) -> CodePlace:
     """Where a thread is now."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
     calls = list(islice(_calls_from(frame), _CALLS_SHOWN))
-    shown = " < ".join(f"{file}:{line} in {name}" for file, line, name in calls)
     innermost = f"{Path(calls[0][0]).name}:{calls[0][1]} in {calls[0][2]}" if calls else ""
-    return CodePlace(shown, innermost[:_CODE_MAX])
+    return CodePlace(_shown_calls(calls), innermost[:_CODE_MAX])
 
 
 def _calls_from(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
@@ -248,11 +317,11 @@ _CALLS_SHOWN = 4
 _CODE_MAX = 200
 
 
-def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:
+def log_evidence(error: BaseException, inputs: Sequence[Input], broker: str) -> None:
     """Log the inputs before a violated invariant, one line each, the newest last."""
     for place, item in enumerate(inputs, start=-len(inputs)):
-        _log.error("evidence", place=place, input=_shown(item))
-    _log.critical("invariant-violated", error=repr(error), exc_info=error)
+        _log.error("evidence", broker=broker, place=place, input=_shown(item))
+    _log.critical("invariant-violated", broker=broker, error=repr(error), exc_info=error)
 
 
 def _shown(item: Input) -> str:

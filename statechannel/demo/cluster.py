@@ -19,8 +19,7 @@ import orjson
 from statechannel.demo.plane import PROTOCOL
 from statechannel.embedded import BrokerState, EmbeddedKafkaError, KafkaServer, status
 from statechannel.errors import StateChannelError
-from statechannel.settings.load import OTHER_VARIABLES
-from statechannel.settings.tree import ENV_PREFIX
+from statechannel.settings.names import ENV_PREFIX, OTHER_VARIABLES
 
 
 class DemoError(StateChannelError):

@@ -185,7 +185,7 @@ class Presence:
         if info.get("leaving") is True:
             return True
         if self._own_first_read and info["since"] > self._own_first_offset:
-            self._stop_replaced(incarnation)
+            self._stop_replaced(incarnation, info)
             return True
         if not context.announced:
             if self._is_live(record):
@@ -205,14 +205,19 @@ class Presence:
         if silent_ms < context.config.member_expiry_s * 1000 and info.get("take_over") is not True:
             # We were heard a moment ago: by the same log times the other one will see that, and give way.
             return False
-        self._stop_replaced(incarnation)
+        self._stop_replaced(incarnation, info)
         return True
 
-    def _stop_replaced(self, incarnation: str) -> None:
+    def _stop_replaced(self, incarnation: str, info: dict[str, Any]) -> None:
+        why = (
+            "it was started to take over (membership.take_over), and this one"
+            if info.get("take_over") is True
+            else "this one was not heard for longer than the expiry and"
+        )
         self._listener.stop(
             "replaced",
-            f"another process (incarnation {incarnation}) runs under broker id {self._context.identity.broker} now; this "
-            "one was not heard for longer than the expiry and must not go on",
+            f"another process (incarnation {incarnation}) runs under broker id {self._context.identity.broker} now; {why} must "
+            "not go on",
         )
 
     def _heard_self(self, record: RecordRead, info: dict[str, Any]) -> None:

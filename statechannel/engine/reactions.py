@@ -87,7 +87,7 @@ class ReactionTask:
     version: int
     accepted_id: str | None
     started_at_s: float
-    hooks: dict[int, str] = field(default_factory=dict)
+    hooks: dict[int, Hook] = field(default_factory=dict)
     deadline_s: float = 0.0
     children: tuple[int, ...] = ()
     freezing: bool = False
@@ -369,7 +369,7 @@ class Reactions:
     ) -> None:
         bundle = bundle or name
         self._next_hook += 1
-        task.hooks[self._next_hook] = bundle
+        task.hooks[self._next_hook] = hook
         self._hook_tasks[self._next_hook] = name
         self._call(hook, bundle, generation, peer, self._next_hook, children=children, deadline_s=deadline_s)
 
@@ -561,7 +561,8 @@ class Reactions:
                 return
             if task.hooks and context.now.mono_s >= task.deadline_s:
                 context.emit("hook.late", bundle=name, **self._about(name, task))
-                self._hooks_failed(name, task, f"a hook did not return within {context.config.hook_deadline_s:g} s")
+                late = ", ".join(dict.fromkeys(task.hooks.values()))
+                self._hooks_failed(name, task, f"{late} did not return within {context.config.hook_deadline_s:g} s")
             else:
                 # If it was sent, its end is still open: writing it again does no harm, only one of the two can be accepted.
                 task.sent = False

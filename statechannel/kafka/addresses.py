@@ -108,6 +108,11 @@ _TLS_TO_PLAIN: Final = _Failure(
 )
 
 
+WAIT_OF_COMMANDS: Final = "To wait for a Kafka that restarts: --set kafka.refused_wait_s=60."
+WAIT_OF_BROKERS: Final = "To wait longer for it: kafka.command_timeout_s, in code `kafka={'command_timeout_s': 60}`."
+_ADDRESS_SETTING: Final = (
+    "the address: kafka.bootstrap_servers, in code `kafka={'bootstrap_servers': ...}`, or --bootstrap-servers"
+)
 _NO_KAFKA: Final = _Failure(
     "answers as another kind of server, no Kafka",
     "Check host and port: kafka.bootstrap_servers names a listener of Kafka for clients, mostly on port 9092.",
@@ -125,13 +130,15 @@ class FirstLook:
         text: Addresses, separated by commas.
         protocol: `security.protocol` of the client.
         within_s: Retries end after this time; 0: one attempt.
+        wait: How the caller waits longer for a Kafka that is not there yet, for the hint.
     """
 
-    def __init__(self, text: str, protocol: str, within_s: float) -> None:
+    def __init__(self, text: str, protocol: str, within_s: float, wait: str = WAIT_OF_COMMANDS) -> None:
         self._text = text
         self._addresses = addresses_of(text)
         self._tls = protocol.lower() in ("ssl", "sasl_ssl")
         self._within_s = within_s
+        self._wait = wait
         self._failures: list[_Failure] = []
 
     def require_listener(self) -> None:
@@ -185,7 +192,7 @@ class FirstLook:
         except socket.gaierror as error:
             return _Failure(
                 f"cannot be found: the host name does not resolve ({error.strerror or error})",
-                "Check the address: --bootstrap-servers, setting kafka.bootstrap_servers.",
+                f"Check {_ADDRESS_SETTING}.",
                 lasting=False,
             )
         except UnicodeError:
@@ -193,9 +200,8 @@ class FirstLook:
         except ConnectionRefusedError:
             return _Failure(
                 "refuses the connection: no program listens there",
-                "Check that Kafka runs there, and the address: --bootstrap-servers, setting kafka.bootstrap_servers; "
-                "`statechannel kafka status` shows the embedded Kafka of this machine. To wait for a Kafka that restarts: "
-                "--set kafka.refused_wait_s=60.",
+                f"Check that Kafka runs there, and {_ADDRESS_SETTING}; `statechannel kafka status` shows the embedded Kafka "
+                f"of this machine. {self._wait}",
                 lasting=False,
             )
         except OSError:
@@ -208,6 +214,45 @@ def _is_foreign(answer: bytes) -> bool:
 
 
 _ASKED_MAX: Final = 3
+
+
+def require_answer(text: str, protocol: str) -> None:
+    """Return if a program answers at any of the first three addresses, or none takes connections at all.
+
+    Raises:
+        KafkaUnavailableError: All that take connections close them, or are silent: no Kafka, or one that wants TLS, or hangs.
+    """
+    tls = protocol.lower() in ("ssl", "sasl_ssl")
+    whys = []
+    for address in addresses_of(text)[:_ASKED_MAX]:
+        why = _unanswered(address, _client_hello(address.host) if tls else _API_VERSIONS)
+        if why is None:
+            return
+        whys += [f"{address.text} takes connections, but {why}"] if why else []
+    if whys:
+        raise KafkaUnavailableError(
+            f"No Kafka answers: {'; '.join(whys)}",
+            hint="Perhaps another program listens there, or a Kafka that wants TLS (security.protocol), still starts, or hangs. "
+            f"Check {_ADDRESS_SETTING}. {WAIT_OF_BROKERS}",
+            address=text,
+        )
+
+
+def _unanswered(address: KafkaAddress, request: bytes) -> str | None:
+    """What a listener does instead of an answer; empty if there is none, None if it answers."""
+    try:
+        connection = socket.create_connection(address, timeout=CONNECT_S)
+    except (OSError, UnicodeError):
+        return ""
+    with connection:
+        try:
+            connection.settimeout(CONNECT_S)
+            connection.sendall(request)
+            return None if connection.recv(1) else "closes them without an answer"
+        except TimeoutError:
+            return "says nothing"
+        except OSError:
+            return "closes them without an answer"
 
 
 def is_hung(text: str, protocol: str) -> bool:

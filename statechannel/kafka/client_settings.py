@@ -432,5 +432,29 @@ class OncePerKind(logging.Filter):
         return True
 
 
-once_per_kind = OncePerKind()
+class ClientLines(OncePerKind):
+    """The lines of the client library as sentences of ours, one of a kind, and at `info` at most.
+
+    The library calls each lost connection an error. What it means for a member is an event of ours (`kafka.away`), at the level
+    that alerts may rely on; of what a command waits for, its error.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        level = min(record.levelno, logging.INFO)
+        if not client_logger.isEnabledFor(level) or not super().filter(record):
+            return False
+        record.levelno, record.levelname = level, logging.getLevelName(level)
+        kind, _, rest = record.getMessage().partition(" ")
+        client, _, text = rest.partition("] ")
+        if client.startswith("["):
+            facts = {"client": client[1:], "kind": kind, "text": text}
+            record.msg, record.args = f"kafka-client {facts['client']} of the Kafka library says {kind}: {text}", ()
+        else:
+            facts = {"text": record.getMessage()}
+            record.msg, record.args = f"kafka-client the Kafka library says {facts['text']}", ()
+        record.event, record.facts = "kafka-client", facts
+        return True
+
+
+once_per_kind = ClientLines()
 client_logger.addFilter(once_per_kind)

@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from statechannel.settings.names import ENV_DELIMITER, ENV_PREFIX
 from statechannel.settings.relations import RELATIONS
-from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
+from statechannel.settings.tree import groups
 
 GROUP: Final = "statechannel.settings"
 """Entry points of extensions: name of the extension = class of its settings."""

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from pydantic import ValidationError
 
 from statechannel.settings.errors import SettingsError
-from statechannel.settings.relations import violations
-from statechannel.settings.sentences import sentence_of, value_text
-from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, Settings, groups
-from statechannel.suggestions import nearest
-
-CONFIG_VARIABLE = "STATECHANNEL_CONFIG"
-OTHER_VARIABLES = (
-    "STATECHANNEL_CONFIG",
-    "STATECHANNEL_CONTEXT",
-    "STATECHANNEL_CONTEXTS",
-    "STATECHANNEL_KAFKA_JARS",
-    "STATECHANNEL_CACHE_DIR",
-    "STATECHANNEL_SPARK_JARS",
-    "STATECHANNEL_SPARK_CLASS_ARCHIVE_TO",
-    "STATECHANNEL_TEST_BOOTSTRAP",
-    "STATECHANNEL_TEST_SEEDS_FACTOR",
-    "STATECHANNEL_TEST_WAIT_S",
-    "STATECHANNEL_BROWSER",
-    "STATECHANNEL_REQUIRE_BROWSER",
+from statechannel.settings.names import (
+    CONFIG_VARIABLE,
+    ENV_DELIMITER,
+    ENV_PREFIX,
+    EXTENSIONS,
+    OTHER_VARIABLES,
+    unknown_in,
+    unknown_variables,
 )
-"""Variables with our prefix that are no settings: read by the command line, the embedded broker, Spark, the tests."""
-EXTENSIONS = "extensions"
-"""The group that belongs to extensions: a group of settings each, by the extension's name."""
+from statechannel.settings.relations import require_relations
+from statechannel.settings.tree import Settings, groups
 
 
 class _Places(NamedTuple):
@@ -65,6 +52,25 @@ class _Places(NamedTuple):
         return f"the environment: {variable}{value}"
 
 
+def load_settings(config: Path | str | None = None, **groups: Mapping[str, Any]) -> Settings:
+    """Settings of these groups, of the environment and of a file, in this order of precedence; all checked.
+
+    Example:
+        ```
+        settings = load_settings("broker.toml", hooks={"deadline_s": 5}, extensions={"balancer": {"enabled": False}})
+        ```
+
+    Args:
+        config: TOML file, one table per group; None takes STATECHANNEL_CONFIG, if set.
+        groups: Values by group and name (settings.md).
+
+    Raises:
+        SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
+    """
+    path = Path(config) if isinstance(config, str) else config
+    return load(config=path, overrides=groups, options_origin="an argument")
+
+
 def load(
     *,
     config: Path | None = None,
@@ -72,6 +78,7 @@ def load(
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     options_origin: str | None = None,
+    by_opening: bool = False,
 ) -> Settings:
     """Read, check and relate all settings.
 
@@ -83,6 +90,7 @@ def load(
         defaults: Values by group and name that only this function's own defaults give way to: file, environment and
             flags override them.
         options_origin: What flags and overrides are, for messages; None: options of the command line.
+        by_opening: They are arguments of `StateChannel.open`.
 
     Raises:
         SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
@@ -100,35 +108,26 @@ def load(
     ]
     if broken:
         raise SettingsError(broken)
+    known_groups = groups()
     unknown = [
-        *unknown_in(file, str(path)),
-        *unknown_variables(os.environ),
-        *unknown_in(typed, options_origin or "--set"),
-        *unknown_in(named, options_origin or "an option"),
+        *unknown_in(known_groups, file, str(path)),
+        *unknown_variables(known_groups, os.environ),
+        *unknown_in(known_groups, typed, options_origin or "--set"),
+        *unknown_in(known_groups, named, options_origin or "an option"),
     ]
     if unknown:
         raise SettingsError(unknown)
     below = {group: {**values, **file.get(group, {})} for group, values in (defaults or {}).items()}
     whole = {**file, **below}
     places = _Places(whole, options, typed, str(path) if path is not None else "the context", options_origin)
-    settings = _validated(whole, options, places)
-    wrong = list(violations(settings))
-    if wrong:
-        raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
+    settings = Settings.of(_merged(_merged(whole, _from_environment()), options), places.of)
+    require_relations(settings, by_opening=by_opening)
     return settings
 
 
 def _is_broken(name: str, text: str) -> bool:
     """Whether a value has lone surrogates (invalid UTF-8), which neither Kafka's client nor JSON accepts."""
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
-
-
-def _validated(file: dict[str, Any], options: dict[str, Any], places: _Places) -> Settings:
-    try:
-        return Settings(**_merged(_merged(file, _from_environment()), options))
-    except ValidationError as error:
-        problems = [_problem(detail, places) for detail in error.errors(include_url=False)]
-        raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,35 +161,6 @@ def _from_environment() -> dict[str, Any]:
         return source()
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
-
-
-def _problem(detail: Any, places: _Places) -> str:
-    group, *rest = (str(part) for part in detail["loc"])
-    name = rest[0] if rest else ""
-    secret = group == "kafka" and name == "properties"
-    value = "" if secret else f"={value_text(detail['input'])}"
-    where = places.of(group, name, value)
-    return f"{where}: {sentence_of(detail, unit=unit_of(name), bounds=bounds_of(group, name))}."
-
-
-def bounds_of(group: str, name: str) -> dict[str, Any]:
-    """Bounds of a setting (`ge`, `gt`, `le`, `lt`), and `form`, the form of a text; empty where it is unknown."""
-    field = groups()[group].model_fields.get(name) if group in groups() else None
-    if field is None:
-        return {}
-    signs = ("ge", "gt", "le", "lt")
-    bounds = {
-        sign: bound for item in field.metadata for sign in signs if (bound := getattr(item, sign, None)) is not None
-    }
-    extra = field.json_schema_extra
-    form = extra.get("form") if isinstance(extra, dict) else None
-    return bounds | ({"form": form} if form else {})
-
-
-def unit_of(name: str) -> str:
-    """What a setting counts, from the end of its name."""
-    last = name.rpartition("_")[2]
-    return {"s": "seconds", "ms": "milliseconds", "mib": "MiB", "kib": "KiB", "bytes": "bytes"}.get(last, "")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -238,63 +208,3 @@ def _parse_value(value: str) -> Any:
         except orjson.JSONDecodeError:
             return value
     return value
-
-
-# --- names ---------------------------------------------------------------------------------------------------------
-
-
-def known() -> dict[str, list[str]]:
-    return {name: list(group.model_fields) for name, group in groups().items()}
-
-
-def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
-    names = known()
-    every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
-    for group, values in tree.items():
-        if group == EXTENSIONS and isinstance(values, Mapping):
-            yield from _extension_problems(values, origin)
-        elif group not in names:
-            yield f"{origin}: unknown group of settings `{group}`.{_suggestion(group, names, every)}"
-        elif not isinstance(values, Mapping):
-            yield f"{origin}: `{group}` is a group of settings, not a setting.{_listed(names[group])}"
-        else:
-            for name in values:
-                if name not in names[group]:
-                    yield f"{origin}: unknown setting `{group}.{name}`.{_suggestion(f'{group}.{name}', every, every)}"
-
-
-def _extension_problems(values: Mapping[str, Any], origin: str) -> Iterator[str]:
-    """Errors in the extensions' group; their own settings are checked when they are created."""
-    for name, own in values.items():
-        if not isinstance(own, Mapping):
-            yield f"{origin}: `{EXTENSIONS}.{name}` is the group of an extension's settings, not a setting."
-
-
-def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
-    names = known()
-    every = [f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() for group, fields in names.items() for name in fields]
-    every.append(f"{ENV_PREFIX}{EXTENSIONS}".upper())
-    whole = {f"{ENV_PREFIX}{group}".upper() for group in names}
-    for variable in sorted(environ):
-        upper = variable.upper()
-        if not upper.startswith(ENV_PREFIX) or upper in OTHER_VARIABLES or upper in every:
-            continue
-        if upper in whole or any(upper.startswith(f"{name}{ENV_DELIMITER}") for name in every):
-            continue  # a group as JSON, or an entry of a setting that is a mapping
-        meant = _suggestion(upper, [*every, *OTHER_VARIABLES], every)
-        yield f"the environment: unknown setting {variable}.{meant}"
-
-
-def _suggestion(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
-    names = nearest(wrong, first) or nearest(wrong, second, cutoff=0.5) or _same_last_word(wrong, second)
-    return f" Did you mean `{names[0]}`?" if names else ""
-
-
-def _same_last_word(wrong: str, names: Iterable[str]) -> list[str]:
-    """A setting of the same name in another group."""
-    last = wrong.rpartition(".")[2]
-    return [name for name in names if name.rpartition(".")[2] == last][:1]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return f" Its settings: {', '.join(names)}."

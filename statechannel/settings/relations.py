@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from statechannel.settings.errors import SettingsError
+from statechannel.settings.names import as_argument
 from statechannel.settings.tree import Settings
 
 FAR_BELOW = 10
@@ -155,11 +157,29 @@ RELATIONS: tuple[Relation, ...] = (
 )
 
 
-def violations(settings: Settings) -> Iterator[str]:
-    for relation in RELATIONS:
-        if not relation.holds(settings):
-            values = (f"{name} = {_number(settings, name)}" for name in (relation.left, relation.right))
-            yield f"{relation} must hold ({', '.join(values)}): {relation.why}."
+def require_relations(settings: Settings, *, by_opening: bool = False) -> None:
+    """Refuse settings that break a rule.
+
+    Args:
+        by_opening: They are arguments of `StateChannel.open`: the hint says which.
+
+    Raises:
+        SettingsError: With a sentence for each broken rule.
+    """
+    broken = [relation for relation in RELATIONS if not relation.holds(settings)]
+    if not broken:
+        return
+    hint = "Change one of the two; design/settings.md explains both."
+    if by_opening:
+        names = dict.fromkeys(name for relation in broken for name in (relation.left, relation.right))
+        arguments = [as_argument(*name.split(".")) for name in names]
+        hint += f" Arguments of `open`: {', '.join(f'`{argument}`' for argument in arguments)}."
+    raise SettingsError([_violation(relation, settings) for relation in broken], hint=hint, settings=settings)
+
+
+def _violation(relation: Relation, settings: Settings) -> str:
+    values = (f"{name} = {_number(settings, name)}" for name in (relation.left, relation.right))
+    return f"{relation} must hold ({', '.join(values)}): {relation.why}."
 
 
 def _number(settings: Settings, name: str) -> float | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ulid import ULID
 
 from statechannel.engine.config import EngineConfig, Identity
+from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import SettingsGroup
 from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
 from statechannel.settings.groups_engine import (
@@ -25,13 +26,20 @@ from statechannel.settings.groups_engine import (
     RuntimeSettings,
     SafeModeSettings,
 )
+from statechannel.settings.names import problem_of, unknown_in
 
-ENV_PREFIX = "STATECHANNEL_"
-ENV_DELIMITER = "__"
+_ARGUMENT = "an argument"
 
 
 class Settings(BaseModel):
-    """All settings, immutable. Created by `load`, which knows the origin of each value."""
+    """All settings, immutable.
+
+    Made by `load_settings`, which also reads the environment and a file, or of groups alone: `Settings(kafka={...})`. The rules
+    between settings are checked by `load_settings` and by `StateChannel.open`.
+
+    Raises:
+        SettingsError: A setting is unknown, malformed, or out of bounds.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -51,6 +59,33 @@ class Settings(BaseModel):
     extensions: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="By name of an extension: its settings, which it validates itself."
     )
+
+    def __init__(self, /, **values: Any) -> None:
+        plain = {name: value for name, value in values.items() if not isinstance(value, BaseModel)}
+        if unknown := list(unknown_in(groups(), plain, _ARGUMENT)):
+            raise SettingsError(unknown)
+        self._fill(values, lambda group, name, value: f"{_ARGUMENT}: {group}{f'.{name}' if name else ''}{value}")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], where: Callable[[str, str, str], str]) -> Settings:
+        """Settings of values whose names are known.
+
+        Args:
+            where: See `problem_of`.
+
+        Raises:
+            SettingsError: A value is malformed, or out of bounds.
+        """
+        settings = cls.__new__(cls)
+        settings._fill(values, where)  # noqa: SLF001 - its own class
+        return settings
+
+    def _fill(self, values: Mapping[str, Any], where: Callable[[str, str, str], str]) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            problems = [problem_of(groups(), detail, where) for detail in error.errors(include_url=False)]
+            raise SettingsError(problems) from None
 
 
 def groups() -> dict[str, type[SettingsGroup]]:

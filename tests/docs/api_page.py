@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import statechannel.api
+from statechannel.broker import next_steps
 from statechannel.broker.exits import STOP_REASONS
-from statechannel.cli.kit import hints
 from tests.docs.blocks import table
 
 GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
-        ("StateChannel", "Opening", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket"),
+        (
+            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket",
+        ),
     ),
     "Hooks": (
         "What the channel calls; order, deadlines and failures: [hooks.md](hooks.md).",
@@ -161,10 +163,11 @@ def _words() -> Iterator[str]:
         "",
         "## Stable words",
         "",
-        "Words may be added; none changes its meaning. The next step is that of the command.",
+        "Words may be added; none changes its meaning. The next step is the `hint` of an answer without a more special one.",
     )
     for heading, found in (
-        ("Rejected.reason", hints.REJECTED), ("Undetermined.reason", hints.UNDETERMINED), ("NotFound.reason", hints.NOT_FOUND),
+        ("Rejected.reason", next_steps.REJECTED), ("Undetermined.reason", next_steps.UNDETERMINED),
+        ("NotFound.reason", next_steps.NOT_FOUND),
     ):  # fmt: skip
         rows = [(f"`{word}`", _plain(hint)) for word, hint in found.items()]
         yield from ("", f"### {heading}", "", *table(("word", "next step"), rows).splitlines())

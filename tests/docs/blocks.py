@@ -341,14 +341,9 @@ def bounds() -> str:
     return table(("what waits or is kept", "bound", "beyond it", "what the caller sees"), bounds_table.rows())
 
 
-def example_broker() -> str:
-    """The example that the README shows and the tests run."""
-    return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
-
-
-def example_store() -> str:
-    """The example of hooks.md, which a test runs."""
-    return "```python\n" + (ROOT / "design/examples/sharded_store.py").read_text(encoding="utf-8").strip() + "\n```"
+def example(name: str) -> str:
+    """A program of design/examples, which a test runs."""
+    return "```python\n" + (ROOT / f"design/examples/{name}.py").read_text(encoding="utf-8").strip() + "\n```"
 
 
 def figures() -> str:
@@ -381,8 +376,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "errors": errors,
     "commands": command_list,
     "acl-roles": acl_roles,
-    "example-broker": example_broker,
-    "example-store": example_store,
+    "example-broker": partial(example, "broker"),
+    "example-store": partial(example, "sharded_store"),
+    "example-client-writes": partial(example, "client_writes"),
+    "example-json-lines": partial(example, "json_lines"),
     "partition-metrics": metric_names_block.names,
     "planted-bugs": planted_bugs,
     "events": observability.events,

@@ -13,8 +13,9 @@ from shedders.balancer.settings import BalancerSettings
 from shedders.kafka_rebalance.settings import NAME as PARTITIONS
 from shedders.kafka_rebalance.settings import PartitionsSettings
 from statechannel.settings.description import bounds_text, default_text, type_text, upstream_text
+from statechannel.settings.names import ENV_DELIMITER, ENV_PREFIX
 from statechannel.settings.relations import RELATIONS
-from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
+from statechannel.settings.tree import groups
 
 MADE = "Made from the code by `make docs`; a test compares. Do not edit by hand."
 
@@ -28,6 +29,8 @@ def settings_page() -> Iterator[str]:
     yield "Flags (`--set group.name=value`, and named options) override the environment"
     yield f"(`{ENV_PREFIX}GROUP{ENV_DELIMITER}NAME`), which overrides the file (`--config FILE` or"
     yield "`STATECHANNEL_CONFIG`; TOML, one table per group). Unknown names are refused, with a suggestion."
+    yield "In code the groups are arguments of `StateChannel.open` (`kafka={...}, repair={...}`; the group `hooks` is"
+    yield "`hook_settings={...}`) or of `load_settings`, and take the place of flags; `extensions` only of the latter."
     yield "The unit is the last word of a name. `none` stands for None. The last column names the nearest setting or"
     yield "constant of Pulsar's load manager extension (PIP-192 as built)."
     for name, group in groups().items():

@@ -41,19 +41,32 @@ def lone_settings() -> Settings:
     return load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
 
 
+def started_host(
+    log: SilentLog | None = None,
+    options: HostOptions | None = None,
+    on_stuck: Callable[[], None] | None = None,
+    hooks: BrokerHooks | None = None,
+    engine: Engine | None = None,
+) -> Host:
+    """A host on the running loop that has not caught up, and never will; it is left open."""
+    engine = engine or Engine(to_identity("b1"), to_engine(lone_settings()), None)
+    host = Host(
+        engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck
+    )
+    host.start()
+    return host
+
+
 @contextlib.asynccontextmanager
 async def lone_host(
     log: SilentLog | None = None,
     options: HostOptions | None = None,
     on_stuck: Callable[[], None] | None = None,
     hooks: BrokerHooks | None = None,
+    engine: Engine | None = None,
 ) -> AsyncIterator[Host]:
-    """A host that has not caught up, and never will."""
-    engine = Engine(to_identity("b1"), to_engine(lone_settings()), None)
-    host = Host(
-        engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck
-    )
-    host.start()
+    """The same, until the block ends."""
+    host = started_host(log, options, on_stuck, hooks, engine)
     try:
         yield host
     finally:

@@ -14,13 +14,13 @@ from ulid import ULID
 from shedders.cli.balancers import RUN_IT, why_no_drain
 from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.model.amounts import count
+from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars

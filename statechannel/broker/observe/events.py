@@ -183,9 +183,15 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "stopped",
         _E,
-        ("reason", "detail"),
-        "This member has ended, with its reason",
+        ("reason", "detail", "serving"),
+        "This member has ended, with its reason; `critical` where its event loop was closed under it",
         Otherwise(_I, "it shut down gracefully, or was never up"),
+    ),
+    EventKind(
+        "left-open",
+        _E,
+        ("serving", "detail"),
+        "The program ends, and this member was not closed: its bundles have no owner until it counts as lost",
     ),
     EventKind(
         "kafka.awaited",
@@ -210,7 +216,10 @@ TABLE: tuple[EventKind, ...] = (
         "The event loop makes no progress: a hook, or other code, blocks it at this place; nothing is read or written meanwhile",
     ),
     EventKind(
-        "loop-stuck", _C, ("seconds", "stack"), "The event loop is stuck, at this place; `broker run` ends itself"
+        "loop-stuck",
+        _C,
+        ("seconds", "place", "stack"),
+        "The event loop is stuck, at this place; `broker run` ends itself",
     ),
     EventKind("on-stuck-raised", _E, (), "The embedder's `on_stuck` raised"),
     EventKind(
@@ -240,7 +249,15 @@ TABLE: tuple[EventKind, ...] = (
         ("hooks", "why", "hint"),
         "At the start: the hooks stop at `on_release` only, which a split does not call for its parent",
     ),
-    EventKind("hooks-left", _W, ("running", "not_called", "bundles"), "At the end: hooks that did not return in time"),
+    EventKind(
+        "hooks.none", _W, ("hooks", "why", "hint"), "At the start: the class of the hooks overrides none of them"
+    ),
+    EventKind(
+        "hooks-left",
+        _W,
+        ("running", "not_returned", "not_called", "bundles"),
+        "At the end: hooks that did not return in time",
+    ),
     EventKind("request-executing", _I, ("operation", "command", "by"), "A command arrived through the requests topic"),
     EventKind("request-failed", _E, ("operation",), "A bug in this broker prevented an answer"),
     EventKind("reply-refused", _E, ("operation", "error"), "The answer cannot be written as a reply"),
@@ -295,6 +312,7 @@ FIELDS: dict[str, str] = {
     "members": "number of live brokers",
     "mode": "`starting`, `normal`, `safe` or `settling`",
     "not_called": "hooks still queued behind others",
+    "not_returned": "the first hooks that run on, with their bundles",
     "offset": "offset of the record, or of the bundle's last accepted one",
     "oldest_debt_s": "age of the oldest debt",
     "operation": "id of the operation: the same in all its records and in its trace",
@@ -310,7 +328,7 @@ FIELDS: dict[str, str] = {
     "serving": "bundles served",
     "mute_s": "seconds since own records of the channel are not read back although another member could lead",
     "silence_s": "age of the view",
-    "stack": "stack of the loop's thread",
+    "stack": "all calls of the loop's thread, the innermost first",
     "state": "state in the record",
     "suppressed": "the event",
     "term": "offset of the leadership claim",

@@ -16,7 +16,7 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings, names_servers, parse_override, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import Settings, load
-from statechannel.settings.load import CONFIG_VARIABLE
+from statechannel.settings.names import CONFIG_VARIABLE
 
 _LEAST_S = 5.0
 """Kafka's first answer may normally take this long."""

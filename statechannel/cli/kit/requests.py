@@ -14,11 +14,11 @@ from typing import Any, Final
 from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
+from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, naming_address, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting

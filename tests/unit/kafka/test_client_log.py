@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from statechannel.kafka import client_settings
+from statechannel.kafka import client_settings, light_topic
 from tests.support.waits import WAIT_S
 
 
@@ -40,10 +40,29 @@ def test_a_member_that_closes_has_the_last_word() -> None:
 
 UNCONFIGURED = """
 import logging, sys
-from statechannel.kafka import client_settings
+from statechannel.kafka import client_settings, light_topic
 SETUP
 client_settings.client_logger.error("FAIL [b1#consumer-4] Connection refused")
 """
+
+
+def test_a_line_of_the_library_becomes_a_sentence_at_info(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_settings.client_logger, "level", logging.INFO)
+    monkeypatch.setattr(client_settings.client_logger, "_cache", {})
+    raw = line(
+        "GETPID [statechannel-b1#producer-3] [thrd:main]: Failed to acquire idempotence PID: Coordinator load in progress"
+    )
+    assert client_settings.ClientLines().filter(raw)
+    assert (raw.levelname, raw.levelno) == ("INFO", logging.INFO)
+    assert raw.getMessage() == (
+        "kafka-client statechannel-b1#producer-3 of the Kafka library says GETPID: [thrd:main]: Failed to acquire idempotence "
+        "PID: Coordinator load in progress"
+    )
+    assert vars(raw)["event"] == "kafka-client"
+    assert vars(raw)["facts"]["client"] == "statechannel-b1#producer-3"
+    other = line("something without a client")
+    assert client_settings.ClientLines().filter(other)
+    assert other.getMessage() == "kafka-client the Kafka library says something without a client"
 
 
 def _printed(setup: str) -> list[str]:
@@ -52,13 +71,14 @@ def _printed(setup: str) -> list[str]:
     return [line for line in (ended.stdout + ended.stderr).splitlines() if "FAIL" in line]
 
 
-def test_an_embedder_without_logging_sees_it_once() -> None:
-    assert _printed("") == ["FAIL [b1#consumer-4] Connection refused"]
+@pytest.mark.parametrize("setup", ["", "logging.basicConfig(format='mine: %(message)s')"])
+def test_an_embedder_who_sees_warnings_sees_none_of_the_library(setup: str) -> None:
+    assert _printed(setup) == []
 
 
-def test_an_embedders_own_logging_is_asked_alone() -> None:
-    assert _printed("logging.basicConfig(format='mine: %(message)s')") == [
-        "mine: FAIL [b1#consumer-4] Connection refused"
+def test_one_who_wants_more_sees_it_once_by_his_own_logging() -> None:
+    assert _printed("logging.basicConfig(format='%(levelname)s: %(message)s', level=logging.INFO)") == [
+        "INFO: kafka-client b1#consumer-4 of the Kafka library says FAIL: Connection refused"
     ]
 
 
@@ -68,7 +88,7 @@ def test_it_guards_the_logger_that_the_clients_are_given() -> None:
 
 def test_a_reader_whose_errors_take_turns_says_it_once(caplog):
     """Seen while Kafka was away for 20 s: several hundred lines of each broker."""
-    log = logging.getLogger("statechannel.kafka.light_topic")
+    log = logging.getLogger(light_topic.__name__)
     with caplog.at_level(logging.INFO, logger=log.name):
         for _ in range(20):
             log.info("reading %s: %s", "turns-a", "brokers are down")

@@ -114,6 +114,7 @@ OPENING: dict[str, list] = {
     "extensions": [None, 7, {}, [7], "balancer"],
     "metrics_registry": [7],
     "on_stuck": [7],
+    "hook_settings": [7, "deadline_s", [2]],
 }
 ONLY_ASYNC = {"answer_for", "brokers", "holder", "locate", "positions", "request", "watch"}
 ONLY_ON_SELF = {

@@ -96,7 +96,7 @@ def test_a_stall_is_said_once_and_again_after_a_recovery() -> None:
         told.release()
 
     watchdog = Watchdog(
-        lambda: beats[0], limit_s=WAIT_S, on_stuck=said.append, loop_thread=threading.get_ident(),
+        lambda: beats[0], limit_s=WAIT_S, on_stuck=lambda: said.append(0.0),
         blocked_s=0.1, on_blocked=on_blocked,
     )  # fmt: skip
     watchdog.start()
@@ -116,7 +116,7 @@ def test_a_warning_that_cannot_be_given_does_not_end_the_watch() -> None:
         raise RuntimeError("can't start new thread")
 
     watchdog = Watchdog(
-        lambda: 0, limit_s=0.3, on_stuck=lambda _: stuck.set(), loop_thread=threading.get_ident(),
+        lambda: 0, limit_s=0.3, on_stuck=stuck.set,
         blocked_s=0.1, on_blocked=on_blocked,
     )  # fmt: skip
     watchdog.start()
@@ -143,7 +143,7 @@ def test_the_watchdog_reads_no_file_to_say_where_the_loop_is(monkeypatch: pytest
             patched.setattr(linecache, name, hang)
         stack, place = stack_of(threading.get_ident()), place_of(threading.get_ident())  # sesame
     assert "test_blocked_loop.py" in place.calls
-    assert "in test_the_watchdog_reads_no_file_to_say_where_the_loop_is\n" in stack
+    assert "in test_the_watchdog_reads_no_file_to_say_where_the_loop_is < " in stack
     assert "sesame" not in stack
     assert stack_of(-1) == "(the thread has ended)"
 

@@ -13,10 +13,10 @@ import pytest
 from statechannel.broker.changes import ChangesError, Derived, LiveChanges
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.inbox import Inbox
+from statechannel.broker.next_steps import REJECTED
 from statechannel.broker.observe import collector
 from statechannel.broker.observe.stalls import Stalls
 from statechannel.broker.request_record import Reply, decode
-from statechannel.cli.kit.hints import REJECTED
 from statechannel.engine.effects import Emit
 from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic

@@ -58,7 +58,7 @@ class Told(ast.NodeVisitor):
         for keyword in node.keywords:
             if keyword.arg is None:
                 fields |= {"due", "version", "operation", "offset"}  # Reactions._about
-            elif keyword.arg != "exc_info":
+            elif keyword.arg not in ("exc_info", "broker"):
                 fields.add(keyword.arg)
         self.events.append((first.value, fields, LEVELS[level] if logged and level else None, self.where))
 

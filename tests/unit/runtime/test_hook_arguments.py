@@ -10,7 +10,7 @@ import pytest
 
 from statechannel.api import ArgumentTypeError, BlockingBrokerHooks, BlockingStateChannel, BrokerHooks, StateChannel
 from statechannel.broker.arguments import hooks_of
-from statechannel.broker.hook_runner import warn_of_splits
+from statechannel.broker.hook_runner import warn_of_hooks
 from statechannel.broker.hooks import ThreadedHooks
 from tests.support.log_lines import capture_logs
 
@@ -126,16 +126,50 @@ class BlockingReleases(BlockingBrokerHooks):
 )
 def test_who_stops_at_a_release_only_is_warned_once_that_a_split_has_none(hooks: BrokerHooks, name: str | None) -> None:
     with capture_logs() as lines:
-        warn_of_splits(hooks)
+        warn_of_hooks(hooks, "b1")
     if name is None:
         assert lines == []
         return
     (line,) = lines
     assert line["event"] == "hooks.no-on-split"
     assert line["log_level"] == "warning"
-    assert line["hooks"] == name
+    assert (line["hooks"], line["broker"]) == (name, "b1")
     assert "no on_release" in line["why"]
     assert "on_split" in line["hint"]
+
+
+class Misspelt(BrokerHooks):
+    async def onOwn(self, bundle, generation):  # noqa: N802
+        """Meant to be a hook."""
+
+    async def on_serves(self, bundle, generation):
+        """This one, too."""
+
+
+def test_all_misspelt_hooks_are_named_at_once() -> None:
+    with pytest.raises(ArgumentTypeError) as refused:
+        hooks_of(Misspelt(), BrokerHooks)
+    assert str(refused.value).startswith("`onOwn`, `on_serves` of Misspelt are not hooks; wanted: on_own, on_serve, ")
+    assert str(refused.value).endswith("Did you mean `on_own` or `on_serve`?")
+
+
+class Nothing(BrokerHooks):
+    async def own(self, key):
+        """No hook, and not like one."""
+
+
+class BlockingNothing(BlockingBrokerHooks):
+    """Neither."""
+
+
+@pytest.mark.parametrize("hooks", [Nothing(), ThreadedHooks(BlockingNothing())])
+def test_a_class_without_any_hook_is_warned_of(hooks: BrokerHooks) -> None:
+    with capture_logs() as lines:
+        warn_of_hooks(hooks, "b1")
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["broker"]) == ("hooks.none", "warning", "b1")
+    assert line["hooks"] in ("Nothing", "BlockingNothing")
+    assert "on_own, on_serve, on_release" in line["hint"]
 
 
 class Helpers(BrokerHooks):

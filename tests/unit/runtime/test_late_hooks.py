@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
@@ -44,7 +45,7 @@ async def gates_open_at_the_end() -> AsyncIterator[None]:
 class Bench:
     def __init__(self, hooks: BrokerHooks) -> None:
         self.finished: list[HookFinished] = []
-        self.runner = HookRunner(hooks, feed=self.finished.append, urls_of=lambda _: {})  # type: ignore[arg-type]
+        self.runner = HookRunner(hooks, feed=self.finished.append, urls_of=lambda _: {}, broker="b1")  # type: ignore[arg-type]
 
     @property
     def failed(self) -> list[int]:
@@ -239,6 +240,38 @@ async def test_closing_waits_for_a_release_behind_a_late_hook_and_not_for_the_la
         await bench.runner.close(1000.0)  # both had their deadlines; nothing else is to be called
     assert hooks.log == [("own begins", 5), ("own begins", 5)]
     hooks.gate.set()
+
+
+async def test_a_release_that_is_owed_counts_until_it_is_called_although_newer_ones_come() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_RELEASE))
+    await until(lambda: bench.failed == [1, 2])
+    counts = [bench.runner.counts.owed]
+    for hook_id in (3, 4):
+        bench.runner.call(call(hook_id, Hook.ON_RELEASE, generation=6))
+        counts.append(bench.runner.counts.owed)
+        await until(partial(lambda count: len(bench.failed) == count, hook_id))
+        counts.append(bench.runner.counts.owed)
+    assert counts == [1] * 5
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    assert bench.runner.counts.owed == 0
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]
+
+
+async def test_what_is_left_at_the_end_is_named() -> None:
+    bench = Bench(Long())
+    with capture_logs() as lines:
+        bench.runner.call(call(1, Hook.ON_OWN, deadline_s=1000))
+        bench.runner.call(call(0, Hook.ON_RELEASE, deadline_s=1000))
+        await bench.runner.close(0.05)
+    (line,) = [line for line in lines if line["event"] == "hooks-left"]
+    assert (line["broker"], line["running"], line["not_called"]) == ("b1", 1, 1)
+    assert line["not_returned"] == [f"on_own of {BUNDLE}"]
+    assert line["bundles"] == [BUNDLE]
 
 
 async def test_a_release_that_is_owed_is_called_while_the_member_closes() -> None:

@@ -66,7 +66,8 @@ def test_what_is_asked_afterwards_is_told_that_it_was_closed() -> None:
         face.ask(None)  # type: ignore[arg-type]
     assert raised.value.stopped.reason == "closed"
     with pytest.raises(ChannelStoppedError):
-        face.serving()
+        face.owners("t/n")
+    assert face.serving() == {}
     assert face.shutdown() == face.wait_stopped() == face.stopped == ENDED
 
 

@@ -1,12 +1,14 @@
 """What a developer is told around `StateChannel.open`: mistakes, waiting, and the end."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +19,7 @@ from statechannel.api import (
     ArgumentValueError,
     BrokerHooks,
     ChannelStoppedError,
+    Opening,
     StateChannel,
     StateChannelError,
     Stopped,
@@ -81,6 +84,7 @@ async def test_an_address_without_a_port_is_refused(address: str) -> None:
     assert ":9092" in error.hint
 
 
+@pytest.mark.filterwarnings("ignore:.*was never awaited")
 def test_not_awaited() -> None:
     opening = StateChannel.open(broker="b1")
     with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
@@ -90,14 +94,45 @@ def test_not_awaited() -> None:
 
 
 def test_an_opening_that_is_dropped_is_warned_of() -> None:
-    with pytest.warns(ResourceWarning, match=r"`StateChannel.open\(...\)` was never awaited"):
+    with pytest.warns(RuntimeWarning, match=r"`StateChannel.open\(...\)` was never awaited: no broker was started"):
         StateChannel.open(broker="b1")
 
 
 async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
     await refused(kafak={})
     gc.collect()
-    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
+    assert [str(warning.message) for warning in recwarn if "awaited" in str(warning.message)] == []
+
+
+async def test_an_opening_opens_one_member() -> None:
+    made = asyncio.Event()
+
+    async def make(begun: Callable[[StateChannel], None]) -> StateChannel:
+        await made.wait()
+        return cast("StateChannel", "the channel")
+
+    opening = Opening(make)
+
+    async def second() -> str:
+        with pytest.raises(StateChannelError) as error:
+            await opening
+        assert "call `StateChannel.open` again" in error.value.hint
+        return str(error.value)
+
+    first = asyncio.ensure_future(opening._open())
+    await asyncio.sleep(0)
+    sentence = "`StateChannel.open(...)` was awaited already: it has opened its member, or is opening it."
+    assert await second() == sentence
+    made.set()
+    assert str(await first) == "the channel"
+    assert await second() == sentence
+
+
+async def test_one_that_failed_may_be_awaited_again() -> None:
+    opening = StateChannel.open(broker="b1", kafak={})
+    for _ in range(2):
+        with pytest.raises(ArgumentTypeError):
+            await opening
 
 
 def test_a_plain_with_says_what_to_write() -> None:
@@ -135,7 +170,8 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         opening.cancel()
         await asyncio.wait({opening})
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
-    assert (line["log_level"], line["address"], line["limit_s"]) == ("warning", silent, WAIT_S)
+    assert (line["log_level"], line["broker"], line["address"], line["limit_s"]) == ("warning", "b1", silent, WAIT_S)
+    assert line["why"] == f"No Kafka answers: {silent} takes connections, but says nothing"
 
 
 @pytest.fixture
@@ -157,6 +193,38 @@ async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
     assert line["why"] == f"Kafka at {refusing} refuses the connection: no program listens there"
     assert str(error) == line["why"]
+    assert "kafka={'command_timeout_s': 60}" in error.hint, "what a broker waits for"
+    assert "refused_wait_s" not in error.hint, "that of commands"
+
+
+@pytest.fixture
+def closing() -> Iterator[str]:
+    """The address of a server that takes connections and closes them."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+async def test_a_port_that_takes_connections_and_closes_them_is_described(closing: str) -> None:
+    error = await refused(kafka={"bootstrap_servers": closing, "command_timeout_s": 2.0})
+    assert str(error) == f"No Kafka answers: {closing} takes connections, but closes them without an answer"
+    assert "TLS" in error.hint
+    assert error.retryable
+
+
+async def test_so_is_one_that_says_nothing(silent: str) -> None:
+    error = await refused(kafka={"bootstrap_servers": silent, "command_timeout_s": 2.0})
+    assert str(error) == f"No Kafka answers: {silent} takes connections, but says nothing"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from statechannel.settings.load import OTHER_VARIABLES
+from statechannel.settings.names import OTHER_VARIABLES
 
 ROOT = Path(__file__).parents[3]
 _READ = re.compile(

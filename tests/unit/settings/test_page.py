@@ -1,12 +1,13 @@
 """Every setting is on design/settings.md, and no place of a machine is."""
 
-from statechannel.settings.load import known
+from statechannel.settings.names import known
+from statechannel.settings.tree import groups
 from tests.docs.settings_pages import settings_page
 
 
 def test_every_setting_is_on_it_once() -> None:
     page = "\n".join(settings_page())
-    for names in known().values():
+    for names in known(groups()).values():
         for name in names:
             assert f"| `{name}` |" in page
 

@@ -1,14 +1,19 @@
-"""Hints: the next step for each reason of a refusal or an undetermined answer.
+"""Next step for each reason of a refusal or an undetermined answer: the hints of commands, of the API, and of design/api.md.
 
-Keyed by the stable words of the outcomes; `tests/cli/test_hints.py` finds every such word in the code and wants it here.
+Keyed by the stable words of the outcomes; `tests/unit/runtime/test_next_steps.py` finds every such word in the code.
 """
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
 from statechannel.protocol.bundle import is_bundle, is_namespace, split_topic
+
+if TYPE_CHECKING:
+    from statechannel.engine.commands import Command, Outcome
 
 _AGAIN = "Try again in a moment"
 _RACE = f"`statechannel audit --history {{name}}` shows what was first. {_AGAIN}."
@@ -25,7 +30,8 @@ REJECTED: dict[str, str] = {
     "being-deleted": "`statechannel operation list` shows the deletion.",
     "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
     # The bundle's state.
-    "not-assigned": "`statechannel lookup {name}` assigns it; `statechannel status` shows what is in flight.",
+    "not-assigned": "A lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`; `statechannel status` "
+    "shows what is in flight.",
     "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
     "superseded": "`statechannel audit --history {name}` shows the changes in between.",
     "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",
@@ -112,6 +118,14 @@ def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", ope
         return outcome.hint or (_OF_ALL_ELSE if operation else "").replace("{operation}", operation)
     bundle = outcome.bundle if isinstance(outcome, Rejected) else None
     return hint.format(operation=operation, **_names(name, bundle))
+
+
+def with_next_step(outcome: Outcome, command: Command) -> Outcome:
+    """A rejection with the next step of its reason, unless it has a more special one; any other outcome unchanged."""
+    if not isinstance(outcome, Rejected) or outcome.hint:
+        return outcome
+    name = getattr(command, "name", "") or getattr(command, "namespace", "")
+    return replace(outcome, hint=hint_for(outcome, name=name, operation=getattr(command, "operation", "")))
 
 
 def _names(name: str, bundle: str | None) -> dict[str, str]:

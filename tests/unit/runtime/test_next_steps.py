@@ -2,20 +2,25 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from shedders.balancer.request_handlers import FILTERED
-from statechannel.cli.kit import hints
-from statechannel.cli.kit.hints import hint_for
-from statechannel.engine.commands import NotFound, Rejected, Undetermined
+from statechannel.broker import next_steps
+from statechannel.broker.next_steps import hint_for
+from statechannel.engine.commands import NotFound, Rejected, Shutdown, Undetermined, Unload
 from statechannel.engine.context import Mode
+from statechannel.engine.effects import Complete, Effect
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import CommandReceived, Input, Now
 from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.settings import to_engine, to_identity
 from tests.docs.blocks import command_options
+from tests.support.lone_member import lone_host, lone_settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "statechannel"
 PACKAGES = (PACKAGE, ROOT / "shedders")
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -58,9 +63,9 @@ def _reasons(name: str) -> set[str]:
 def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None:
     rejected, undetermined = _reasons("Rejected"), _reasons("Undetermined")
     assert len(rejected) > 30
-    assert rejected == set(hints.REJECTED)
-    assert undetermined == set(hints.UNDETERMINED)
-    assert _reasons("NotFound") == set(hints.NOT_FOUND)
+    assert rejected == set(next_steps.REJECTED)
+    assert undetermined == set(next_steps.UNDETERMINED)
+    assert _reasons("NotFound") == set(next_steps.NOT_FOUND)
 
 
 def test_operations_fail_with_the_words_that_are_listed() -> None:
@@ -69,9 +74,9 @@ def test_operations_fail_with_the_words_that_are_listed() -> None:
 
 
 ALL = [
-    *(Rejected(reason, "tenant/ns/0x00000000_0x80000000: said") for reason in hints.REJECTED),
-    *(Undetermined(reason, "said") for reason in hints.UNDETERMINED),
-    *(NotFound(reason, "said") for reason in hints.NOT_FOUND),
+    *(Rejected(reason, "tenant/ns/0x00000000_0x80000000: said") for reason in next_steps.REJECTED),
+    *(Undetermined(reason, "said") for reason in next_steps.UNDETERMINED),
+    *(NotFound(reason, "said") for reason in next_steps.NOT_FOUND),
 ]
 
 
@@ -104,3 +109,36 @@ def test_a_newer_brokers_word_keeps_its_own_advice() -> None:
     assert hint_for(Rejected("novel", "it went wrong", "Do {this}."), operation="1") == "Do {this}."
     assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` shows more."
     assert hint_for(Rejected("novel", "it went wrong")) == ""
+
+
+class Refusing(Engine):
+    """Refuses each command for the next of the reasons."""
+
+    def __init__(self, reasons: Iterable[str], hint: str = "") -> None:
+        super().__init__(to_identity("b1"), to_engine(lone_settings()), None)
+        self._reasons = iter(reasons)
+        self._hint = hint
+
+    def step(self, now: Now, item: Input) -> list[Effect]:
+        effects = super().step(now, item)
+        if isinstance(item, CommandReceived) and not isinstance(item.command, Shutdown):
+            answer = Rejected(next(self._reasons), "said", self._hint)
+            effects = [e for e in effects if not isinstance(e, Complete)] + [Complete(item.token, answer)]
+        return effects
+
+
+async def test_every_rejection_that_a_program_gets_has_a_next_step() -> None:
+    async with lone_host(engine=Refusing(next_steps.REJECTED)) as host:
+        for reason in next_steps.REJECTED:
+            answer = await host.submit(Unload("tenant/ns/topic", OPERATION, 60.0, None))
+            assert isinstance(answer, Rejected)
+            assert answer.reason == reason
+            assert answer.hint == hint_for(Rejected(reason, "said"), name="tenant/ns/topic", operation=OPERATION)
+            assert answer.hint
+
+
+async def test_one_that_has_a_more_special_step_keeps_it() -> None:
+    async with lone_host(engine=Refusing(["busy"], "Wait for the tide.")) as host:
+        answer = await host.submit(Unload("tenant/ns/topic", OPERATION, 60.0, None))
+    assert isinstance(answer, Rejected)
+    assert answer.hint == "Wait for the tide."
