@@ -5,7 +5,7 @@ Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from statechannel.engine.placement import Placer
     from statechannel.engine.proposals import Proposals
     from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.view import View
 
 MASS_LOSS_AT_LEAST = 2
 LOOKED_AT_A_TICK = 5_000
@@ -110,9 +111,7 @@ class Repair:
                 self._next_scan_s = now_s + context.config.scan_interval_s
                 self._scan = self._live()
         if self._scan is None and due:
-            self._scan = (
-                key for replica in context.replicas if replica.caught_up for key in list(replica.view.in_flight)
-            )
+            self._scan = self._in_flight()
         if self._scan is not None:
             self._go_on(self._scan)
 
@@ -128,13 +127,21 @@ class Repair:
 
     def _live(self) -> Iterator[KeyState]:
         """Every live bundle, over several steps: a hundred thousand keys are more than one step may look at."""
+        for key in self._over_steps(lambda view: view.keys.values()):
+            if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
+                yield key
+
+    def _in_flight(self) -> Iterator[KeyState]:
+        """Every bundle between two owners, over several steps."""
+        return self._over_steps(lambda view: view.in_flight)
+
+    def _over_steps(self, keys_of: Callable[[View], Iterable[KeyState]]) -> Iterator[KeyState]:
         for replica in self._context.replicas:
             view = replica.view
-            for key in list(view.keys.values()) if replica.caught_up else ():
+            for key in list(keys_of(view)) if replica.caught_up else ():
                 if replica.view is not view:
                     break  # joined again meanwhile, and then a scan is wanted
-                if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
-                    yield key
+                yield key
 
     def _go_on(self, scan: Iterator[KeyState]) -> None:
         if self._room == 0:
