@@ -202,6 +202,8 @@ class Repair:
 
     def _force(self, key: KeyState, why: str) -> None:
         context = self._context
+        if context.key(key.name) is not key:
+            return  # of a view that this partition had before it was joined again
         holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
         closing = self._closing_marks.holds(key.namespace)
         named = key.to if key.state is State.RELEASING and not closing else None

@@ -86,6 +86,21 @@ def test_a_slow_log_gets_more_time_before_repairs_in_flight_count_as_lost(round_
     assert keys_of(engine.held, State.ASSIGNING).total() == (20 if round_trip_s else 40)
 
 
+def test_a_scan_that_was_interrupted_by_another_join_forces_nothing_of_the_former_view() -> None:
+    engine = orphans()
+    written = keys_of(engine.held, State.ASSIGNING).total()
+    repair = engine.engine.repair
+    former = [key for key in engine.engine.replicas[0].view.live() if key.to == "b"]
+    engine.away = True
+    engine.between_steps(lambda: engine.engine.transitions.start_over(0, "a gap"))
+    engine.between_steps(lambda: repair._force(former[-1], "it is of the former view"))
+    engine.run(0.1)
+    engine.away = False
+    engine.run(0.1)
+    engine.between_steps(lambda: repair._force(former[-1], "it is of the former view"))
+    assert keys_of(engine.held, State.ASSIGNING).total() == written
+
+
 def leaving(window: int) -> tuple[LoneEngine, list[Outcome]]:
     """A broker that leaves with 100 bundles; its records are held, `b` takes everything."""
     engine, ended = leader(handover_window=window), list[Outcome]()
