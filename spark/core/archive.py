@@ -50,7 +50,6 @@ class StoredFile(NamedTuple):
 
     batch: str
     path: str
-    size_bytes: int
 
 
 class Archive:
@@ -78,17 +77,17 @@ class Archive:
 
     def stored_files(self) -> list[StoredFile]:
         """All files of records, by day, batch and name."""
-        found = []
+        files = []
         for day in self.days():
             for sequence in self.batches(day):
                 batch = f"{day}/{_name(sequence)}"
                 infos = self.root.files.get_file_info(fs.FileSelector((self.root / batch).path))
-                found += [
-                    StoredFile(batch, info.path, info.size)
+                files += [
+                    StoredFile(batch, info.path)
                     for info in sorted(infos, key=lambda info: info.base_name)
                     if info.type == fs.FileType.File and not info.base_name.startswith(("_", "."))
                 ]
-        return found
+        return files
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.

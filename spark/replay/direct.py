@@ -2,7 +2,7 @@
 
 A record that passes through Spark is copied field by field into a row, into the shuffle, out of it, and into Arrow's columns
 for Python, which takes about as long as judging it. pyarrow reads a record of an archive in a tenth of this time, and the
-channel's own client one of a topic in a third. So up to some number of tasks it is cheaper that all of them read everything. It
+channel's own client one of a topic in a third. Up to some number of tasks it is cheaper that all of them read everything. It
 needs workers on this machine: those of a cluster lack the client, and read from farther away.
 """
 
@@ -39,7 +39,7 @@ RECORDS: Final = pa.schema(
 """A record. A note of a reader (`fold.NOTE_PARTITION`) has its split's place for an offset and its content for a value."""
 
 SORTED_RECORDS_MAX: Final = 250_000
-"""The files of a batch with at most so many records are sorted together. Those of a larger one are read one after the other."""
+"""The files of a batch that has no more records than these are sorted together; of a larger one they are read in turn."""
 
 _NAMESPACE: Final = "^(?P<name>[^/]*/[^/]*)"
 READ_RECORDS: Final = 16_384

@@ -204,7 +204,7 @@ def _plain(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicReader:
+class DirectTopic:
     """Reader of a topic between offsets.
 
     Attributes:
@@ -294,7 +294,7 @@ def topic_log(
         head = {number: min(end, _PROBED_OFFSETS) for number, end in ends.items()}
         gapped = channel.read(session, head, starts, {}).count() < sum(head.values())
     # Properties of the Java client are none of the channel's own client.
-    reader = TopicReader(client, topic, starts, ends, timeout_s)
+    reader = DirectTopic(client, topic, starts, ends, timeout_s)
     return ReplayLog(
         f"the topic {topic}",
         rows.selectExpr(*_SOURCE_COLUMNS),
