@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import fs
 from pyspark.sql import functions as F
 
 from spark.core.store import Folder
@@ -37,6 +38,18 @@ _OLD = "_replaced"
 _GONE = "_removing"
 _DAY = re.compile(r"dt=[0-9]{4,6}-[0-9]{2}-[0-9]{2}")
 _BATCH = re.compile(r"batch=([0-9]{12})")
+
+
+class StoredFile(NamedTuple):
+    """A file of records.
+
+    Attributes:
+        batch: Day and batch that it belongs to.
+        path: In the file system of the archive.
+    """
+
+    batch: str
+    path: str
 
 
 class Archive:
@@ -61,6 +74,20 @@ class Archive:
         """Sequences of the batches of a day."""
         matches = map(_BATCH.fullmatch, (self.root / day).names())
         return [int(match.group(1)) for match in matches if match]
+
+    def stored_files(self) -> list[StoredFile]:
+        """All files of records, by day, batch and name."""
+        files = []
+        for day in self.days():
+            for sequence in self.batches(day):
+                batch = f"{day}/{_name(sequence)}"
+                infos = self.root.files.get_file_info(fs.FileSelector((self.root / batch).path))
+                files += [
+                    StoredFile(batch, info.path)
+                    for info in sorted(infos, key=lambda info: info.base_name)
+                    if info.type == fs.FileType.File and not info.base_name.startswith(("_", "."))
+                ]
+        return files
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.

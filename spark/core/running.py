@@ -55,12 +55,14 @@ class _Meaning(NamedTuple):
 _MEANINGS = {
     QueryEndCause.TOPIC_BROKEN: _Meaning(
         r"KAFKA_DATA_LOSS|UnknownTopicOrPartitionException|OffsetOutOfRangeException|InvalidTopicException"
-        r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost",
+        r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost"
+        r"|PythonException.*\bTopicMissingError: ",
         ExitCode.TOPIC_BROKEN,
         "If the topic was created again, start with a new checkpoint and new tables.",
     ),
     QueryEndCause.KAFKA_DENIED: _Meaning(
-        r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException",
+        r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException"
+        r"|PythonException.*\bKafkaAccessDeniedError: ",
         ExitCode.KAFKA_DENIED,
         "See the security settings given with -X, and the ACLs of the topic.",
     ),
@@ -68,7 +70,7 @@ _MEANINGS = {
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException"
         r"|CoordinatorNotAvailableException|LeaderNotAvailableException|NotLeaderOrFollowerException"
         r"|BrokerNotAvailableException|RetriableException)"
-        r"|No resolvable bootstrap urls|Cannot fetch record for offset",
+        r"|No resolvable bootstrap urls|Cannot fetch record for offset|PythonException.*\bKafkaUnavailableError: ",
         ExitCode.KAFKA_AWAY,
         "Start the job again when Kafka answers: it goes on where it was.",
     ),
@@ -86,7 +88,9 @@ _MEANINGS = {
     QueryEndCause.OTHER: _Meaning("", ExitCode.SPARK_FAILED, "`--debug` shows all that Spark says of it."),
 }
 _CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
-_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: .+$", re.MULTILINE)
+_SAID_BY_WORKER = re.compile(
+    r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|statechannel\.[\w.]+Error): .+$", re.MULTILINE
+)
 _LENGTH = 400
 
 
@@ -96,8 +100,8 @@ def cause_of(text: str) -> QueryEndCause:
 
 
 def gist(text: str) -> str:
-    """The line of a long text that says most: a module that is missing, the innermost cause, else the first line."""
-    causes = _MISSING_MODULE.findall(text) or _CAUSED_BY.findall(text)
+    """The line of a long text that says most: the error of a worker, the innermost cause, else the first line."""
+    causes = _SAID_BY_WORKER.findall(text) or _CAUSED_BY.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."

@@ -62,7 +62,7 @@ def answer_with(
 
     Args:
         options: Of this engine.
-        spent: Is added to: seconds of the Python workers, by what they did, and `passes` over the log.
+        spent: Is added to: processor seconds of the Python workers, by what they did, and `passes` over the log.
 
     Raises:
         GapsError: A full read was asked for and a partition has gaps.

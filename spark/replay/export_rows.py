@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.core.schemas import batch_of
+from spark.replay.direct import RECORDS
 from spark.replay.fold import NOTE_PARTITION, bytes_of
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, read_header
@@ -33,17 +34,6 @@ from statechannel.audit.transfer.line import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ROWS = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
-"""A record; a note has its split's place for an offset and its content for a value."""
 
 
 def header_of(path: Path) -> ExportHeader:
@@ -68,7 +58,7 @@ def export_rows(session: SparkSession, path: Path, header: ExportHeader) -> Data
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _parse(batches, ends, chained)
 
-    return lines.mapInArrow(work, from_arrow_schema(ROWS))
+    return lines.mapInArrow(work, from_arrow_schema(RECORDS))
 
 
 def check_notes(path: Path, header: ExportHeader, notes: Sequence[bytes]) -> None:
@@ -157,9 +147,9 @@ def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int], chained: 
             split.last = place
             rows.append(record[1:])
         if rows:
-            yield batch_of(rows, ROWS)
+            yield batch_of(rows, RECORDS)
     notes: list[tuple[Any, ...]] = [
         (NOTE_PARTITION, split.start, 0, b"", note) for split in splits.values() if (note := split.note()) is not None
     ]
     if notes:
-        yield batch_of(notes, ROWS)
+        yield batch_of(notes, RECORDS)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
@@ -34,6 +34,9 @@ from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import AuditFindings, findings_of
 from statechannel.replay.part import PartReader
 from statechannel.replay.survey import STRICT, ReadFacts
+
+if TYPE_CHECKING:
+    from spark.replay.direct import Records, Share
 
 FINDINGS: Final = pa.schema(
     [
@@ -65,6 +68,7 @@ class FoldTask:
         story: By partition, where what happened is known from further back than `facts` say; it is read twice then.
         outside: First offset of each partition that is not looked at, only counted. Those that are not named are read whole.
         verdicts: A row for each verdict, in addition.
+        columns: Those that records come with: `timestamp_ms` only where times are looked at.
     """
 
     partitions: int
@@ -73,20 +77,36 @@ class FoldTask:
     outside: Mapping[int, int] = field(default_factory=dict)
     wants: Wants = field(default_factory=Wants)
     verdicts: bool = False
+    columns: Sequence[str] = ("partition", "offset", "timestamp_ms", "key", "value")
 
 
 def work_of(task: FoldTask) -> Work:
-    """The function for `mapInArrow`."""
+    """The function for `mapInArrow` of rows that are records."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        before = gc.get_threshold()
-        gc.set_threshold(*_THRESHOLDS)  # what a fold holds lives as long as the fold: looking through it finds nothing
-        try:
-            yield from _Run(task).all(batches)
-        finally:
-            gc.set_threshold(*before)
+        yield from _fold(task, batches)
 
     return work
+
+
+def direct_work_of(task: FoldTask, read: Callable[[Share, Sequence[str]], Records], shares: Sequence[Share]) -> Work:
+    """The function for `mapInArrow` of rows that are numbers of shares."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _fold(task, read(shares[number], task.columns))
+
+    return work
+
+
+def _fold(task: FoldTask, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    before = gc.get_threshold()
+    gc.set_threshold(*_THRESHOLDS)  # what a fold holds lives as long as the fold: looking through it finds nothing
+    try:
+        yield from _Run(task).all(records)
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Part:
@@ -123,7 +143,7 @@ class _Part:
             return
         self.inside += size
         self.last_inside = int(offsets[size - 1])
-        before_s = time.perf_counter()
+        before_s = time.thread_time()
         rows = zip(
             repeat(Topic.CHANNEL),
             repeat(self.partition),
@@ -133,15 +153,15 @@ class _Part:
             bytes_of(values),
             strict=False,  # the endless ones end with the others
         )
-        self.unpacking_s += time.perf_counter() - before_s
-        before_s = time.perf_counter()
+        self.unpacking_s += time.thread_time() - before_s
+        before_s = time.thread_time()
         if self.storyteller is not None:
             held = list(rows)
             self.storyteller.read(held)
             self.reader.read(held)
         else:
             self.reader.read(rows)
-        self.judging_s += time.perf_counter() - before_s
+        self.judging_s += time.thread_time() - before_s
 
     def findings(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         if self.storyteller is not None:
@@ -232,7 +252,7 @@ class _Run:
             part = self._parts[partition] = _Part(partition, self._task, observe)
         if not part.in_order:
             return
-        times = batch.column("timestamp_ms").to_pylist() if "timestamp_ms" in batch.schema.names else None
+        times = batch.column("timestamp_ms").to_pylist() if "timestamp_ms" in self._task.columns else None
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
         part.take(offsets, times, batch.column("key"), batch.column("value"))
 

@@ -6,26 +6,34 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.channel.log import ChannelTopic
 from spark.channel.survey import below
 from spark.core.archive import Archive, check_complete, covers_of, why_gapped
-from spark.core.schemas import ARCHIVE
+from spark.core.schemas import ARCHIVE, batch_of
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.core.streaming import kafka_options
 from spark.errors import SparkJobError
+from spark.replay.direct import READ_RECORDS, RECORDS, DirectLog, Records, Share, archive_reader
 from spark.replay.export_rows import check_notes, export_rows, header_of
 from spark.replay.replay import ReplayLog
 from statechannel.audit.engine import ArchiveSource, ExportSource, Source
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +43,7 @@ _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
 _SOURCE_COLUMNS = ("partition", "offset", "unix_millis(timestamp) as timestamp_ms", "key", "value")
 _VIEW, _ARCHIVE = "view", "archive"
 """Folders of a table that the job table-view keeps."""
+_PLANNED_MAX = 1_000
 
 
 def _to_stderr(line: str) -> None:
@@ -57,9 +66,10 @@ def archive_log(
             partitions the channel has, or something that is not true.
     """
     pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
-    rows = _stored_rows(session, folder)
+    archive = _archive_of(folder)
+    rows = session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)
     if pointer is not None:
-        return _of_table(f"the archive {folder}", rows, pointer, partitions)
+        return _of_table(f"the archive {folder}", archive, rows, pointer, partitions)
     if partitions is None:
         raise SparkJobError(
             f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
@@ -78,11 +88,17 @@ def archive_log(
     ends = {number: last.get(number, -1) + 1 for number in range(partitions)}
     why = "has gaps: records were compacted before they were archived, or a part of the archive is away"
     return ReplayLog(
-        f"the archive {folder}", rows.select(*_COLUMNS), ends, wall_ms, why_gapped=lambda _: why, stored=rows
+        f"the archive {folder}",
+        rows.select(*_COLUMNS),
+        ends,
+        wall_ms,
+        direct=lambda: _direct(archive, rows, None),
+        why_gapped=lambda _: why,
+        stored=rows,
     )
 
 
-def _of_table(name: str, rows: DataFrame, pointer: Pointer, partitions: int | None) -> ReplayLog:
+def _of_table(name: str, archive: Archive, rows: DataFrame, pointer: Pointer, partitions: int | None) -> ReplayLog:
     covers = covers_of(pointer.meta)
     if partitions is not None and partitions != len(covers):
         raise _contradicted(partitions, f"the view beside {name} says that the channel has {len(covers)}")
@@ -96,6 +112,7 @@ def _of_table(name: str, rows: DataFrame, pointer: Pointer, partitions: int | No
         rows.select(*_COLUMNS),
         positions,
         lambda: written_at_ms,
+        direct=lambda: _direct(archive, rows, positions),
         why_gapped=lambda number: why_gapped(covers[number]),
         stored=rows,
     )
@@ -109,8 +126,16 @@ def _contradicted(partitions: int, statement: str) -> SparkJobError:
     )
 
 
-def _stored_rows(session: SparkSession, folder: str) -> DataFrame:
-    """All rows of an archive, with what it says of them.
+def _direct(archive: Archive, rows: DataFrame, positions: Mapping[int, int] | None) -> DirectLog:
+    def sizes() -> dict[bytes, int]:
+        counted = rows.where("namespace is not null").groupBy("namespace").count()
+        return {row[0].encode(): row[1] for row in counted.orderBy(F.desc("count")).limit(_PLANNED_MAX).collect()}
+
+    return DirectLog(archive_reader(archive, positions), sizes)
+
+
+def _archive_of(folder: str) -> Archive:
+    """The archive of a table, or the one that this folder is.
 
     Raises:
         SparkJobError: There is none.
@@ -124,7 +149,7 @@ def _stored_rows(session: SparkSession, folder: str) -> DataFrame:
             hint="Name the folder that the job table-view writes to.",
             exit_code=ExitCode.TABLE_UNUSABLE,
         )
-    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)
+    return archive
 
 
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
@@ -135,6 +160,8 @@ _FETCHING = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.max.poll.re
 _PROBED_OFFSETS = 20_000
 _READS_A_CORE = 4
 _OFFSETS_OF_A_READ = 50_000
+_SAMPLES = 8
+_SAMPLE_RECORDS = 2_000
 
 
 def wall_ms() -> int:
@@ -176,6 +203,59 @@ def _plain(path: Path) -> Iterator[Path]:
         yield link
 
 
+@dataclass(frozen=True, slots=True)
+class DirectTopic:
+    """Reader of a topic between offsets.
+
+    Attributes:
+        starts: First offset of each partition. `ends`: the one after the last.
+        timeout_s: Longest wait for Kafka without any progress.
+    """
+
+    client: ClientSettings
+    topic: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    timeout_s: float
+
+    def read(self, share: Share, _: Sequence[str]) -> Records:
+        for number, end in sorted(self.ends.items()):
+            for some in self._records(number, self.starts[number], end):
+                own = share.own(pa.array([record.key for record in some], pa.binary()))
+                if own.any():
+                    yield batch_of((record[1:] for record in compress(some, own.tolist())), RECORDS)
+
+    def sizes(self) -> Mapping[bytes, int]:
+        """Counted in samples that are spread over each partition."""
+        counts: Counter[bytes] = Counter()
+        for number, end in self.ends.items():
+            start = self.starts[number]
+            step = max(_SAMPLE_RECORDS, -(-(end - start) // _SAMPLES))
+            for first in range(start, end, step):
+                for some in self._records(number, first, min(end, first + _SAMPLE_RECORDS)):
+                    counts.update(_names(record.key for record in some))
+        return counts
+
+    def _records(self, partition: int, start: int, end: int) -> Iterator[list[RecordRead]]:
+        if start >= end:
+            return
+        group = ChannelTopics(self.topic).reader_group
+        with PartitionTail(
+            self.client, Topic.CHANNEL, self.topic, partition, group_id=group, timeout_s=self.timeout_s
+        ) as tail:
+            records = tail.records(Span(start, start, end))
+            while some := list(islice(records, READ_RECORDS)):
+                yield some
+
+
+def _names(keys: Iterable[bytes | None]) -> Iterator[bytes]:
+    """Their namespaces."""
+    for key in keys:
+        parts = (key or b"").split(b"/", 2)
+        if len(parts) > 1:
+            yield b"/".join(parts[:2])
+
+
 def topic_log(
     session: SparkSession,
     client: ClientSettings,
@@ -213,7 +293,16 @@ def topic_log(
         # The cleaner begins with what is oldest: where nothing is missing there, it has most likely not been at work.
         head = {number: min(end, _PROBED_OFFSETS) for number, end in ends.items()}
         gapped = channel.read(session, head, starts, {}).count() < sum(head.values())
-    return ReplayLog(f"the topic {topic}", rows.selectExpr(*_SOURCE_COLUMNS), ends, wall_ms, likely_gapped=gapped)
+    # Properties of the Java client are none of the channel's own client.
+    reader = DirectTopic(client, topic, starts, ends, timeout_s)
+    return ReplayLog(
+        f"the topic {topic}",
+        rows.selectExpr(*_SOURCE_COLUMNS),
+        ends,
+        wall_ms,
+        direct=None if properties else lambda: DirectLog(reader.read, reader.sizes),
+        likely_gapped=gapped,
+    )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.channel.survey import below, find_stops
 from spark.errors import SparkJobError
+from spark.replay.direct import DirectLog, shares_of
 from spark.replay.fold import (
     FINDINGS,
     GAPS,
@@ -32,6 +33,7 @@ from spark.replay.fold import (
     VERDICT,
     FoldTask,
     bytes_of,
+    direct_work_of,
     findings_of_all,
     forged_of,
     gap_count_of,
@@ -66,6 +68,7 @@ class ReplayLog:
         ends: Offset after the last record of each partition, empty ones too.
         now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
         check: Told the notes; raises where the source is not what it should be.
+        direct: The same records for tasks that read them by themselves; None: only Spark reads them.
         likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
         why_gapped: Why a partition has gaps, for people; empty where only that is known.
         stored: The rows of an archive with what it says of them.
@@ -76,6 +79,7 @@ class ReplayLog:
     ends: Mapping[int, int]
     now_ms: Callable[[], int]
     check: Callable[[Sequence[bytes]], None] = lambda _: None
+    direct: Callable[[], DirectLog] | None = None
     likely_gapped: bool = False
     why_gapped: Callable[[int], str] = lambda _: ""
     stored: DataFrame | None = None
@@ -94,6 +98,8 @@ class ReplayRequest:
 
 _OFFSETS_OF_A_TASK = 100_000
 _TASKS_MAX = 64
+_SHARES_MAX = 6
+"""More tasks that each read all would take longer than Spark, which reads all once and hands it around."""
 _PASSES_MAX = 5
 _LATEST_MS = 2**63 - 1
 _JOINED_BYTES = 1 << 20
@@ -126,7 +132,7 @@ class Replay:
 
     Attributes:
         passes: How often the log was folded.
-        spent_s: Seconds of the Python workers, by what they did.
+        spent_s: Processor seconds of the Python workers, by what they did.
     """
 
     def __init__(
@@ -141,9 +147,10 @@ class Replay:
         self._session = session
         self._log = log
         self._request = request
-        cores = session.sparkContext.defaultParallelism
+        self._cores = session.sparkContext.defaultParallelism
+        self._tasks_asked = tasks
         length = sum(log.ends.values())
-        self._tasks = tasks or min(_TASKS_MAX, max(cores, length // _OFFSETS_OF_A_TASK))
+        self._tasks = tasks or min(_TASKS_MAX, max(self._cores, length // _OFFSETS_OF_A_TASK))
         local = (session.sparkContext.master or "").startswith("local")
         self._presorted = local if presorted is None else presorted
         self._survey: dict[int, PartitionSurvey] | None = None
@@ -193,10 +200,9 @@ class Replay:
             self._outside,
             self._request.wants,
             verdicts=self._request.verdicts,
+            columns=self._columns(),
         )
-        self._folded = (
-            self._parted().mapInArrow(work_of(task), from_arrow_schema(FINDINGS)).persist(StorageLevel.MEMORY_AND_DISK)
-        )
+        self._folded = self._folded_by(task).persist(StorageLevel.MEMORY_AND_DISK)
         folded = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
         self._log.check([row["content"] for row in folded if row["kind"] == SPLIT])
         self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in folded if row["kind"] == PART]
@@ -311,20 +317,28 @@ class Replay:
     def _inside(self) -> DataFrame:
         return self._records().where(below(self._outside))
 
-    def _parted(self) -> DataFrame:
-        """The rows, those of a namespace in one task, in the order of their offsets."""
-        rows = self._log.rows
+    def _columns(self) -> list[str]:
         wants = self._request.wants
-        names = ["partition", "offset"]
         timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins, wants.forged)
-        if any(timed) or wants.has_history:
-            names.append("timestamp_ms")
+        times = ["timestamp_ms"] if any(timed) or wants.has_history else []
+        return ["partition", "offset", *times, "key", "value"]
+
+    def _folded_by(self, task: FoldTask) -> DataFrame:
+        """The findings of tasks that have the records of whole namespaces, in the order of their offsets."""
+        findings = from_arrow_schema(FINDINGS)
+        shares = self._tasks_asked or self._cores
+        if self._presorted and self._log.direct is not None and shares <= _SHARES_MAX:
+            direct = self._log.direct()
+            work = direct_work_of(task, direct.read, shares_of(direct.sizes(), shares))
+            return self._session.range(0, shares, 1, shares).mapInArrow(work, findings)
+        return self._parted(task.columns).mapInArrow(work_of(task), findings)
+
+    def _parted(self, columns: Sequence[str]) -> DataFrame:
+        rows = self._log.rows.select(*columns)
         if self._outside:
             # What lies outside is only counted.
             inside = F.expr(below(self._outside))
-            rows = rows.select(*names, *(F.when(inside, F.col(name)).alias(name) for name in ("key", "value")))
-        else:
-            rows = rows.select(*names, "key", "value")
+            rows = rows.withColumns({name: F.when(inside, F.col(name)) for name in ("key", "value")})
         group = F.substring_index(F.col("key").cast("string"), "/", 2)
         parted = rows.repartition(self._tasks, group)
         return parted if self._presorted else parted.sortWithinPartitions("offset")

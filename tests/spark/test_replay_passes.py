@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spark.replay.replay
+from spark.core.schemas import batch_of
 from spark.errors import SparkJobError
+from spark.replay.direct import RECORDS, DirectLog, Share
 from spark.replay.replay import Replay, ReplayLog, ReplayRequest
 from statechannel.audit.engine import AuditQuestion, ExportSource
 from statechannel.protocol.log import RecordRead
@@ -52,6 +56,44 @@ def test_rows_out_of_order_are_seen_and_sorted(session: Any, log: loggen.Log, tm
     with replay_of(session, log_of(session, log, records), presorted=True) as replay:
         assert as_json(replay.run()).decode() == expected(log, tmp_path)
         assert replay.passes == 2
+
+
+def direct_of(records: Sequence[RecordRead]) -> DirectLog:
+    batch = batch_of([record[1:] for record in records], RECORDS)
+
+    def read(share: Share, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield batch.select(columns).filter(pa.array(share.own(batch.column("key"))))
+
+    return DirectLog(read, lambda: {b"no/where": 1})
+
+
+def test_tasks_that_read_by_themselves_need_no_rows(session: Any, log: loggen.Log, tmp_path: Path) -> None:
+    nothing = log_of(session, log, [])
+    records = records_of(log)
+    with replay_of(session, replace(nothing, direct=lambda: direct_of(records)), presorted=True) as replay:
+        assert as_json(replay.run()).decode() == expected(log, tmp_path)
+        assert replay.passes == 1
+
+
+def test_tasks_that_read_out_of_order_are_given_sorted_rows(session: Any, log: loggen.Log, tmp_path: Path) -> None:
+    records = records_of(log)
+    rows = log_of(session, log, records)
+    shuffled = [*records]
+    Random(1).shuffle(shuffled)
+    with replay_of(session, replace(rows, direct=lambda: direct_of(shuffled)), presorted=True) as replay:
+        assert as_json(replay.run()).decode() == expected(log, tmp_path)
+        assert replay.passes == 2
+
+
+@pytest.mark.parametrize(("tasks", "presorted"), [(7, True), (2, False)])
+def test_many_tasks_and_those_of_a_cluster_are_given_rows(
+    session: Any, log: loggen.Log, tmp_path: Path, tasks: int, presorted: bool
+) -> None:
+    rows = replace(log_of(session, log, records_of(log)), direct=lambda: direct_of(records_of(log)[:1]))
+    request = ReplayRequest(compaction_lag_ms=LAG_MS, wants=ALL)
+    with Replay(session, rows, request, tasks=tasks, presorted=presorted) as replay:
+        assert as_json(replay.run()).decode() == expected(log, tmp_path)
+        assert replay.passes == 1
 
 
 def test_an_offset_twice_is_an_error(session: Any, log: loggen.Log) -> None:

@@ -17,6 +17,13 @@ ModuleNotFoundError: No module named 'spark'
 Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
 """
 
+SILENT = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "logs.py", line 1, in read
+statechannel.kafka.errors.KafkaUnavailableError: Kafka did not answer for 20 s while reading bundle-state-0.
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "cause"),
@@ -35,6 +42,9 @@ Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
         ),
         ("Py4JNetworkError: Answer from Java side is empty", QueryEndCause.JVM_ENDED),
         (LACKING, QueryEndCause.WORKER_LACKS),
+        (SILENT, QueryEndCause.KAFKA_AWAY),
+        (SILENT.replace("KafkaUnavailable", "KafkaAccessDenied"), QueryEndCause.KAFKA_DENIED),
+        (SILENT.replace("KafkaUnavailable", "TopicMissing"), QueryEndCause.TOPIC_BROKEN),
         ("ModuleNotFoundError: No module named 'spark'", QueryEndCause.OTHER),
         ("java.util.concurrent.TimeoutException: something of Spark's own", QueryEndCause.OTHER),
         ("", QueryEndCause.OTHER),
@@ -50,6 +60,10 @@ def test_gist_is_the_innermost_cause():
 
 def test_gist_of_a_worker_without_the_package_names_it():
     assert gist(LACKING) == "ModuleNotFoundError: No module named 'spark'"
+
+
+def test_gist_of_a_worker_that_reads_kafka_is_its_error():
+    assert gist(SILENT).endswith("Kafka did not answer for 20 s while reading bundle-state-0.")
 
 
 def test_gist_of_a_short_text_is_its_first_line_and_never_long():
