@@ -28,6 +28,7 @@ from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject
 from shedders.decisions.topic import DecisionReader
 from shedders.model.plan import Reason
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
@@ -50,6 +51,7 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
+from statechannel.cli.kit.registry import live_writers
 from statechannel.cli.kit.requests import requests_seen
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
@@ -336,8 +338,8 @@ def why(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
-    trail = _trail(name)
     connection = connect()
+    trail = _trail(name, ForgeryCheck(live_writers(connection)))
     views = read_channel(connection, [trail.observe])
     _settle(trail, views, name)
     book = _decisions_about(connection, trail, limit)
@@ -392,9 +394,9 @@ def _no_placement(record: AnyRecord) -> bool:
     return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
 
 
-def _trail(name: str) -> Trail:
+def _trail(name: str, check: ForgeryCheck | None = None) -> Trail:
     try:
-        return Trail(name)
+        return Trail(name, check)
     except ValueError as error:
         raise CommandError(
             str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE

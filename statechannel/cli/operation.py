@@ -29,6 +29,7 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
+from statechannel.cli.kit.registry import live_writers
 from statechannel.cli.kit.requests import NO_EXTENSION, requests_seen
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.operation_fold import Operation
@@ -62,7 +63,8 @@ def list_(
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        seen = OperationsSeen(connection.settings.limits.operations_max)
+        check = ForgeryCheck(live_writers(connection))
+        seen = OperationsSeen(connection.settings.limits.operations_max, check)
         views = read_channel(connection, [seen.observe])
         operations = _merged(seen, requests_seen(connection))
         rows, left_out = newest_rows(operations, window, by, limit)
@@ -143,26 +145,35 @@ def show(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one operation with all its records."""
-    connection, check = connect(), ForgeryCheck()
+    connection = connect()
+    check = ForgeryCheck(live_writers(connection))
     seen = OperationsSeen(connection.settings.limits.operations_max, check)
     lines: list[HistoryLine] = []
+    others: list[HistoryLine] = []
 
     def collect(record: RecordRead, judgement: Judgement) -> None:
-        sign = check.sign(record, judgement)
+        sign, start = check.sign(record, judgement), check.start(record, judgement)
         if judgement.record is not None and judgement.record.text("operation") == operation:
-            lines.append(history_line(record, judgement, sign))
+            foreign = start is not None and start.known_since is not None
+            (others if foreign else lines).append(history_line(record, judgement, sign))
 
     read_channel(connection, [seen.observe, collect])
-    rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
+    requests = requests_seen(connection)
+    rows = [row for row in _merged(seen, requests) if row["operation"] == operation]
     if not rows:
         raise not_found(
             f"operation {operation} does not exist",
             hint="`statechannel operation list` shows the newest; requests are kept for a week.",
         )
+    if operation in requests and rows[0]["forged_start"]:  # what bears the id of a request is not what was requested
+        lines, others = [], [*lines, *others]
     if output is Output.JSON:
-        print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
+        records = {"records": lines, "left_out": others}
+        print_json(rows[0] | {name: [history_fields(line) for line in listed] for name, listed in records.items()})
         return
-    fields = rows[0] | {"result": result_text(rows[0]), "forged": None}
+    fields = rows[0] | {"result": result_text(rows[0]), "forged": None, "forged_start": None, "why_forged": None}
+    if rows[0]["forged_start"] and operation not in requests:
+        fields |= {"by": f"in the name of {rows[0]['by']}: forged, {rows[0]['why_forged']}", "executed_by": None}
     shown = [(title, value) for title, value in fields.items() if not title.endswith("_ms") and value is not None]
     print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
@@ -196,13 +207,23 @@ def show(
         ],
         empty="no judged records",
     )
+    for line in others:
+        if line.forged is not None:
+            say(
+                f"left out: the forged record at offset {line.offset} bears this id, in the name of {line.by}, and so do the "
+                f"{len(others) - 1} that answer it: {line.note}"
+            )
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Operations from log and requests; for the result the log takes precedence over the reply."""
-    every = dict(requests)
+    every = {name: row | {"forged_start": False, "why_forged": None} for name, row in requests.items()}
     for operation in seen.known.values():
-        every[operation.id] = _from_log(seen, operation, every.get(operation.id))
+        asked, times = every.get(operation.id), seen.times[operation.id]
+        if asked is not None and times.forged_start:
+            asked |= {"forged": list(times.forged), "forged_start": True, "why_forged": times.why_forged}
+        else:
+            every[operation.id] = _from_log(seen, operation, asked)
     return sorted(every.values(), key=lambda row: (row["began_ms"], row["operation"]))
 
 
@@ -221,4 +242,6 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
         "forged": list(times.forged),
+        "forged_start": times.forged_start,
+        "why_forged": times.why_forged,
     }

@@ -15,6 +15,7 @@ from statechannel.audit.engine import (
     LOCAL,
     AuditQuestion,
     AuditResult,
+    LiveSource,
     ReadMode,
     Wants,
     load_engine,
@@ -33,6 +34,7 @@ from statechannel.cli.audit.options import (
     moment_of,
     options_of,
     refuse_format,
+    registry_of,
     remark_moment,
     source_of,
 )
@@ -120,6 +122,7 @@ def audit(
             moves=moves,
             cuts=moment is not None,
             forged=True,
+            writers=registry_of(connect) if isinstance(source, LiveSource) else None,
         ),
         options=options_of(engine_options or ()),
     )

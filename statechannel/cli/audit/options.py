@@ -31,6 +31,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
+from statechannel.audit.writers import WritersHeard
 from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
@@ -61,6 +62,7 @@ class AuditOptions:
         as_of: Moment of the audit; None: the end of the log.
         table: Print tables instead of JSON.
         connect: Connects to the channel of the settings, to read its other topics.
+        writers: What the registry shows of the processes; None: not read yet, or not to be read.
     """
 
     source: Source
@@ -71,6 +73,7 @@ class AuditOptions:
     options: Mapping[str, str] = field(repr=False)
     table: bool
     connect: Connect
+    writers: WritersHeard | None = None
 
     def window(self, since: str | None, until: str | None) -> LogWindow:
         """The part of the log that is listed; ages count back from the moment of the audit.
@@ -100,6 +103,7 @@ class AuditOptions:
         Raises:
             StateChannelError: The log cannot be read, or does not hold the answer.
         """
+        wants = replace(wants, writers=self.heard())
         question = AuditQuestion(
             self.source,
             read=self.read,
@@ -112,6 +116,12 @@ class AuditOptions:
         remark_moment(question.as_of, result)
         return result
 
+    def heard(self) -> WritersHeard | None:
+        """What the registry shows of the processes, read now for a live log; None: a file or an archive does not have it."""
+        if self.writers is not None or not isinstance(self.source, LiveSource):
+            return self.writers
+        return registry_of(self.connect)
+
     @contextmanager
     def as_file(self) -> Iterator[AuditOptions]:
         """The same log for several questions: a live topic is exported once, to a temporary file."""
@@ -120,8 +130,17 @@ class AuditOptions:
             return
         with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
             path = Path(folder) / "export.jsonl"
+            writers = self.heard()  # before the log: what is written later is not held against it
             self.source.export(path)
-            yield replace(self, source=ExportSource(path, made_here=True))
+            yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
+
+
+def registry_of(connect: Connect) -> WritersHeard:
+    """What the registry of the channel of the settings shows of its processes."""
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.registry import live_writers
+
+    return live_writers(connect())
 
 
 def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:

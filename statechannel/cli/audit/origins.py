@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Final
 
@@ -25,7 +25,7 @@ from statechannel.audit.origins import (
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options
+from statechannel.cli.audit.options import AuditOptions, audit_options, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column
@@ -58,6 +58,8 @@ def origins(
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     window = asked.window(since, until)
     looked_up = with_topics or isinstance(asked.source, LiveSource)
+    if with_topics and asked.writers is None:
+        asked = replace(asked, writers=registry_of(asked.connect))
     with asked.as_file() as still:
         result = still.answer(Wants(origins=True, forged=True, cuts=True))
         whole = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())

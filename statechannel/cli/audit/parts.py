@@ -27,7 +27,6 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History
-from statechannel.audit.incident import Incident
 from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
@@ -265,8 +264,11 @@ def report(
         window=_report_window(asked, since, until),
     )
     try:
+        story = _registry_story(asked)  # before the log: what is written later is not held against it
         with _opened(asked) as export:
-            question = replace(question, registry=_registry_incidents(asked), persons=_persons(asked))
+            question = replace(question, persons=_persons(asked))
+            if story is not None:
+                question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -318,10 +320,10 @@ def _report_window(asked: AuditOptions, since: str | None, until: str | None) ->
     return ReportWindow(*sides)
 
 
-def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
+def _registry_story(asked: AuditOptions) -> RegistryStory | None:
     """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
     if not isinstance(asked.source, LiveSource):
-        return ()
+        return None
     # Only a live audit needs the Kafka client.
     from statechannel.cli.kit.registry import read_registry
 
@@ -331,8 +333,8 @@ def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
         read_registry(connection, listen=False, observe=story.observe)
     except StateChannelError as error:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
-        return ()
-    return tuple(story.incidents)
+        return None
+    return story
 
 
 def _persons(asked: AuditOptions) -> dict[str, str]:
