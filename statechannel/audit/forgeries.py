@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from zlib import crc32
 
-from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.id_series import FOREIGN, IdSeries, UsedIds
 from statechannel.audit.incident import seconds
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import BROKER as IMPORT_BROKER
@@ -48,8 +47,6 @@ class ForgerySign(NamedTuple):
 
 
 _FOREIGN_ID = ForgerySign("foreign-id", FOREIGN)
-_IDS_MAX = 20_000
-"""Newest ids of the log that are compared with later ones."""
 _OPERATIONS_MAX = 20_000
 _BEGINS = frozenset({State.RELEASING, State.SPLITTING})
 
@@ -88,28 +85,25 @@ class _Begun:
     ended: int | None = None
 
 
-class _Used(NamedTuple):
-    offset: int
-    key: bytes | None
-    content: int
-
-
 class ForgeryCheck:
     """Looks at each record of a log, in order. Several observers may share one: a record is looked at once.
 
     Args:
         writers: What the registry shows of the processes; None: it was not read.
+
+    Attributes:
+        writers: The same.
     """
 
     def __init__(self, writers: WritersHeard | None = None) -> None:
-        self._writers = WritersHeard() if writers is None else writers
+        self.writers = WritersHeard() if writers is None else writers
         self._series = IdSeries()
         self._place = (-1, -1)
         self._sign: ForgerySign | None = None
         self._start: ForgedStart | None = None
         self._starts: dict[str, ForgedStart] = {}
         self._begun: dict[tuple[str, str], _Begun] = {}
-        self._used: dict[str, _Used] = {}
+        self._used = UsedIds()
 
     def sign(self, record: RecordRead, judgement: Judgement) -> ForgerySign | None:
         """What shows that a judged record is forged; None: nothing does."""
@@ -156,36 +150,24 @@ class ForgeryCheck:
             if differing:
                 yield ForgerySign("changed-copy", f"same id as offset {key.offset}, other content ({differing})")
         else:
-            yield from self._used_id(record, decoded)
+            used = self._used.use(record, decoded)
+            if used:
+                yield ForgerySign("used-id", used)
         if decoded.broker == IMPORT_BROKER:
             return
         process, at_ms = (decoded.broker, decoded.incarnation), record.timestamp_ms
-        late_ms = self._writers.after_goodbye_ms(process, at_ms)
+        late_ms = self.writers.after_goodbye_ms(process, at_ms)
         if late_ms is not None:
             message = f"written {seconds(late_ms)} after the goodbye of the process of {decoded.broker} that it names"
             yield ForgerySign("after-goodbye", message)
-        if self._writers.is_disowned(process, record.partition, record.offset):
+        if self.writers.is_disowned(process, record.partition, record.offset):
             yield ForgerySign("disowned", f"{decoded.broker} has read it, and says that it did not write it")
-        if self._writers.never_registered(process, at_ms):
+        if self.writers.never_registered(process, at_ms):
             yield ForgerySign(
                 "unregistered", f"the registry never had a heartbeat of the process of {decoded.broker} that it names"
             )
         if judgement.verdict is Verdict.ACCEPTED and key is not None:
             yield from self._begun_again(decoded, key)
-
-    def _used_id(self, record: RecordRead, decoded: Record) -> Iterator[ForgerySign]:
-        """The same id on another key of the namespace, or with other content; a second copy by a retry is the same."""
-        used, content = self._used.get(decoded.id), crc32(record.value or b"")
-        if used is None:
-            remember(self._used, decoded.id, _Used(record.offset, record.key, content), _IDS_MAX)
-        elif used.offset == record.offset:
-            return
-        elif used.key != record.key:
-            if _namespace_of(used.key) == _namespace_of(record.key):
-                where = (used.key or b"").decode(errors="replace")
-                yield ForgerySign("used-id", f"same id as offset {used.offset}, of another key ({where})")
-        elif used.content != content:
-            yield ForgerySign("used-id", f"same id as offset {used.offset}, other content")
 
     def _begun_again(self, decoded: Record, key: KeyState) -> Iterator[ForgerySign]:
         """A broker begins an operation once; only the deletion of a namespace releases several bundles."""
@@ -226,10 +208,6 @@ class ForgeryCheck:
             remember(self._begun, name, begun, _OPERATIONS_MAX)
         if begun.key == key.name and key.state not in IN_FLIGHT:
             begun.ended = record.offset
-
-
-def _namespace_of(key: bytes | None) -> bytes:
-    return b"/".join((key or b"").split(b"/", 2)[:2])
 
 
 def _differences(copy: Record, key: KeyState) -> Iterator[str]:

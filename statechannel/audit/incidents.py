@@ -14,6 +14,7 @@ from typing import Any
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.incident import DeclineCount, Incident, IncidentKind, RegistrySilence, seconds
+from statechannel.audit.overlaps import HeardIn, first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.audit.writers import Disowned, ForgedRecords, WritersHeard, forged_of
 from statechannel.protocol.bounded import remember
@@ -41,6 +42,7 @@ class _Lost:
     """
 
     broker: str
+    incarnation: str | None
     last_heard_ms: int
     by: dict[str, None]
     bundles: set[KeyState]
@@ -122,7 +124,8 @@ class ChannelIncidents:
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         process = writing_process(record, judgement) if self._lost else None
         written_again = None if process is None else self._lost.get(process)
-        if written_again is not None and written_again.again_ms is None:
+        forged = self._check.sign(record, judgement) is not None
+        if written_again is not None and written_again.again_ms is None and not forged:
             written_again.again_ms = record.timestamp_ms
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
@@ -138,7 +141,7 @@ class ChannelIncidents:
             name = (lost.broker, lost.incarnation)
             held = self._lost.get(name)
             if held is None:
-                held = _Lost(lost.broker, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
+                held = _Lost(lost.broker, lost.incarnation, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
                 remember(self._lost, name, held, KEPT_MAX)
             held.by[change.broker] = None
             held.bundles.add(judgement.key)
@@ -148,7 +151,6 @@ class ChannelIncidents:
         if judgement.key.owner is not None and (repaired := self._repairing.pop(judgement.key.name, None)) is not None:
             repaired.served.add(judgement.key.name)
         self._note_decline(record, change, judgement.key)
-        forged = self._check.sign(record, judgement) is not None
         self._note_deletion(record, change, judgement.key, forged=forged)
         self._note_gaps()
 
@@ -273,11 +275,16 @@ class ChannelIncidents:
             else f"tried to repair {_bundles(many)}, {len(lost.served)} got an owner"
         )
         message = f"{lost.broker} was lost; {' and '.join(lost.by)} {repaired}{took}{longest}"
-        if lost.again_ms is not None:
-            later = seconds(lost.again_ms - lost.last_heard_ms)
+        heard = None
+        if lost.incarnation is not None:
+            process = lost.broker, lost.incarnation
+            heard = first_heard_ms(self._check.writers, process, lost.last_heard_ms, lost.again_ms)
+        if heard is not None:
+            later = seconds(heard[0] - lost.last_heard_ms)
+            what = "wrote again" if heard[1] is HeardIn.LOG else "was heard again"
             message += (
-                f"; it wrote again {later} after it was last heard: at most until then it may have served them, "
-                "beside their new owners"
+                f"; it {what} {later} after it was last heard: at most until then it may have served them, "
+                "beside their new owners (`statechannel audit overlaps`)"
             )
         return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
@@ -492,10 +499,11 @@ class RegistryStory:
         if mode == was:
             return
         if mode == "safe":
-            # What it wrote while it was cut off comes late or never: it has been in safe mode since it was last heard.
+            # What it wrote while it was cut off comes late or never: it has been in safe mode since it was last heard. One
+            # that stood still protected nothing meanwhile: it noticed when it ran again.
             late = at_ms - process.heard_before_ms > self._patience_ms(process) / 2
-            process.mode_since_ms = process.heard_before_ms if late else at_ms
             still = process.still_at_ms is not None and at_ms - process.still_at_ms <= self._patience_ms(process)
+            process.mode_since_ms = process.heard_before_ms if late and not still else at_ms
             why = "it reads what it missed" if still else "it lost its connection to Kafka"
             self._add(process.mode_since_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: {why}")
         elif was in ("starting", None):

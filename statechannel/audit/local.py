@@ -34,6 +34,7 @@ from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
+from statechannel.audit.overlaps import first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
@@ -226,7 +227,9 @@ class _Service:
 
     def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
         self._bundle = bundle
-        self._gaps = Gaps(self._ended, ForgeryCheck(writers))
+        self._writers = writers
+        self._check = ForgeryCheck(writers)
+        self._gaps = Gaps(self._ended, self._check)
         self._closed: list[Gap] = []
         self._lost: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -247,7 +250,8 @@ class _Service:
             self._lost[lost.broker, lost.incarnation] = row | {"heard_ms": None}
 
     def _hear(self, record: RecordRead, judgement: Judgement) -> None:
-        process = writing_process(record, judgement)
+        forged = self._check.sign(record, judgement) is not None
+        process = None if forged else writing_process(record, judgement)
         row = None if process is None else self._lost.get(process)
         if row is not None and row["heard_ms"] is None:
             row["heard_ms"] = record.timestamp_ms
@@ -266,14 +270,11 @@ class _Service:
         )
 
     def heard_again_at(self, at_ms: int) -> Mapping[str, Any] | None:
-        return next(
-            (
-                row
-                for row in self._lost.values()
-                if row["heard_ms"] is not None and row["lost_ms"] <= at_ms < row["heard_ms"]
-            ),
-            None,
-        )
+        for process, row in self._lost.items():
+            heard = first_heard_ms(self._writers, process, row["lost_ms"], row["heard_ms"])
+            if heard is not None and row["lost_ms"] <= at_ms < heard[0]:
+                return row | {"heard_ms": heard[0], "heard_in": heard[1].value}
+        return None
 
 
 def owner_then(

@@ -15,6 +15,9 @@ from statechannel.protocol.log import RecordRead, Topic
 
 _PROCESSES_MAX = 100_000
 _TOPIC_SHOWN = 20
+_SILENT_MS = 2_500
+"""Heartbeats come every second; after a longer silence a process is heard again."""
+_TIMES_MAX = 1_000
 SLACK_MS = 10_000
 """The registry and the channel have their times from different brokers of Kafka; what is closer together proves nothing."""
 
@@ -79,6 +82,8 @@ class WritersHeard:
     since_ms: int | None = None
     newest_ms: int = 0
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _heard_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _again_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -87,6 +92,11 @@ class WritersHeard:
             self.since_ms = 0 if record.offset == 0 else record.timestamp_ms
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         process = info["broker"], info["incarnation"]
+        before_ms = self._heard_ms.get(process)
+        if before_ms is not None and record.timestamp_ms - before_ms > _SILENT_MS:
+            times = [*self._again_ms.get(process, ()), record.timestamp_ms]
+            remember(self._again_ms, process, times[-_TIMES_MAX:], _PROCESSES_MAX)
+        remember(self._heard_ms, process, record.timestamp_ms, _PROCESSES_MAX)
         if info.get("leaving") is not True:
             remember(self._left_ms, process, None, _PROCESSES_MAX)
         elif self._left_ms.get(process) is None:
@@ -99,6 +109,10 @@ class WritersHeard:
         """How long after the goodbye of its process a record was written; None if not certainly after it."""
         left_ms = self._left_ms.get(process)
         return at_ms - left_ms if left_ms is not None and at_ms - left_ms > SLACK_MS else None
+
+    def heard_after_ms(self, process: tuple[str, str], lost_ms: int) -> int | None:
+        """When a process was first heard again after a silence that began then; None: it was not."""
+        return next((at_ms for at_ms in self._again_ms.get(process, ()) if at_ms > lost_ms), None)
 
     def never_registered(self, process: tuple[str, str], at_ms: int) -> bool:
         """Whether a process has no heartbeat, though those of the time of its record are all known."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from statechannel.audit.overlaps import HeardIn
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -154,8 +155,11 @@ def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
 
 
 def _heard_again(lost: Mapping[str, Any]) -> str:
-    broker = lost["broker"]
-    return f"{broker} was lost, but wrote again at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then"
+    what = "wrote again" if lost["heard_in"] == HeardIn.LOG else "was heard again"
+    return (
+        f"{lost['broker']} was lost, but {what} at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then "
+        "(`statechannel audit overlaps`)"
+    )
 
 
 def _place(at_ms: int | None, offset: int | None) -> str:

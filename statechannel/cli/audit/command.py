@@ -22,7 +22,7 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.gaps import gaps_of
+from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
     Archive,
     AsOfText,
@@ -198,6 +198,7 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
 
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
+app.command("overlaps")(overlaps_of)
 app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)

@@ -265,8 +265,8 @@ def report(
     )
     try:
         story = _registry_story(asked)  # before the log: what is written later is not held against it
-        with _opened(asked) as export:
-            question = replace(question, persons=_persons(asked))
+        with opened(asked) as export:
+            question = replace(question, persons=requesters(asked, "the report"))
             if story is not None:
                 question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)
@@ -293,13 +293,13 @@ def report(
 
 
 @contextmanager
-def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
+def opened(asked: AuditOptions) -> Iterator[ExportFile]:
     """The log as an export file; a live topic or an archive is exported to a temporary one."""
     source = asked.source
     if not isinstance(source, ArchiveSource):
         if asked.engine != LOCAL:
             raise AuditQuestionError(
-                "Reports use the local engine; other engines are only used to read an archive.",
+                "Reports and overlaps use the local engine; other engines are only used to read an archive.",
                 hint="Remove --engine, or give an --archive.",
             )
         with open_export(source, progress) as export:
@@ -337,8 +337,12 @@ def _registry_story(asked: AuditOptions) -> RegistryStory | None:
     return story
 
 
-def _persons(asked: AuditOptions) -> dict[str, str]:
-    """Who requested each operation of the last week; a file of the channel's log does not have it."""
+def requesters(asked: AuditOptions, what: str) -> dict[str, str]:
+    """Who requested each operation of the last week, by their own account; a file of the channel's log does not have it.
+
+    Args:
+        what: The output, for the note where the requests cannot be read.
+    """
     if not isinstance(asked.source, LiveSource):
         return {}
     # Only a live audit needs the Kafka client.
@@ -347,7 +351,7 @@ def _persons(asked: AuditOptions) -> dict[str, str]:
     try:
         return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
     except StateChannelError as error:
-        say(f"note: the requests could not be read, the report does not name who made them: {error}")
+        say(f"note: the requests could not be read, {what} does not name who made them: {error}")
         return {}
 
 

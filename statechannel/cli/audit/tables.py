@@ -217,18 +217,19 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
+def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "", first: bool = False) -> None:
     """Print the newest gaps in service.
 
     Args:
         answer_lost: The records that held the answer were compacted.
         selected: Text for no gap, where only some are listed.
+        first: Print the first of the list instead, which are the longest.
     """
-    headers, rows = gap_columns(deque(gaps, maxlen=_GAPS_SHOWN))
+    headers, rows = gap_columns(list(islice(gaps, _GAPS_SHOWN)) if first else deque(gaps, maxlen=_GAPS_SHOWN))
     empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
     print_table(headers, rows, title=gap_title(gaps), empty=empty)
     if len(gaps) > _GAPS_SHOWN:
-        stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
+        stdout().print(f"(the {'longest' if first else 'newest'} {_GAPS_SHOWN}; all of them with --gaps --output json)")
 
 
 def gap_title(gaps: Rows) -> str:
@@ -253,6 +254,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
     """Headers and rows of a table of gaps."""
     # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
     waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in gaps)
+    persons = any(gap.get("requested_by") for gap in gaps)
     headers: list[str | Column] = [
         "from",
         "bundle",
@@ -263,6 +265,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
         Column("end", 4),
         Column("owner before", 2),
         Column("owner after", 2),
+        *([Column("requested by", 1)] if persons else ()),
         Column("why", text=True),
     ]
     return headers, [
@@ -276,6 +279,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
             gap["end"],
             gap["from"],
             gap["to"],
+            *((gap.get("requested_by"),) if persons else ()),
             gap["why"],
         )
         for gap in gaps
