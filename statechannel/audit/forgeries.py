@@ -25,6 +25,10 @@ from statechannel.protocol.states import IN_FLIGHT, Flow, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
+PERSONS_CLAIM = (
+    "Who requested something is the name that its client gave itself; Kafka's authorizer log knows the principal."
+)
+NOT_RECOGNIZED = "A forged record whose id continues the series of its process is not recognized by the log"
 FORGED_MAX = 200
 """Number of newest forged records that are listed; all are counted."""
 

@@ -26,7 +26,7 @@ from shedders.cli.policy.write import (
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
-from shedders.policies.record import Author, made_key
+from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyChange
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
@@ -95,6 +95,8 @@ def delete(
     override: Annotated[
         bool, typer.Option("--override", help="Delete the override of that name before it expires.")
     ] = False,
+    reason: Reason = None,
+    by: By = None,
     force: Force_ = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -105,13 +107,13 @@ def delete(
     key = made_key(policy_kind, name, override=override)
 
     def effect() -> Effect:
-        done = take_away(connect(), key, force=force, dry_run=True)
+        done = take_away(connect(), key, force=force, by=by, why=reason, dry_run=True)
         replaced = done.replaced
         value = f", now {shown(replaced.value)}" if replaced is not None and replaced.value else ""
         return Effect([f"{key.text} would be deleted{value}"], done.fields())
 
     if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output):
-        report_result(take_away(connect(), key, force=force), connect(), output)
+        report_result(take_away(connect(), key, force=force, by=by, why=reason), connect(), output)
 
 
 @policy_app.command()
@@ -324,8 +326,8 @@ def _show_changes(changes: Iterable[PolicyChange]) -> None:
                 None if change.key is None else change.key.name,
                 change.trouble or (None if change.record is None else shown(change.record.value)),
                 None if change.record is None else when(change.record.until_ms),
-                None if change.record is None else Author.parse(change.record.by).text,
-                None if change.record is None else change.record.why,
+                change.by or "not recorded",
+                change.why or ("not recorded" if change.record is None and change.deleted_by is None else None),
                 change.offset,
             )
             for change in changes
@@ -457,6 +459,8 @@ def end(
     connect: Connect,
     kind: KindWord,
     name: NameWord = CLUSTER,
+    reason: Reason = None,
+    by: By = None,
     force: Force_ = False,
     dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
@@ -464,7 +468,8 @@ def end(
     """End an override before it expires, unless the remaining policies contradict each other."""
     policy_kind, name = named("setting" if kind == "threshold" else kind, name)
     key = made_key(policy_kind, name, override=True)
-    report_result(take_away(connect(), key, force=force, dry_run=dry_run), connect(), output)
+    done = take_away(connect(), key, force=force, by=by, why=reason, dry_run=dry_run)
+    report_result(done, connect(), output)
 
 
 override_app.command("list")(list_overrides)

@@ -180,6 +180,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "window": None if window == WHOLE_LOG else window._asdict(),
         "answer": answer,
         "complete": complete,
+        "registry_read": question.writers is not None,
         "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),

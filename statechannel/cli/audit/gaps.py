@@ -10,7 +10,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Rows, Wants
+from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
 from statechannel.audit.gaps import GapCause
@@ -20,7 +20,7 @@ from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overl
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
-from statechannel.cli.audit.parts import about, log_line, not_named, opened, requesters, require_writer
+from statechannel.cli.audit.parts import Requested, about, log_line, not_named, opened, requesters, require_writer
 from statechannel.cli.kit.fitted_tables import Column, Tone, cell
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime
 from statechannel.cli.kit.output import (
@@ -105,7 +105,7 @@ def gaps_of(
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
     result, rows, sums = read()
-    rows = RequestedGaps(rows, requesters(asked, "the list"))
+    rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
@@ -116,21 +116,6 @@ def gaps_of(
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
     tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
-
-
-class RequestedGaps:
-    """Gaps with who requested their operation, by his own account; nobody requested what a forged record began."""
-
-    def __init__(self, gaps: Rows, persons: Mapping[str, str]) -> None:
-        self._gaps, self._persons = gaps, persons
-
-    def __len__(self) -> int:
-        return len(self._gaps)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for gap in self._gaps:
-            forged = gap["start_offset"] in gap["forged"]
-            yield gap | {"requested_by": None if forged else self._persons.get(gap["operation"])}
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from statechannel.audit.engine import LiveSource, Wants
-from statechannel.audit.forgeries import select_forged
+from statechannel.audit.forgeries import PERSONS_CLAIM, select_forged
 from statechannel.audit.origins import (
     MEANING,
     OperationCause,
@@ -79,6 +79,8 @@ def origins(
     whose = "" if by is None else f" of {by}"
     _show(document, document["operations"] if every else list(without_origin(document)), whose)
     tables.forged(forged)
+    if persons_of(document):
+        say(f"note: {PERSONS_CLAIM}")
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose: str) -> None:

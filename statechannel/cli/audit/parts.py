@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from statechannel.audit.engine import (
     AuditResult,
     ExportSource,
     LiveSource,
+    Rows,
     Source,
     Wants,
     load_archive_export,
@@ -70,15 +71,39 @@ def history_of(
     result = asked.answer(Wants(history=name, all_records=name is None, window=window, by=by, cuts=True))
     if name is not None and not result.named:
         raise not_named(name)
-    rows = result.history if result.history is not None else Spool()
+    rows: Rows = result.history if result.history is not None else Spool()
     if by is not None and name is None and window.is_whole and not len(rows):
         raise _no_record_by(by, result)
+    rows = Requested(rows, requesters(asked, "the history"), _began_forged)
     if not asked.table:
         head = {"of": name, "by": by, "window": window.fields()}
         print_json_lists(head | about(asked, result), {"history": rows})
         return
     log_line(asked, result, window)
     tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
+
+
+class Requested:
+    """Rows with who requested their operation, by his own account.
+
+    Args:
+        is_forged: Whether a forged record began what a row is about: nobody requested that, whatever id it bears.
+    """
+
+    def __init__(self, rows: Rows, persons: Mapping[str, str], is_forged: Callable[[Mapping[str, Any]], bool]) -> None:
+        self._rows, self._persons, self._is_forged = rows, persons, is_forged
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self._rows:
+            person = None if self._is_forged(row) else self._persons.get(row["operation"])
+            yield row | {"requested_by": person}
+
+
+def _began_forged(row: Mapping[str, Any]) -> bool:
+    return row["forged"] is not None or bool(row["began"] and row["began"]["forged"])
 
 
 @audit_options
@@ -208,9 +233,16 @@ def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     left = " left" if result.complete else ""
     return CommandError(
         f"the log has no record{left} that {by} wrote",
-        hint=f"{more}Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
+        hint=f"{more}{_OF_PERSONS if '@' in by else ''}Check the broker's id; `statechannel brokers` lists the live ones. "
+        "Heartbeats are not listed.",
         code=ExitCode.NOT_FOUND,
     )
+
+
+_OF_PERSONS = (
+    "Brokers write records; what a person requested: `statechannel audit origins --by PERSON`, `statechannel operation list "
+    "--by PERSON`. "
+)
 
 
 def not_named(name: str) -> CommandError:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from statechannel.audit.engine import AuditResult, Rows
+from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
@@ -125,10 +126,13 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
 
 
 def forged(forgeries: Mapping[str, Any] | None) -> None:
-    """Print the newest forged records, if there are any."""
-    if forgeries is None or not forgeries["records"]:
+    """Print the newest forged records, or that none was recognized."""
+    if forgeries is None:
         return
     _blank()
+    if not forgeries["records"]:
+        stdout().print(Text(f"no forged record was recognized. {NOT_RECOGNIZED}."))
+        return
     left = forgeries["records"] - len(forgeries["newest"])
     print_table(
         (
@@ -416,7 +420,8 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     if row["reason"] is not None:
         yield str(row["reason"])
     if row["operation"] is not None:
-        yield f"operation {row['operation']}"
+        asked = f", requested by {row['requested_by']}" if row.get("requested_by") else ""
+        yield f"operation {row['operation']}{asked}"
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
@@ -426,8 +431,11 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
-    for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
+    children = (row["children"] or {}).get("of_this", ())
+    for child in children[:_CHILDREN_SHOWN]:
         yield f"creates {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
+    if len(children) > _CHILDREN_SHOWN:
+        yield f"and {len(children) - _CHILDREN_SHOWN} more"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
