@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statechannel.audit.overlaps import HeardIn
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -88,7 +87,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
     # Lookups of now do not need the audit.
     from statechannel.audit.local import open_export, owner_then
     from statechannel.audit.views import NotInLogError
-    from statechannel.cli.audit.options import moment_of, registry_of, source_of
+    from statechannel.cli.audit.options import moment_of, source_of, writers_of
     from statechannel.cli.bundles import bundle_fields
     from statechannel.cli.kit.channel_view import not_found
     from statechannel.cli.kit.progress import progress
@@ -97,7 +96,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
     when = moment_of(as_of, source)
     shown = moment(when.time_ms) if when.offset is None else f"offset {when.offset}"
     try:
-        writers = None if file is not None else registry_of(connect)
+        writers = writers_of(source, connect)
         with open_export(source, progress) as export:
             then = owner_then(export, name, when, writers=writers)
     except NotInLogError as error:
@@ -155,6 +154,8 @@ def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
 
 
 def _heard_again(lost: Mapping[str, Any]) -> str:
+    from statechannel.audit.overlaps import HeardIn  # lookups of now do not need the audit
+
     what = "wrote again" if lost["heard_in"] == HeardIn.LOG else "was heard again"
     return (
         f"{lost['broker']} was lost, but {what} at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then "

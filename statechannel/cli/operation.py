@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
+from statechannel.audit.engine import ExportSource
 from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
-from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.audit.verdict_file import Observe
+from statechannel.audit.views import LogViews
+from statechannel.cli.audit.options import read_at_ms
+from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
@@ -30,14 +37,62 @@ from statechannel.cli.kit.output import (
     when,
 )
 from statechannel.cli.kit.registry import live_writers
-from statechannel.cli.kit.requests import NO_EXTENSION, requests_seen
+from statechannel.cli.kit.requests import NO_EXTENSION, requests_in, requests_seen
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
 from statechannel.engine.operation_fold import Operation
+from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
 _FORGED_SHOWN = 3
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
+
+
+class _Evidence:
+    """Log, registry and requests, of the live channel or of an export with the files beside it.
+
+    Attributes:
+        check: Looks for forged records, by the registry too.
+    """
+
+    def __init__(self, connection: Connection | None, file: Path | None, check: ForgeryCheck) -> None:
+        self._connection, self._file, self.check = connection, file, check
+
+    @classmethod
+    def of(cls, connect: Connect, file: Path | None) -> _Evidence:
+        if file is not None:
+            return cls(None, file, ForgeryCheck(writers_of_file(file)))
+        connection = connect()
+        return cls(connection, None, ForgeryCheck(live_writers(connection)))
+
+    @property
+    def operations_max(self) -> int:
+        return _OPERATIONS_MAX if self._connection is None else self._connection.settings.limits.operations_max
+
+    def read(self, observers: Sequence[Observe]) -> LogViews:
+        """Judge the log."""
+        if self._file is not None:
+            return read_file(self._file, observers)
+        return read_channel(self._required, observers)
+
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """Requests by operation; none where their file is missing."""
+        if self._file is None:
+            return requests_seen(self._required)
+        side = side_records(self._file, SideRole.REQUESTS)
+        if side is None:
+            say("note: the export has no requests beside it (`export --with-topics`): nobody is named")
+        return {} if side is None else requests_in(side.records)
+
+    @property
+    def _required(self) -> Connection:
+        if self._connection is None:
+            raise RuntimeError("a file has no connection")
+        return self._connection
+
+
+_OPERATIONS_MAX = 10_000
 
 
 @app.command("list")
@@ -53,20 +108,22 @@ def list_(
             "--by", metavar="BROKER|PERSON", help="Only what this broker began or executed, or this person asked for."
         ),
     ] = None,
+    file: FileBeside = None,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously."""
-    window = time_window(since, until, now_ms())
-    connection = connect()
+    if file is not None and watch:
+        raise CommandError("--file and --watch exclude each other", hint="A file does not change.", code=ExitCode.USAGE)
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        check = ForgeryCheck(live_writers(connection))
-        seen = OperationsSeen(connection.settings.limits.operations_max, check)
-        views = read_channel(connection, [seen.observe])
-        operations = _merged(seen, requests_seen(connection))
+        evidence = _Evidence.of(connect, file)
+        seen = OperationsSeen(evidence.operations_max, evidence.check)
+        views = evidence.read([seen.observe])
+        operations = _merged(seen, evidence.requests())
         rows, left_out = newest_rows(operations, window, by, limit)
         if not watch:
             remark(operations, left_out, by)
@@ -142,12 +199,13 @@ def result_text(row: Mapping[str, Any]) -> str | None:
 def show(
     connect: Connect,
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one operation with all its records."""
-    connection = connect()
-    check = ForgeryCheck(live_writers(connection))
-    seen = OperationsSeen(connection.settings.limits.operations_max, check)
+    evidence = _Evidence.of(connect, file)
+    check = evidence.check
+    seen = OperationsSeen(evidence.operations_max, check)
     lines: list[HistoryLine] = []
     others: list[HistoryLine] = []
 
@@ -157,8 +215,8 @@ def show(
             foreign = start is not None and start.known_since is not None
             (others if foreign else lines).append(history_line(record, judgement, sign))
 
-    read_channel(connection, [seen.observe, collect])
-    requests = requests_seen(connection)
+    evidence.read([seen.observe, collect])
+    requests = evidence.requests()
     rows = [row for row in _merged(seen, requests) if row["operation"] == operation]
     if not rows:
         raise not_found(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.policies.record import made_key
-from shedders.policies.topic import PolicyChange
+from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -37,6 +38,7 @@ from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import split_typed_topic
@@ -140,6 +142,7 @@ def history(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
     since: SinceTime = None,
     until: UntilTime = None,
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List every record of the policies that the topic still has: who set or deleted what, when and why."""
@@ -147,7 +150,7 @@ def history(
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
     window = time_window(since, until, now_ms())
-    changes = changes_of(connect())
+    changes = changes_of(connect()) if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
         raise CommandError(
@@ -162,6 +165,17 @@ def history(
     if not changes.is_whole:
         say("note: the topic is compacted: of older changes only the newest of each policy is left")
     _show_changes(rows)
+
+
+def _changes_beside(export: Path) -> PolicyChanges:
+    side = side_records(export, SideRole.POLICIES)
+    if side is None:
+        raise CommandError(
+            f"{export} has no policies beside it",
+            hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
+            code=ExitCode.NOT_FOUND,
+        )
+    return policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
 
 
 @policy_app.command("list")

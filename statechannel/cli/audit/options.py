@@ -36,6 +36,7 @@ from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import writers_of_file
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -118,9 +119,7 @@ class AuditOptions:
 
     def heard(self) -> WritersHeard | None:
         """What the registry shows of the processes, read now for a live log; None: a file or an archive does not have it."""
-        if self.writers is not None or not isinstance(self.source, LiveSource):
-            return self.writers
-        return registry_of(self.connect)
+        return self.writers if self.writers is not None else writers_of(self.source, self.connect)
 
     @contextmanager
     def as_file(self) -> Iterator[AuditOptions]:
@@ -133,6 +132,13 @@ class AuditOptions:
             writers = self.heard()  # before the log: what is written later is not held against it
             self.source.export(path)
             yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
+
+
+def writers_of(source: Source, connect: Connect) -> WritersHeard | None:
+    """What the registry shows of the processes: the live one, or its file beside an export; None: there is none."""
+    if isinstance(source, ExportSource):
+        return None if source.made_here else writers_of_file(source.path)
+    return registry_of(connect) if isinstance(source, LiveSource) else None
 
 
 def registry_of(connect: Connect) -> WritersHeard:

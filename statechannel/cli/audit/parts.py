@@ -42,6 +42,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import SideRole, side_records, story_of_file
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 
@@ -354,6 +355,8 @@ def _report_window(asked: AuditOptions, since: str | None, until: str | None) ->
 
 def _registry_story(asked: AuditOptions) -> RegistryStory | None:
     """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
+    if isinstance(asked.source, ExportSource):
+        return story_of_file(asked.source.path)
     if not isinstance(asked.source, LiveSource):
         return None
     # Only a live audit needs the Kafka client.
@@ -375,11 +378,14 @@ def requesters(asked: AuditOptions, what: str) -> dict[str, str]:
     Args:
         what: The output, for the note where the requests cannot be read.
     """
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import requests_in, requests_seen
+
+    if isinstance(asked.source, ExportSource) and not asked.source.made_here:
+        side = side_records(asked.source.path, SideRole.REQUESTS)
+        return {} if side is None else {name: row["by"] for name, row in requests_in(side.records).items() if row["by"]}
     if not isinstance(asked.source, LiveSource):
         return {}
-    # Only a live audit needs the Kafka client.
-    from statechannel.cli.kit.requests import requests_seen
-
     try:
         return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
     except StateChannelError as error:
