@@ -457,7 +457,7 @@ def _decisions_beside(export: Path, since_ms: int = 0) -> DecisionBook:
     book = DecisionBook()
     side = side_records(export, SideRole.DECISIONS)
     if side is None:
-        say(f"note: {export} has no decisions beside it (`export --with-topics`, where a balancer has run)")
+        say(f"note: there is no file of decisions for {export} (`export --with-topics`, where a balancer has run)")
         return book
     for record in side.records:
         if record.timestamp_ms >= since_ms:

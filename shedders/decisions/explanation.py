@@ -129,7 +129,7 @@ def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None)
     if change.forged_start and (decided is not None or asker is not None):
         # Who requested an operation did not write the forged record that bears its id.
         stated = f" (its reason: {change.reason})" if change.reason else ""
-        of_another = f"it bears the id of operation {change.operation}, which somebody else requested{stated}"
+        of_another = f"it bears the id of operation {change.operation}, but its requester did not request this{stated}"
         return _plain(change, took_ms, of_another)
     chosen = _placement(change, book) if decided is None else None
     because = _because(change, asker, chosen) if decided is None else _decided(decided)

@@ -100,8 +100,8 @@ class DeletionNote(NamedTuple):
     @classmethod
     def of(cls, headers: Headers) -> DeletionNote:
         """Read the headers of a record; anybody may have written it."""
-        found = {name: (value or b"").decode(errors="replace") for name, value in headers}
-        return cls(found.get("by", "")[:BY_MAX], found.get("why", "")[:WHY_MAX])
+        texts = {name: (value or b"").decode(errors="replace") for name, value in headers}
+        return cls(texts.get("by", "")[:BY_MAX], texts.get("why", "")[:WHY_MAX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ def policy_changes(
         low, end: Offsets of the topic's first and next record.
         headers: By offset; it may be filled while the records are read.
     """
-    found = {} if headers is None else headers
-    rows = [_change(record, found) for record in records]
+    of_records = {} if headers is None else headers
+    rows = [_change(record, of_records) for record in records]
     return PolicyChanges(rows, is_whole=low == 0 and len(rows) == end)
 
 

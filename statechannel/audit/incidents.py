@@ -391,8 +391,8 @@ class RegistryStory:
 
     def disowned(self, listed: Sequence[Mapping[str, Any]]) -> list[Disowned]:
         """What processes say of forged records that the log's own list of them does not have."""
-        said = (Disowned(broker, forged) for (broker, _), forged in sorted(self.forgeries.items()))
-        return [item for item in said if not item.is_listed(listed)]
+        reports = (Disowned(broker, forged) for (broker, _), forged in sorted(self.forgeries.items()))
+        return [item for item in reports if not item.is_listed(listed)]
 
     def doubled_at(self, at_ms: int) -> list[str]:
         """Broker ids that two processes use now."""

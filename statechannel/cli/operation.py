@@ -50,7 +50,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations 
 
 
 class _Evidence:
-    """Log, registry and requests, of the live channel or of an export with the files beside it.
+    """Log, registry and requests, of the live channel or of an export with the files of its other topics.
 
     Attributes:
         check: Looks for forged records, by the registry too.
@@ -82,7 +82,7 @@ class _Evidence:
             return requests_seen(self._required)
         side = side_records(self._file, SideRole.REQUESTS)
         if side is None:
-            say("note: the export has no requests beside it (`export --with-topics`): nobody is named")
+            say("note: there is no file of requests (`export --with-topics`): requesters are not known")
         return {} if side is None else requests_in(side.records)
 
     @property

@@ -171,11 +171,14 @@ def _changes_beside(export: Path) -> PolicyChanges:
     side = side_records(export, SideRole.POLICIES)
     if side is None:
         raise CommandError(
-            f"{export} has no policies beside it",
+            f"there is no file of policies for {export}",
             hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
             code=ExitCode.NOT_FOUND,
         )
-    return policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
+    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
+    if any(change.what == "deleted" for change in changes.rows):
+        say("note: who deleted a policy, and why, is in headers of the topic, which an export does not have")
+    return changes
 
 
 @policy_app.command("list")

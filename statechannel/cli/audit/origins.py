@@ -196,18 +196,18 @@ def sources_beside(export: Path) -> list[OriginTopic]:
     def since_ms(side: SideRecords | None) -> int:
         return late_ms if side is None else side.since_ms
 
-    found: list[OriginTopic] = []
+    topics: list[OriginTopic] = []
     decisions = sides[SideRole.DECISIONS]
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         plugin: OriginPlugin = point.load()
-        found.append(plugin.of_records(() if decisions is None else decisions.records, since_ms(decisions)))
+        topics.append(plugin.of_records(() if decisions is None else decisions.records, since_ms(decisions)))
     requests, registry = Requests(), Shutdowns(slack_ms=_SLACK_MS)
     for taker, side in ((requests, sides[SideRole.REQUESTS]), (registry, sides[SideRole.REGISTRY])):
         for record in () if side is None else side.records:
             taker.take(record)
         taker.since_ms = since_ms(side)
     requests.since_ms = _with_waiting(requests.since_ms)
-    return [*found, requests, registry]
+    return [*topics, requests, registry]
 
 
 def _with_waiting(since_ms: int) -> int:

@@ -88,7 +88,7 @@ class Requested:
     """Rows with who requested their operation, by his own account.
 
     Args:
-        is_forged: Whether a forged record began what a row is about: nobody requested that, whatever id it bears.
+        is_forged: Whether a forged record began what a row is about: that has no requester, whatever id it bears.
     """
 
     def __init__(self, rows: Rows, persons: Mapping[str, str], is_forged: Callable[[Mapping[str, Any]], bool]) -> None:

@@ -142,7 +142,10 @@ def verify_export(
         ("topic", header.topic),
         ("records", f"{export.records:,}"),
         ("exported", moment(header.exported_at_ms)),
-        *((f"beside: {side.topic}", side.digest or "no digest: whether it was edited is unknown") for side in beside.values()),
+        *(
+            (f"beside: {side.topic}", side.digest or "no digest: whether it was edited is unknown")
+            for side in beside.values()
+        ),
     ]
     print_table(("what", "value"), rows)
     stdout().print(f"\n{_EXPORT_NOT_PROVEN}", markup=False)

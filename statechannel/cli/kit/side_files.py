@@ -22,7 +22,9 @@ from statechannel.protocol.log import RecordRead
 
 FileBeside = Annotated[
     Path | None,
-    typer.Option("--file", metavar="F", help="Read this export and the files beside it (`export --with-topics`)."),
+    typer.Option(
+        "--file", metavar="F", help="Read this export, with the files of its other topics (`export --with-topics`)."
+    ),
 ]
 _SUFFIX = ".jsonl"
 _EXPIRY_S = 6.0

@@ -117,7 +117,7 @@ def test_the_operation_of_that_id_stays_as_it_was(tmp_path: Path) -> None:
     assert first.because == "requested by root@vm (transfer) (its reason: ticket 4716)"
     assert last.said.startswith("moved from b2 to b1")
     assert "requested by" not in (last.because or "")
-    assert "which somebody else requested" in (last.because or "")
+    assert "but its requester did not request this" in (last.because or "")
 
 
 def test_lookups_of_a_moment_do_not_name_who_requested_the_operation(tmp_path: Path) -> None:
