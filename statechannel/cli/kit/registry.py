@@ -6,9 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from statechannel.audit.writers import WritersHeard
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.output import say, waiting
@@ -16,6 +15,9 @@ from statechannel.engine.membership import LostMember, Member, Membership, decod
 from statechannel.errors import StateChannelError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:  # lookups need no audit
+    from statechannel.audit.writers import WritersHeard
 
 _KEPT = 60
 
@@ -109,6 +111,8 @@ def live_writers(connection: Connection) -> WritersHeard:
 
     Where it cannot be read, a note is printed, and the log is judged alone.
     """
+    from statechannel.audit.writers import WritersHeard
+
     writers = WritersHeard()
     try:
         read_registry(connection, listen=False, observe=writers.observe)
