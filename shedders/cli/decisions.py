@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,12 +26,15 @@ from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation,
 from shedders.decisions.explanation import why as explain
 from shedders.decisions.explanation import why_not as explain_not
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject
+from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject, decode
 from shedders.decisions.topic import DecisionReader
 from shedders.model.plan import Reason
+from statechannel.audit.engine import ExportSource
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.views import LogViews, NotInLogError
-from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.audit.options import read_at_ms
+from statechannel.cli.kit.channel_view import locate, not_found, read_channel, read_file
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, cell
@@ -50,7 +54,9 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
-from statechannel.cli.kit.requests import requests_seen
+from statechannel.cli.kit.registry import live_writers
+from statechannel.cli.kit.requests import requests_in, requests_seen
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
@@ -91,6 +97,7 @@ def decisions(
     max_seconds: Annotated[
         float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --follow: stop after this time.")
     ] = None,
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the balancer's decisions, oldest first; JSON with --follow is one record per line."""
@@ -107,17 +114,24 @@ def decisions(
         raise CommandError(
             "--follow and --until exclude each other", hint="To end it, use --for SECONDS.", code=ExitCode.USAGE
         )
-    window = time_window(since, until, now_ms())
+    if follow and file is not None:
+        raise CommandError(
+            "--follow and --file exclude each other", hint="A file does not change.", code=ExitCode.USAGE
+        )
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
     since_ms = 0 if window.since is None else window.since.time_ms or 0
     # The topic is read from the first record on that the log took at that time; ends by the times of the records.
     shown, up_to = DecisionFilter(moves_only, placements, by), LogWindow(until=window.until)
-    with decision_reader(connect()) as reader:
-        if follow:
-            _follow(reader, since_ms, max_seconds, output, shown)
-            return
-        book = DecisionBook()
-        for read in reader.read(since_ms=since_ms):
-            book.add(read.record)
+    if file is not None:
+        book = _decisions_beside(file, since_ms)
+    else:
+        with decision_reader(connect()) as reader:
+            if follow:
+                _follow(reader, since_ms, max_seconds, output, shown)
+                return
+            book = DecisionBook()
+            for read in reader.read(since_ms=since_ms):
+                book.add(read.record)
     records = [record for record in book.decisions if shown.any(record) and up_to.has(0, record.at_ms)]
     warn_of_junk(book)
     if output is Output.JSON:
@@ -333,15 +347,23 @@ def why(
     connect: Connect,
     name: Name,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of newest steps to show.")] = 20,
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
-    trail = _trail(name)
-    connection = connect()
-    views = read_channel(connection, [trail.observe])
-    _settle(trail, views, name)
-    book = _decisions_about(connection, trail, limit)
-    answer = explain(trail, book, _origins(connection), steps_max=limit)
+    if file is None:
+        connection = connect()
+        trail = _trail(name, ForgeryCheck(live_writers(connection)))
+        views = read_channel(connection, [trail.observe])
+        _settle(trail, views, name)
+        book, asked = _decisions_about(connection, trail, limit), requests_seen(connection)
+    else:
+        trail = _trail(name, ForgeryCheck(writers_of_file(file)))
+        views = read_file(file, [trail.observe])
+        _settle(trail, views, name)
+        requests = side_records(file, SideRole.REQUESTS)
+        book, asked = _decisions_beside(file), {} if requests is None else requests_in(requests.records)
+    answer = explain(trail, book, _origins(asked), steps_max=limit)
     warn_of_junk(book)
     whole = all(part.strict_from == 0 for part in views.parts)
     if output is Output.JSON:
@@ -392,9 +414,9 @@ def _no_placement(record: AnyRecord) -> bool:
     return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
 
 
-def _trail(name: str) -> Trail:
+def _trail(name: str, check: ForgeryCheck | None = None) -> Trail:
     try:
-        return Trail(name)
+        return Trail(name, check)
     except ValueError as error:
         raise CommandError(
             str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
@@ -430,11 +452,21 @@ def _decisions_about(connection: Connection, trail: Trail, limit: int) -> Decisi
     return book
 
 
-def _origins(connection: Connection) -> dict[str, CommandOrigin]:
-    return {
-        name: CommandOrigin(request["by"] or "somebody", request["flow"])
-        for name, request in requests_seen(connection).items()
-    }
+def _decisions_beside(export: Path, since_ms: int = 0) -> DecisionBook:
+    """Decisions of the file beside an export, from this log time on."""
+    book = DecisionBook()
+    side = side_records(export, SideRole.DECISIONS)
+    if side is None:
+        say(f"note: there is no file of decisions for {export} (`export --with-topics`, where a balancer has run)")
+        return book
+    for record in side.records:
+        if record.timestamp_ms >= since_ms:
+            book.add(decode(record.key, record.value))
+    return book
+
+
+def _origins(requests: Mapping[str, Mapping[str, Any]]) -> dict[str, CommandOrigin]:
+    return {name: CommandOrigin(request["by"] or "somebody", request["flow"]) for name, request in requests.items()}
 
 
 def _print_why(answer: Explanation) -> None:

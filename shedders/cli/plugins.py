@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from shedders.cli.decision_log import decision_reader
 from shedders.cli.drain.cordons import failed_drains
 from shedders.cli.policy.write import book_of
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
+from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject, decode
 from shedders.model.amounts import count
 from shedders.policies.effective import EffectivePolicies, Force
 from shedders.policies.kinds import PolicyKind
@@ -27,6 +27,7 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
+from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.settings import SettingsError
 
@@ -204,17 +205,31 @@ _PLACED_WITHIN_MS: Final = 5_000
 """Longest time between a placement's decision and the record that it leads to."""
 
 
-def decisions(connection: Connection) -> Decisions:
-    """Read the decisions that the topic still has.
+class DecisionOrigins:
+    """Reads the topic of decisions for `audit origins`."""
 
-    Raises:
-        StateChannelError: They cannot be read.
-    """
-    known = Decisions()
-    with suppress(TopicMissingError), decision_reader(connection) as reader:  # no balancer has run: there are none
-        for read in reader.read():
-            known.take(read.offset, read.timestamp_ms, read.record)
-    return known
+    def __call__(self, connection: Connection) -> Decisions:
+        """Read the decisions that the topic still has.
+
+        Raises:
+            StateChannelError: They cannot be read.
+        """
+        known = Decisions()
+        with suppress(TopicMissingError), decision_reader(connection) as reader:  # no balancer has run: there are none
+            for read in reader.read():
+                known.take(read.offset, read.timestamp_ms, read.record)
+        return known
+
+    def of_records(self, records: Iterable[RecordRead], since_ms: int) -> Decisions:
+        """The decisions of a file, complete from this time on."""
+        known = Decisions()
+        for record in records:
+            known.take(record.offset, record.timestamp_ms, decode(record.key, record.value))
+        known.since_ms = max(known.since_ms, since_ms)
+        return known
+
+
+decisions = DecisionOrigins()
 
 
 class Decisions:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from statechannel.audit.id_series import IdSeries
+from statechannel.audit.forgeries import ForgedStart, ForgeryCheck
 from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
@@ -54,7 +54,8 @@ class BundleChange:
         by: Broker that wrote the first record.
         reason: What the first record gives as its reason; for people.
         failure: Why it did not end as asked, such as the error of a hook, by the record that ended it; for people.
-        foreign: One of its records bears an id that its writer does not make (`statechannel.audit.id_series`).
+        foreign: What shows that one of its records is forged (`statechannel.audit.forgeries`); empty: nothing does.
+        forged_start: A forged record began it: what is known of the operation whose id it bears is not about it.
         children: Keys of the parts, of a split.
         ended_ms: Log time of its last record; equals `began_ms` where there is one only.
     """
@@ -75,7 +76,8 @@ class BundleChange:
     forced: bool = False
     reason: str | None = None
     failure: str | None = None
-    foreign: bool = False
+    foreign: str = ""
+    forged_start: bool = False
     children: Sequence[str] = field(default=())
 
 
@@ -89,19 +91,23 @@ class Trail:
             into parts of which none holds it alone.
         owner: Who serves that bundle.
 
+    Args:
+        check: Looks for forged records; with what the registry shows, if it was read.
+
     Raises:
         ValueError: The name is neither a bundle nor a topic.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, check: ForgeryCheck | None = None) -> None:
         self._wanted, self.title = _meant(name)
         self.changes: list[BundleChange] = []
         self.bundle: str | None = None
         self.owner: str | None = None
         self._open: dict[str, int] = {}
         self._owners: dict[str, str | None] = {}
-        self._ids = IdSeries()
-        self._foreign = False
+        self._check = ForgeryCheck() if check is None else check
+        self._foreign = ""
+        self._start: ForgedStart | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -126,7 +132,8 @@ class Trail:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         key, change = judgement.key, judgement.record
-        self._foreign = self._ids.is_foreign(record, change)
+        sign = self._check.sign(record, judgement)
+        self._foreign, self._start = "" if sign is None else sign.message, self._check.start(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or key is None or change is None:
             return
         if key.namespace != self._wanted.namespace:
@@ -170,6 +177,8 @@ class Trail:
     def _goes_on(self, place: int, key: KeyState) -> bool:
         """Whether a record belongs to the open change: by its operation, or because it ends the change without one."""
         before = self.changes[place]
+        if self._start is not None and self._start.offset == key.offset:
+            return False
         if before.operation is not None and before.operation == key.operation:
             return True
         if before.what is not What.UNDER_WAY:
@@ -223,6 +232,7 @@ class Trail:
             by=change.broker,
             reason=change.text("reason"),
             foreign=self._foreign,
+            forged_start=self._start is not None,
             **more,
         )
 

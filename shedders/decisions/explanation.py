@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from shedders.decisions.bundle_trail import BundleChange, Trail, What
 from shedders.decisions.history import BundleDecision, DecisionBook
 from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, Subject
-from statechannel.audit.id_series import FOREIGN
 from statechannel.engine.shutdown import SHUTDOWN
 
 NOT_MADE = "not-made"  # word for a step that was decided, but of which the channel has no record
@@ -127,22 +126,31 @@ def _now(trail: Trail) -> str:
 def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None) -> ExplanationStep:
     took_ms = change.ended_ms - change.began_ms
     decided = book.by_operation(change.operation)
+    if change.forged_start and (decided is not None or asker is not None):
+        # Who requested an operation did not write the forged record that bears its id.
+        stated = f" (its reason: {change.reason})" if change.reason else ""
+        of_another = f"it bears the id of operation {change.operation}, but its requester did not request this{stated}"
+        return _plain(change, took_ms, of_another)
     chosen = _placement(change, book) if decided is None else None
     because = _because(change, asker, chosen) if decided is None else _decided(decided)
-    step = ExplanationStep(
+    step = _plain(change, took_ms, because)
+    decided = decided or chosen
+    return step if decided is None else _with_decision(step, decided)
+
+
+def _plain(change: BundleChange, took_ms: int, because: str | None) -> ExplanationStep:
+    return ExplanationStep(
         at_ms=change.began_ms,
         bundle=change.bundle,
         what=change.what.value,
         said=_sentence(change, took_ms),
-        because="; ".join(filter(None, [FOREIGN if change.foreign else None, because])) or None,
+        because="; ".join(filter(None, [change.foreign or None, because])) or None,
         operation=change.operation,
         source=change.source,
         destination=change.destination,
         took_ms=took_ms,
         offset=change.offset,
     )
-    decided = decided or chosen
-    return step if decided is None else _with_decision(step, decided)
 
 
 def _placement(change: BundleChange, book: DecisionBook) -> BundleDecision | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shedders.policies.book import BookBounds, PolicyBook
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import Author, PolicyKey, PolicyRecord, decode, decode_key, encode
+from shedders.policies.record import BY_MAX, WHY_MAX, Author, PolicyKey, PolicyRecord, decode, decode_key, encode
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAdapterError,
@@ -20,7 +20,7 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topics import TopicAdmin, inspect
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.side_record import InvalidRecord
+from statechannel.protocol.side_record import Headers, InvalidRecord
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -83,6 +83,27 @@ def read_book(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 
     return book
 
 
+class DeletionNote(NamedTuple):
+    """Who deleted a policy, and why. A null has no value to hold this: it is in the headers of the record.
+
+    Attributes:
+        by, why: Empty: not given.
+    """
+
+    by: str
+    why: str
+
+    def headers(self) -> Headers:
+        """For the record."""
+        return tuple((name, text.encode()) for name, text in self._asdict().items() if text)
+
+    @classmethod
+    def of(cls, headers: Headers) -> DeletionNote:
+        """Read the headers of a record; anybody may have written it."""
+        texts = {name: (value or b"").decode(errors="replace") for name, value in headers}
+        return cls(texts.get("by", "")[:BY_MAX], texts.get("why", "")[:WHY_MAX])
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
     """One record of the topic.
@@ -91,6 +112,7 @@ class PolicyChange:
         key: None if the record has no key of a policy.
         record: None: the policy was deleted, or the record is unreadable.
         trouble: Why it is unreadable; empty if it is not.
+        deleted_by: Of a deletion: author and reason, from the headers of the record; None: it has none.
     """
 
     key: PolicyKey | None
@@ -98,6 +120,21 @@ class PolicyChange:
     logged_at_ms: int
     record: PolicyRecord | None = None
     trouble: str = ""
+    deleted_by: DeletionNote | None = None
+
+    @property
+    def by(self) -> str | None:
+        """Who set or deleted it, by his own account; None: not recorded."""
+        if self.record is not None:
+            return Author.parse(self.record.by).text or None
+        return None if self.deleted_by is None else self.deleted_by.by or None
+
+    @property
+    def why(self) -> str | None:
+        """The reason; None: not recorded."""
+        if self.record is not None:
+            return self.record.why or None
+        return None if self.deleted_by is None else self.deleted_by.why or None
 
     @property
     def what(self) -> str:
@@ -113,8 +150,8 @@ class PolicyChange:
             "override": None if key is None else key.override,
             "what": self.what,
             "value": None if record is None else dict(record.value),
-            "by": None if record is None else Author.parse(record.by).person,
-            "why": None if record is None else record.why,
+            "by": self.by if record is None else Author.parse(record.by).person,
+            "why": self.why if record is None else record.why,
             "until_ms": None if record is None else record.until_ms,
             "written_at_ms": None if record is None else record.written_at_ms,
             "logged_at_ms": self.logged_at_ms,
@@ -144,24 +181,29 @@ class PolicyChanges:
         ]
 
 
-def policy_changes(records: Iterable[RecordRead], *, low: int, end: int) -> PolicyChanges:
+def policy_changes(
+    records: Iterable[RecordRead], *, low: int, end: int, headers: Mapping[int, Headers] | None = None
+) -> PolicyChanges:
     """The records as changes.
 
     Args:
         low, end: Offsets of the topic's first and next record.
+        headers: By offset; it may be filled while the records are read.
     """
-    rows = [_change(record) for record in records]
+    of_records = {} if headers is None else headers
+    rows = [_change(record, of_records) for record in records]
     return PolicyChanges(rows, is_whole=low == 0 and len(rows) == end)
 
 
-def _change(record: RecordRead) -> PolicyChange:
+def _change(record: RecordRead, headers: Mapping[int, Headers]) -> PolicyChange:
     key = decode_key(record.key)
     if isinstance(key, InvalidRecord):
         return PolicyChange(None, record.offset, record.timestamp_ms, trouble=key.why)
     policy = None if record.value is None else decode(key, record.value)
     if isinstance(policy, InvalidRecord):
         return PolicyChange(key, record.offset, record.timestamp_ms, trouble=policy.why)
-    return PolicyChange(key, record.offset, record.timestamp_ms, policy)
+    note = DeletionNote.of(headers[record.offset]) if record.value is None and record.offset in headers else None
+    return PolicyChange(key, record.offset, record.timestamp_ms, policy, deleted_by=note)
 
 
 def read_changes(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> PolicyChanges:
@@ -170,9 +212,10 @@ def read_changes(settings: ClientSettings, topic: SideTopic, *, timeout_s: float
     Raises:
         KafkaAdapterError: Kafka is unavailable, or the topic is missing.
     """
-    with side_tail(settings, topic, timeout_s) as tail:
+    headers: dict[int, Headers] = {}
+    with side_tail(settings, topic, timeout_s, headers.__setitem__) as tail:
         span = tail.span()
-        return policy_changes(tail.records(span), low=span.low, end=span.end)
+        return policy_changes(tail.records(span), low=span.low, end=span.end, headers=headers)
 
 
 class PolicyWriteOutcome(StrEnum):
@@ -210,11 +253,15 @@ def write_policy(
     record: PolicyRecord | None,
     *,
     timeout_s: float = 20.0,
+    note: DeletionNote | None = None,
 ) -> PolicyWritten:
     """Write one policy, or delete one (`record` None), with acks=all, and read it back. Blocks for up to four times `timeout_s`.
 
     The log decides, not the producer: a record that is read back was written, however the append ended. If it is not found when
     the log was read to its end, it was rejected if Kafka said so; else its outcome is unknown: it may still arrive.
+
+    Args:
+        note: Of a deletion: who deletes it, and why.
 
     Raises:
         BadPolicyError: It could not be read back unchanged; nothing was written.
@@ -226,7 +273,8 @@ def write_policy(
         start = tail.span().end
         failure: KafkaAdapterError | None = None
         try:
-            append_and_wait(settings, topic.name, 0, key=raw, value=value, timeout_s=timeout_s)
+            headers = () if note is None else note.headers()
+            append_and_wait(settings, topic.name, 0, key=raw, value=value, timeout_s=timeout_s, headers=headers)
         except KafkaAdapterError as error:
             failure = error
         deadline_s = time.monotonic() + timeout_s

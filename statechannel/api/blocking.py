@@ -156,13 +156,13 @@ class BlockingStateChannel:
         split = self._channel.split(name, at=at, parts=parts, reason=reason)
         return BlockingTicket(self._loop, self._loop.call(split))
 
-    def create_namespace(self, name: str, bundles: int = 4) -> BlockingTicket:
+    def create_namespace(self, name: str, bundles: int = 4, *, reason: str | None = None) -> BlockingTicket:
         """See `StateChannel.create_namespace`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.create_namespace(name, bundles)))
+        return BlockingTicket(self._loop, self._loop.call(self._channel.create_namespace(name, bundles, reason=reason)))
 
-    def delete_namespace(self, name: str) -> BlockingTicket:
+    def delete_namespace(self, name: str, *, reason: str | None = None) -> BlockingTicket:
         """See `StateChannel.delete_namespace`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.delete_namespace(name)))
+        return BlockingTicket(self._loop, self._loop.call(self._channel.delete_namespace(name, reason=reason)))
 
     def resume_repair(self) -> Outcome:
         """See `StateChannel.resume_repair`."""

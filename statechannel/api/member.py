@@ -211,7 +211,7 @@ class ChannelMember:
         command = commands.Split(name, operation, self._command_timeout_s, positions, parts, reason)
         return self._begin(command, operation)
 
-    async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
+    async def create_namespace(self, name: str, bundles: int = 4, *, reason: str | None = None) -> Ticket:
         """Create a namespace with bundles of equal size, with the same boundaries as Pulsar.
 
         Raises:
@@ -221,13 +221,14 @@ class ChannelMember:
         arguments.whole("bundles", bundles, 1, MAX_CHILDREN)
         operation = _new_operation()
         bounds = tuple(namespace_bounds(bundles))
-        return self._begin(commands.CreateNamespace(name, bounds, operation, self._command_timeout_s), operation)
+        command = commands.CreateNamespace(name, bounds, operation, self._command_timeout_s, reason)
+        return self._begin(command, operation)
 
-    async def delete_namespace(self, name: str) -> Ticket:
+    async def delete_namespace(self, name: str, *, reason: str | None = None) -> Ticket:
         """Close a namespace to lookups, unload its bundles, and delete it."""
         arguments.text("name", name)
         operation = _new_operation()
-        return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
+        return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s, reason), operation)
 
     async def resume_repair(self) -> Outcome:
         """End a repair pause on this member early."""

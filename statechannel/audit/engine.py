@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter
 from statechannel.audit.moments import WHOLE_LOG, AsOf, Cut, LogWindow
+from statechannel.audit.writers import WritersHeard
 from statechannel.extras import install_command
 
 ENGINES_GROUP = "statechannel.audit_engines"
@@ -90,6 +91,7 @@ class Wants:
         window: Part of the log to which the history and the rejected records are limited.
         by: Broker to whose records they are limited.
         gap_filter: The gaps that are listed.
+        writers: What the registry shows of the processes; None: it was not read.
     """
 
     gaps: bool = False
@@ -107,6 +109,7 @@ class Wants:
     window: LogWindow = WHOLE_LOG
     by: str | None = None
     gap_filter: GapFilter = ALL_GAPS
+    writers: WritersHeard | None = None
 
     @property
     def has_history(self) -> bool:

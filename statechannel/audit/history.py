@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
+from statechannel.audit.forgeries import ForgedStart, ForgeryCheck, ForgerySign
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
@@ -122,7 +122,7 @@ class History:
         sign = self._check.sign(record, judgement)
         if not self._concerns(parts):
             return
-        changes = self._changes.describe(record, judgement, sign)
+        changes = self._changes.describe(record, judgement, sign, self._check.start(record, judgement))
         line = history_line(record, judgement, sign)
         self._list(line, {"relation": self._relation(parts)} | changes)
 
@@ -311,7 +311,14 @@ class ChangeHistory:
             if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
-    def describe(self, record: RecordRead, judgement: Judgement, sign: ForgerySign | None) -> dict[str, Any]:
+    def describe(
+        self, record: RecordRead, judgement: Judgement, sign: ForgerySign | None, start: ForgedStart | None = None
+    ) -> dict[str, Any]:
+        """What a record changed.
+
+        Args:
+            start: The forged record that began its move.
+        """
         decoded, key = judgement.record, judgement.key
         fields = dict(NO_CHANGE)
         if judgement.verdict in REJECTIONS:
@@ -323,13 +330,20 @@ class ChangeHistory:
                 "flow": decoded.text("flow"),
                 "decision": decoded.text("decision"),
                 "lost": None if lost is None else lost._asdict(),
-                "began": self._origin(record, decoded),
+                "began": self._origin(record, decoded, start),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            fields |= self._accepted(record, decoded, key, sign)
+            fields |= self._accepted(record, decoded, key, sign, start)
         return fields
 
-    def _accepted(self, record: RecordRead, decoded: Record, key: KeyState, sign: ForgerySign | None) -> dict[str, Any]:
+    def _accepted(
+        self,
+        record: RecordRead,
+        decoded: Record,
+        key: KeyState,
+        sign: ForgerySign | None,
+        start: ForgedStart | None,
+    ) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
         if key.is_namespace:
             # A new ring, or none: what its bundles were is over.
@@ -342,7 +356,7 @@ class ChangeHistory:
         children = self._children(key)
         if decoded.children is not None:
             fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
-        operation = decoded.text("operation")
+        operation = _place_of(decoded, start)
         if operation is not None and operation not in self._began:
             if len(self._began) >= _OPERATIONS_MAX:
                 del self._began[next(iter(self._began))]
@@ -375,7 +389,12 @@ class ChangeHistory:
         else:
             self._known[name] = known
 
-    def _origin(self, record: RecordRead, decoded: Record) -> dict[str, Any] | None:
-        operation = decoded.text("operation")
+    def _origin(self, record: RecordRead, decoded: Record, start: ForgedStart | None) -> dict[str, Any] | None:
+        operation = _place_of(decoded, start)
         began = None if operation is None else self._began.get(operation)
         return None if began is None or began["offset"] == record.offset else began
+
+
+def _place_of(decoded: Record, start: ForgedStart | None) -> str | None:
+    """The operation of a record; a move that a forged one began is its own, whatever id it bears."""
+    return decoded.text("operation") if start is None else start.place

@@ -4,12 +4,14 @@ A process creates its ids from its own entropy and a counter (`statechannel.engi
 ids are close together, and an id created elsewhere is far from them. The process itself reports this at once (`record.forged`);
 this is what a log shows long afterwards, for a process that has written a few records in the namespace before. An import, and a
 writer of random ids, have no series. If ids of another series are mixed with the first ones, the log does not show which are
-the process's own, and none is reported. Copied ids, and ids counted on from one, are not detected here.
+the process's own, and none is reported. An id that another record has is a copy. Ids that continue a series are not detected.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
 
 from ulid import ULID
 
@@ -80,3 +82,41 @@ class IdSeries:
         else:
             return True
         return False
+
+
+_IDS_MAX = 20_000
+"""Newest ids of the log that are compared with later ones."""
+
+
+class _Use(NamedTuple):
+    offset: int
+    key: bytes | None
+    content: int
+
+
+class UsedIds:
+    """The records that bear an id: each has its own; only copies of a record, by the retry of its writer, share one."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Use] = {}
+
+    def use(self, record: RecordRead, decoded: Record) -> str:
+        """Apply a record.
+
+        Returns:
+            A sentence where another record of the namespace has its id: of another key, or with other content; empty: none has.
+        """
+        used, content = self._of.get(decoded.id), crc32(record.value or b"")
+        if used is None:
+            remember(self._of, decoded.id, _Use(record.offset, record.key, content), _IDS_MAX)
+        elif used.offset != record.offset and used.key != record.key:
+            if _namespace_of(used.key) == _namespace_of(record.key):
+                where = (used.key or b"").decode(errors="replace")
+                return f"same id as offset {used.offset}, of another key ({where})"
+        elif used.offset != record.offset and used.content != content:
+            return f"same id as offset {used.offset}, other content"
+        return ""
+
+
+def _namespace_of(key: bytes | None) -> bytes:
+    return b"/".join((key or b"").split(b"/", 2)[:2])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from statechannel.audit.writers import Disowned
 
 
 class IncidentKind(StrEnum):
@@ -29,11 +31,23 @@ class IncidentKind(StrEnum):
 
 
 class Incident(NamedTuple):
-    """One incident. `message` is a sentence; `at_ms` the log's time at which it began."""
+    """One incident.
+
+    Attributes:
+        at_ms: The log's time at which it began.
+        message: A sentence.
+        disowned: Of forged records that a broker reports: which.
+    """
 
     at_ms: int
     kind: IncidentKind
     message: str
+    disowned: Disowned | None = None
+
+
+def without_listed(incidents: Iterable[Incident], forged: Sequence[Mapping[str, Any]]) -> list[Incident]:
+    """The incidents of a registry, without reports of records that the log's own list of forged ones has."""
+    return [incident for incident in incidents if incident.disowned is None or not incident.disowned.is_listed(forged)]
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:

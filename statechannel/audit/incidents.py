@@ -7,14 +7,16 @@ processes, leaders, modes, silence; `engine.membership` has the current members,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.incident import DeclineCount, Incident, IncidentKind, RegistrySilence, seconds
+from statechannel.audit.overlaps import HeardIn, first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
+from statechannel.audit.writers import Disowned, ForgedRecords, WritersHeard, forged_of
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -40,6 +42,7 @@ class _Lost:
     """
 
     broker: str
+    incarnation: str | None
     last_heard_ms: int
     by: dict[str, None]
     bundles: set[KeyState]
@@ -80,9 +83,10 @@ class NamespaceDeletion:
 
     def message(self, requester: str | None) -> str:
         """As a sentence, with who asked for it."""
+        executed = f", executed by {self.broker}" if requester else ""
         return (
             f"{requester or self.broker} deleted namespace {self.namespace} ({_bundles(self.bundles)}, "
-            f"{self.owned} with an owner)"
+            f"{self.owned} with an owner){executed}"
         )
 
 
@@ -92,6 +96,7 @@ class ChannelIncidents:
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
         with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
+        check: Shared with other observers.
 
     Attributes:
         forgeries: Forged records.
@@ -99,9 +104,9 @@ class ChannelIncidents:
         requesters: Who asked for an operation, by its id, as far as the caller knows.
     """
 
-    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True) -> None:
+    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True, check: ForgeryCheck | None = None) -> None:
         self._gap_over_ms = gap_over_ms
-        check = ForgeryCheck()
+        check = self._check = ForgeryCheck() if check is None else check
         self.forgeries = ForgeriesFound(check)
         self._gaps = Gaps(check=check) if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
@@ -119,7 +124,8 @@ class ChannelIncidents:
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         process = writing_process(record, judgement) if self._lost else None
         written_again = None if process is None else self._lost.get(process)
-        if written_again is not None and written_again.again_ms is None:
+        forged = self._check.sign(record, judgement) is not None
+        if written_again is not None and written_again.again_ms is None and not forged:
             written_again.again_ms = record.timestamp_ms
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
@@ -135,7 +141,7 @@ class ChannelIncidents:
             name = (lost.broker, lost.incarnation)
             held = self._lost.get(name)
             if held is None:
-                held = _Lost(lost.broker, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
+                held = _Lost(lost.broker, lost.incarnation, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
                 remember(self._lost, name, held, KEPT_MAX)
             held.by[change.broker] = None
             held.bundles.add(judgement.key)
@@ -145,7 +151,7 @@ class ChannelIncidents:
         if judgement.key.owner is not None and (repaired := self._repairing.pop(judgement.key.name, None)) is not None:
             repaired.served.add(judgement.key.name)
         self._note_decline(record, change, judgement.key)
-        self._note_deletion(record, change, judgement.key)
+        self._note_deletion(record, change, judgement.key, forged=forged)
         self._note_gaps()
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
@@ -169,7 +175,7 @@ class ChannelIncidents:
         remember(self.declined, key.name, bundle, DECLINED_MAX)
         remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
 
-    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState) -> None:
+    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState, *, forged: bool) -> None:
         """Count bundles by namespace, and those that an operation unloads; note the deletion."""
         operation = change.text("operation")
         if not key.is_namespace:
@@ -186,7 +192,7 @@ class ChannelIncidents:
             deletion = NamespaceDeletion(
                 record.timestamp_ms,
                 key.namespace,
-                operation,
+                None if forged else operation,
                 self._bundles.pop(key.namespace, owned),
                 owned,
                 change.broker,
@@ -269,11 +275,16 @@ class ChannelIncidents:
             else f"tried to repair {_bundles(many)}, {len(lost.served)} got an owner"
         )
         message = f"{lost.broker} was lost; {' and '.join(lost.by)} {repaired}{took}{longest}"
-        if lost.again_ms is not None:
-            later = seconds(lost.again_ms - lost.last_heard_ms)
+        heard = None
+        if lost.incarnation is not None:
+            process = lost.broker, lost.incarnation
+            heard = first_heard_ms(self._check.writers, process, lost.last_heard_ms, lost.again_ms)
+        if heard is not None:
+            later = seconds(heard[0] - lost.last_heard_ms)
+            what = "wrote again" if heard[1] is HeardIn.LOG else "was heard again"
             message += (
-                f"; it wrote again {later} after it was last heard: at most until then it may have served them, "
-                "beside their new owners"
+                f"; it {what} {later} after it was last heard: at most until then it may have served them, "
+                "beside their new owners (`statechannel audit overlaps`)"
             )
         return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
@@ -292,38 +303,6 @@ _SKEWS = 30
 _STILL_LEAST_MS = 2_000
 _TOLD_WITHOUT_LEADER_MS = 1_000
 _QUIET_MODES = ("starting", "settling")
-_TOPIC_SHOWN = 20
-
-
-class ForgedRecords(NamedTuple):
-    """What a broker's heartbeat says of records in its name that it did not write: their number, and the newest."""
-
-    records: int
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int | None = None
-
-    def sentence(self, broker: str) -> str:
-        records = "1 record" if self.records == 1 else f"{self.records} records"
-        return (
-            f"{broker} has read {records} in its own name that it did not write, "
-            f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
-        )
-
-
-def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
-    """The field on forged records of a heartbeat, if it is well-formed."""
-    fields = info.get("forged")
-    if not isinstance(fields, dict):
-        return None
-    records, topic, partition, offset = (fields.get(name) for name in ForgedRecords._fields[:4])
-    if not isinstance(topic, str) or not all(
-        type(number) is int and number >= 0 for number in (records, partition, offset)
-    ):
-        return None
-    at_ms = fields.get("timestamp_ms")
-    return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
 
 
 def _still_ms(before: Mapping[str, Any], info: Mapping[str, Any]) -> int:
@@ -391,9 +370,11 @@ class RegistryStory:
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
         restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
         forgeries: What each process last said of forged records, by broker and incarnation; also of those that have ended.
+        writers: What the log is held against.
     """
 
     def __init__(self, expiry_s: float) -> None:
+        self.writers = WritersHeard()
         self._expiry_ms = expiry_s * 1_000
         self.processes: dict[str, RegisteredProcess] = {}
         self.doubled: dict[str, int] = {}
@@ -408,8 +389,18 @@ class RegistryStory:
         self._silence: RegistrySilence | None = None
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
+    def disowned(self, listed: Sequence[Mapping[str, Any]]) -> list[Disowned]:
+        """What processes say of forged records that the log's own list of them does not have."""
+        reports = (Disowned(broker, forged) for (broker, _), forged in sorted(self.forgeries.items()))
+        return [item for item in reports if not item.is_listed(listed)]
+
+    def doubled_at(self, at_ms: int) -> list[str]:
+        """Broker ids that two processes use now."""
+        return [broker for broker, seen_ms in self.doubled.items() if at_ms - seen_ms < 2 * self._expiry_ms]
+
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
         """Apply one valid heartbeat (`engine.membership.decode_member`)."""
+        self.writers.observe(record, info)
         at_ms = record.timestamp_ms
         self._pass_time(at_ms)
         process = self._process(info, at_ms, record.offset)
@@ -468,7 +459,8 @@ class RegistryStory:
             self._drop(process.forgeries)
         remember(self.forgeries, (process.broker, process.incarnation), forged, KEPT_MAX)
         when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
-        process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker))
+        disowned = Disowned(process.broker, forged)
+        process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker), disowned)
         self.incidents.append(process.forgeries)
 
     def _changes(
@@ -507,10 +499,11 @@ class RegistryStory:
         if mode == was:
             return
         if mode == "safe":
-            # What it wrote while it was cut off comes late or never: it has been in safe mode since it was last heard.
+            # What it wrote while it was cut off comes late or never: it has been in safe mode since it was last heard. One
+            # that stood still protected nothing meanwhile: it noticed when it ran again.
             late = at_ms - process.heard_before_ms > self._patience_ms(process) / 2
-            process.mode_since_ms = process.heard_before_ms if late else at_ms
             still = process.still_at_ms is not None and at_ms - process.still_at_ms <= self._patience_ms(process)
+            process.mode_since_ms = process.heard_before_ms if late and not still else at_ms
             why = "it reads what it missed" if still else "it lost its connection to Kafka"
             self._add(process.mode_since_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: {why}")
         elif was in ("starting", None):

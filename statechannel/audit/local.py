@@ -27,17 +27,20 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.gaps import Gap, Gaps, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
+from statechannel.audit.overlaps import first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
 from statechannel.audit.views import LogViews
+from statechannel.audit.writers import WritersHeard
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
@@ -222,9 +225,11 @@ class OwnerThen:
 class _Service:
     """Gaps in service of one bundle, and its lost owners with the time at which they were heard again."""
 
-    def __init__(self, bundle: str) -> None:
+    def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
         self._bundle = bundle
-        self._gaps = Gaps(self._ended)
+        self._writers = writers
+        self._check = ForgeryCheck(writers)
+        self._gaps = Gaps(self._ended, self._check)
         self._closed: list[Gap] = []
         self._lost: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -245,7 +250,8 @@ class _Service:
             self._lost[lost.broker, lost.incarnation] = row | {"heard_ms": None}
 
     def _hear(self, record: RecordRead, judgement: Judgement) -> None:
-        process = writing_process(record, judgement)
+        forged = self._check.sign(record, judgement) is not None
+        process = None if forged else writing_process(record, judgement)
         row = None if process is None else self._lost.get(process)
         if row is not None and row["heard_ms"] is None:
             row["heard_ms"] = record.timestamp_ms
@@ -264,27 +270,32 @@ class _Service:
         )
 
     def heard_again_at(self, at_ms: int) -> Mapping[str, Any] | None:
-        return next(
-            (
-                row
-                for row in self._lost.values()
-                if row["heard_ms"] is not None and row["lost_ms"] <= at_ms < row["heard_ms"]
-            ),
-            None,
-        )
+        for process, row in self._lost.items():
+            heard = first_heard_ms(self._writers, process, row["lost_ms"], row["heard_ms"])
+            if heard is not None and row["lost_ms"] <= at_ms < heard[0]:
+                return row | {"heard_ms": heard[0], "heard_in": heard[1].value}
+        return None
 
 
 def owner_then(
-    export: ExportFile, name: str, as_of: AsOf | None, *, compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
+    export: ExportFile,
+    name: str,
+    as_of: AsOf | None,
+    *,
+    compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
+    writers: WritersHeard | None = None,
 ) -> OwnerThen:
     """The owner of a topic or bundle at a moment.
+
+    Args:
+        writers: What the registry shows of the processes; None: it was not read.
 
     Raises:
         NotInLogError: It did not exist then.
         AuditQuestionError: The log was compacted, and no longer shows it.
         ExportFileError: The file is malformed.
     """
-    owners, history = Owners(), History(name)
+    owners, history = Owners(), History(name, check=ForgeryCheck(writers))
     parts: list[PartitionAudit] = []
     owned: list[dict[str, Any]] = []
 
@@ -310,7 +321,7 @@ def owner_then(
     key = LogViews(tuple(parts), ()).locate(name)
     moment = as_of or AsOf()
     cut = moment.cut(export.partitions.get(number, ()))
-    service = _Service(key.name)
+    service = _Service(key.name, writers)
     audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[service.observe], join_observer=service)
     at_ms = moment.time_ms
     if at_ms is None:

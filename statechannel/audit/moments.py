@@ -15,6 +15,8 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.protocol.log import RecordRead
 from statechannel.replay.auditor import prefix
 
+_CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?Z?", re.ASCII)
+_DAY_MS = 86_400_000
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 _MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
@@ -66,11 +68,12 @@ class Cut(NamedTuple):
 
 
 def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) -> AsOf:
-    """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, ISO 8601 (UTC unless it says so), or an age.
+    """Read an offset, milliseconds since 1970 with the suffix `ms`, ISO 8601, a time of day, or an age; times are UTC by default.
 
     Args:
         name: Name of the option, for errors.
-        now_ms: The moment from which an age such as `10m` counts back; None: ages are not supported.
+        now_ms: The moment from which an age such as `10m` counts back, and before which a time of day such as `11:55` was;
+            None: these are not supported.
 
     Raises:
         AuditQuestionError: The text is invalid.
@@ -88,13 +91,28 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
             )
         return AsOf(time_ms=now_ms - age_ms)
     time_ms = iso_ms(text)
+    if time_ms is None and now_ms is not None:
+        time_ms = _last_ms(text, now_ms)
     if time_ms is None:
         raise AuditQuestionError(
             f"{name} {text!r} is neither an offset nor a time" + (", nor an age." if now_ms is not None else "."),
             hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z"
-            + (", 10m (ago), 2h, 7d." if now_ms is not None else "."),
+            + (", 11:55, 10m (ago), 2h, 7d." if now_ms is not None else "."),
         )
     return AsOf(time_ms=time_ms)
+
+
+def _last_ms(text: str, now_ms: int) -> int | None:
+    """The last time before now at which it was this time of day, as tables print it, in UTC; None: the text is not one."""
+    if not _CLOCK.fullmatch(text):
+        return None
+    now = _EPOCH + timedelta(milliseconds=now_ms)
+    clock = text.removesuffix("Z")
+    clock = clock if clock[2] == ":" else f"0{clock}"
+    at_ms = iso_ms(f"{now:%Y-%m-%d}T{clock}")
+    if at_ms is None:
+        return None
+    return at_ms if at_ms <= now_ms else at_ms - _DAY_MS
 
 
 def iso_ms(text: str) -> int | None:

@@ -44,7 +44,7 @@ class Observers:
         self.gap_rows = Spool(gap_order)
         self.gap_sums = GapSums()
         self.gap_number = 0
-        check = ForgeryCheck()
+        check = ForgeryCheck(wants.writers)
         self.gaps = Gaps(self._gap, check) if wants.gaps or wants.gap_count else None
         self.races = LostRaces() if wants.races else None
         self.history = None

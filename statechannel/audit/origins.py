@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from statechannel.audit.forgeries import ForgeryCheck
+from statechannel.audit.forgeries import ForgedStart, ForgeryCheck
 from statechannel.audit.history import end_of, meant
-from statechannel.audit.id_series import FOREIGN
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
 from statechannel.engine.operation_fold import Operation, OperationFold
@@ -28,6 +27,7 @@ from statechannel.protocol.states import IN_FLIGHT, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
+_SIGNS_MAX = 3
 BEGUN_MAX = 100_000
 """Maximum number of operations that are kept; older ones are only counted."""
 
@@ -157,7 +157,8 @@ class Origins:
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return
         under_way = self._open.pop(key.name, None) if key.was in IN_FLIGHT else None
-        place = key.operation or (under_way or _Place("")).alone
+        start = self._check.start(record, judgement)
+        place = start.place if start is not None else key.operation or (under_way or _Place("")).alone
         row = self.rows.get(place)
         if row is None:
             place = place or f"{record.partition}@{record.offset}"
@@ -165,10 +166,13 @@ class Origins:
             cut_in = under_way is not None and under_way.row != "" and key.operation is None
             row = _row(record, decoded, key.operation, whole=key.was not in IN_FLIGHT or cut_in)
             row["follows"] = under_way.operation if under_way is not None and key.operation is None else None
+            row["forged"] = None if start is None else start.sign.message
             self._begin(place, row)
         else:
             row["records"] += 1
         row["foreign"] += sign is not None
+        if sign is not None and sign.message not in row["signs"]:
+            row["signs"] = [*row["signs"], sign.message][:_SIGNS_MAX]
         if key.state in IN_FLIGHT:
             self._open[key.name] = _Place(place, key.operation)
 
@@ -195,6 +199,7 @@ def _row(record: RecordRead, decoded: Record, operation: str | None, *, whole: b
         "reason": decoded.text("reason"),
         "records": 1,
         "foreign": 0,
+        "signs": [],
     }
 
 
@@ -211,10 +216,12 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         left_out += part["left_out"]
         imports.update(part["imports"])
         for row in part["rows"]:
-            name = row["operation"] or f"{row['partition']}@{row['offset']}"
+            by_place = row["operation"] is None or row["forged"] is not None
+            name = f"{row['partition']}@{row['offset']}" if by_place else row["operation"]
             held = rows.get(name)
             if held is not None:
-                sums = {sum_of: held[sum_of] + row[sum_of] for sum_of in ("records", "foreign")}
+                sums: dict[str, Any] = {sum_of: held[sum_of] + row[sum_of] for sum_of in ("records", "foreign")}
+                sums["signs"] = list(dict.fromkeys([*held["signs"], *row["signs"]]))[:_SIGNS_MAX]
                 row = {**_earlier(held, row), **sums}  # noqa: PLW2901 - the two as one
             rows[name] = row
     newest = sorted(rows.values(), key=_order)
@@ -279,14 +286,18 @@ def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Seque
     asked: OperationCause | None = None
     doubts = [] if row["follows"] is None else [f"it continues {row['follows']}, but has no operation id"]
     if row["foreign"]:
-        doubts.append(f"{row['foreign']} of its records: {FOREIGN}")
-    for source in sources:
-        asker = source.asker(row)
-        doubt = None if asker is None else _doubt(row, asker)
+        doubts.append(f"{row['foreign']} of its records: {'; '.join(row['signs'])}")
+    askers = [asker for source in sources if (asker := source.asker(row)) is not None]
+    for asker in askers:
+        doubt = _doubt(row, asker)
         if doubt is not None:
             doubts.append(doubt)
-        elif asked is None:
+        elif asked is None and row["forged"] is None:  # who made a request did not forge the record that bears its id
             asked = asker
+    if asked is not None and asked.origin is Origin.SHUTDOWN:
+        # A broker that shuts down asks for a place, and begins with its own Releasing.
+        placed = [_doubt(row, asker) for asker in askers if _is_only_place(row, asker)]
+        doubts = [doubt for doubt in doubts if doubt not in placed]
     origin = asked.origin if asked is not None else _by_itself(row, imports, sources, doubtful=bool(doubts))
     return {
         "origin": origin.value,
@@ -311,6 +322,11 @@ def _by_itself(
         return Origin.LOOKUP
     known_since_ms = max((source.since_ms for source in sources), default=row["began_ms"] + 1)
     return Origin.NONE if row["whole"] and row["began_ms"] >= known_since_ms else Origin.UNKNOWN
+
+
+def _is_only_place(row: Mapping[str, Any], asker: OperationCause) -> bool:
+    """Whether a decision placed the bundle where an operation takes it."""
+    return asker.origin is Origin.DECISION and _doubt({**row, "whole": False}, asker) is None
 
 
 def _doubt(row: Mapping[str, Any], asker: OperationCause) -> str | None:
@@ -349,7 +365,9 @@ class OperationTimes:
     """Log times of an operation's first and newest accepted records, and the writer of the first.
 
     Attributes:
-        forged: Offsets of those that are forged.
+        forged: Offsets of those that are forged; after the operation's end, and bearing its id, they are not among its records.
+        forged_start: A forged record began it: `by` is a name that it only bears.
+        why_forged: What shows it, of the newest.
     """
 
     began_ms: int
@@ -357,6 +375,8 @@ class OperationTimes:
     by: str
     records: int = 1
     forged: list[int] = field(default_factory=list)
+    forged_start: bool = False
+    why_forged: str | None = None
 
 
 class OperationsSeen:
@@ -382,15 +402,28 @@ class OperationsSeen:
         sign = self._check.sign(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return
+        start = self._check.start(record, judgement)
+        if start is not None and start.known_since is not None:
+            self._left_out(record, start)
+            return
         self._fold.accepted(decoded, key, record.partition, record.offset)
         if key.operation is None:
             return
         times = self.times.get(key.operation)
         if times is None:
             times = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
+            times.forged_start = start is not None
             self.times[key.operation] = times
         else:
             times.changed_ms = max(times.changed_ms, record.timestamp_ms)
             times.records += 1
         if sign is not None:
             times.forged.append(record.offset)
+            times.why_forged = sign.message
+
+    def _left_out(self, record: RecordRead, start: ForgedStart) -> None:
+        """A move that begins with a forged record and the id of an operation of before: not the operation's."""
+        times = self.times.get(start.operation or "")
+        if times is not None and record.offset == start.offset:
+            times.forged.append(record.offset)
+            times.why_forged = start.sign.message

@@ -453,13 +453,13 @@ def _check_change(command: Command) -> None:
             hashes("at", at)
             whole("parts", parts)
             _operation(operation, reason)
-        case commands.CreateNamespace(namespace, bounds, operation, timeout_s):
+        case commands.CreateNamespace(namespace, bounds, operation, timeout_s, reason):
             text("namespace", namespace)
             _bounds("bounds", bounds)
-            _operation(operation)
-        case commands.DeleteNamespace(namespace, operation, timeout_s):
+            _operation(operation, reason)
+        case commands.DeleteNamespace(namespace, operation, timeout_s, reason):
             text("namespace", namespace)
-            _operation(operation)
+            _operation(operation, reason)
         case _:
             wrong_type("command", command, "a command of statechannel.engine.commands")
     seconds("timeout_s", timeout_s)

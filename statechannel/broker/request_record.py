@@ -261,9 +261,9 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
         case RequestCommand.LOOKUP:
             return commands.Lookup(_text(args, "name"), timeout_s, _flag(args, "read_only"))
         case RequestCommand.CREATE_NAMESPACE:
-            return commands.CreateNamespace(_namespace(args), _bounds(args), operation, timeout_s)
+            return commands.CreateNamespace(_namespace(args), _bounds(args), operation, timeout_s, _reason(args))
         case RequestCommand.DELETE_NAMESPACE:
-            return commands.DeleteNamespace(_namespace(args), operation, timeout_s)
+            return commands.DeleteNamespace(_namespace(args), operation, timeout_s, _reason(args))
         case RequestCommand.TRANSFER:
             name, destination = _text(args, "name"), _text(args, "destination")
             return commands.Transfer(name, destination, operation, timeout_s, _reason(args))

@@ -17,7 +17,7 @@ from statechannel.cli.kit.confirmation import Effect, count_of
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, columns, make_table, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.requests import (
     BrokerRequest,
@@ -53,11 +53,12 @@ def create_namespace(
             help="Longest wait for a live broker, such as right after the start of the first one.",
         ),
     ] = 30.0,
+    reason: Reason = None,
 ) -> BrokerRequest:
     """Create a namespace, with the same bundle boundaries as Pulsar."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
-    args = {"namespace": name, "bundles": count}
+    args = {"namespace": name, "bundles": count} | ({} if reason is None else {"reason": reason})
     return BrokerRequest(
         RequestCommand.CREATE_NAMESPACE,
         args,
@@ -68,12 +69,12 @@ def create_namespace(
 
 @namespace_app.command("delete")
 @confirmed_request
-def delete_namespace(_: Connect, name: Name) -> BrokerRequest:
+def delete_namespace(_: Connect, name: Name, reason: Reason = None) -> BrokerRequest:
     """Unload all bundles of a namespace and delete it; nothing undoes it."""
     _require_namespace(name)
     return BrokerRequest(
         RequestCommand.DELETE_NAMESPACE,
-        {"namespace": name},
+        {"namespace": name} | ({} if reason is None else {"reason": reason}),
         f"{name} deleted",
         effect=lambda connection: _effect_of_deletion(connection, name),
         final=True,
@@ -128,8 +129,10 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
 def _existing(views: LogViews, name: str) -> KeyState:
     key = views.key(name)
     if key is None or key.state is not State.ACTIVE:
-        was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+        if key is not None:
+            hint = f"`statechannel audit history {name}` shows what it had, and `audit diff` what was served before."
+            raise not_found(f"namespace {name} does not exist (it was deleted)", hint=hint)
+        raise not_found(f"namespace {name} does not exist", hint=NAMESPACES)
     return key
 
 

@@ -87,7 +87,7 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
     # Lookups of now do not need the audit.
     from statechannel.audit.local import open_export, owner_then
     from statechannel.audit.views import NotInLogError
-    from statechannel.cli.audit.options import moment_of, source_of
+    from statechannel.cli.audit.options import moment_of, source_of, writers_of
     from statechannel.cli.bundles import bundle_fields
     from statechannel.cli.kit.channel_view import not_found
     from statechannel.cli.kit.progress import progress
@@ -96,8 +96,9 @@ def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, ta
     when = moment_of(as_of, source)
     shown = moment(when.time_ms) if when.offset is None else f"offset {when.offset}"
     try:
+        writers = writers_of(source, connect)
         with open_export(source, progress) as export:
-            then = owner_then(export, name, when)
+            then = owner_then(export, name, when, writers=writers)
     except NotInLogError as error:
         raise not_found(
             f"{error}, as of {shown}", hint="`audit history` lists when it was created or split."
@@ -153,8 +154,13 @@ def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
 
 
 def _heard_again(lost: Mapping[str, Any]) -> str:
-    broker = lost["broker"]
-    return f"{broker} was lost, but wrote again at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then"
+    from statechannel.audit.overlaps import HeardIn  # lookups of now do not need the audit
+
+    what = "wrote again" if lost["heard_in"] == HeardIn.LOG else "was heard again"
+    return (
+        f"{lost['broker']} was lost, but {what} at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then "
+        "(`statechannel audit overlaps`)"
+    )
 
 
 def _place(at_ms: int | None, offset: int | None) -> str:

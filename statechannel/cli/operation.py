@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
+from statechannel.audit.engine import ExportSource
 from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
-from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.audit.verdict_file import Observe
+from statechannel.audit.views import LogViews
+from statechannel.cli.audit.options import read_at_ms
+from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
@@ -29,14 +36,63 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
-from statechannel.cli.kit.requests import NO_EXTENSION, requests_seen
+from statechannel.cli.kit.registry import live_writers
+from statechannel.cli.kit.requests import NO_EXTENSION, requests_in, requests_seen
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
 from statechannel.engine.operation_fold import Operation
+from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
 _FORGED_SHOWN = 3
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
+
+
+class _Evidence:
+    """Log, registry and requests, of the live channel or of an export with the files of its other topics.
+
+    Attributes:
+        check: Looks for forged records, by the registry too.
+    """
+
+    def __init__(self, connection: Connection | None, file: Path | None, check: ForgeryCheck) -> None:
+        self._connection, self._file, self.check = connection, file, check
+
+    @classmethod
+    def of(cls, connect: Connect, file: Path | None) -> _Evidence:
+        if file is not None:
+            return cls(None, file, ForgeryCheck(writers_of_file(file)))
+        connection = connect()
+        return cls(connection, None, ForgeryCheck(live_writers(connection)))
+
+    @property
+    def operations_max(self) -> int:
+        return _OPERATIONS_MAX if self._connection is None else self._connection.settings.limits.operations_max
+
+    def read(self, observers: Sequence[Observe]) -> LogViews:
+        """Judge the log."""
+        if self._file is not None:
+            return read_file(self._file, observers)
+        return read_channel(self._required, observers)
+
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """Requests by operation; none where their file is missing."""
+        if self._file is None:
+            return requests_seen(self._required)
+        side = side_records(self._file, SideRole.REQUESTS)
+        if side is None:
+            say("note: there is no file of requests (`export --with-topics`): requesters are not known")
+        return {} if side is None else requests_in(side.records)
+
+    @property
+    def _required(self) -> Connection:
+        if self._connection is None:
+            raise RuntimeError("a file has no connection")
+        return self._connection
+
+
+_OPERATIONS_MAX = 10_000
 
 
 @app.command("list")
@@ -52,19 +108,22 @@ def list_(
             "--by", metavar="BROKER|PERSON", help="Only what this broker began or executed, or this person asked for."
         ),
     ] = None,
+    file: FileBeside = None,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously."""
-    window = time_window(since, until, now_ms())
-    connection = connect()
+    if file is not None and watch:
+        raise CommandError("--file and --watch exclude each other", hint="A file does not change.", code=ExitCode.USAGE)
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        seen = OperationsSeen(connection.settings.limits.operations_max)
-        views = read_channel(connection, [seen.observe])
-        operations = _merged(seen, requests_seen(connection))
+        evidence = _Evidence.of(connect, file)
+        seen = OperationsSeen(evidence.operations_max, evidence.check)
+        views = evidence.read([seen.observe])
+        operations = _merged(seen, evidence.requests())
         rows, left_out = newest_rows(operations, window, by, limit)
         if not watch:
             remark(operations, left_out, by)
@@ -140,29 +199,39 @@ def result_text(row: Mapping[str, Any]) -> str | None:
 def show(
     connect: Connect,
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one operation with all its records."""
-    connection, check = connect(), ForgeryCheck()
-    seen = OperationsSeen(connection.settings.limits.operations_max, check)
+    evidence = _Evidence.of(connect, file)
+    check = evidence.check
+    seen = OperationsSeen(evidence.operations_max, check)
     lines: list[HistoryLine] = []
+    others: list[HistoryLine] = []
 
     def collect(record: RecordRead, judgement: Judgement) -> None:
-        sign = check.sign(record, judgement)
+        sign, start = check.sign(record, judgement), check.start(record, judgement)
         if judgement.record is not None and judgement.record.text("operation") == operation:
-            lines.append(history_line(record, judgement, sign))
+            foreign = start is not None and start.known_since is not None
+            (others if foreign else lines).append(history_line(record, judgement, sign))
 
-    read_channel(connection, [seen.observe, collect])
-    rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
+    evidence.read([seen.observe, collect])
+    requests = evidence.requests()
+    rows = [row for row in _merged(seen, requests) if row["operation"] == operation]
     if not rows:
         raise not_found(
             f"operation {operation} does not exist",
             hint="`statechannel operation list` shows the newest; requests are kept for a week.",
         )
+    if operation in requests and rows[0]["forged_start"]:  # what bears the id of a request is not what was requested
+        lines, others = [], [*lines, *others]
     if output is Output.JSON:
-        print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
+        records = {"records": lines, "left_out": others}
+        print_json(rows[0] | {name: [history_fields(line) for line in listed] for name, listed in records.items()})
         return
-    fields = rows[0] | {"result": result_text(rows[0]), "forged": None}
+    fields = rows[0] | {"result": result_text(rows[0]), "forged": None, "forged_start": None, "why_forged": None}
+    if rows[0]["forged_start"] and operation not in requests:
+        fields |= {"by": f"in the name of {rows[0]['by']}: forged, {rows[0]['why_forged']}", "executed_by": None}
     shown = [(title, value) for title, value in fields.items() if not title.endswith("_ms") and value is not None]
     print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
@@ -196,13 +265,23 @@ def show(
         ],
         empty="no judged records",
     )
+    for line in others:
+        if line.forged is not None:
+            say(
+                f"left out: the forged record at offset {line.offset} bears this id, in the name of {line.by}, and so do the "
+                f"{len(others) - 1} that answer it: {line.note}"
+            )
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Operations from log and requests; for the result the log takes precedence over the reply."""
-    every = dict(requests)
+    every = {name: row | {"forged_start": False, "why_forged": None} for name, row in requests.items()}
     for operation in seen.known.values():
-        every[operation.id] = _from_log(seen, operation, every.get(operation.id))
+        asked, times = every.get(operation.id), seen.times[operation.id]
+        if asked is not None and times.forged_start:
+            asked |= {"forged": list(times.forged), "forged_start": True, "why_forged": times.why_forged}
+        else:
+            every[operation.id] = _from_log(seen, operation, asked)
     return sorted(every.values(), key=lambda row: (row["began_ms"], row["operation"]))
 
 
@@ -221,4 +300,6 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
         "forged": list(times.forged),
+        "forged_start": times.forged_start,
+        "why_forged": times.why_forged,
     }

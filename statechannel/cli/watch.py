@@ -19,6 +19,7 @@ from statechannel.cli.kit.listing import Writer
 from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
+from statechannel.cli.kit.registry import live_writers
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_namespace, partition_of
 from statechannel.protocol.log import RecordRead
@@ -152,9 +153,10 @@ def _judged(
     connection: Connection, ends_s: float | None, namespace: str | None, window: LogWindow
 ) -> Generator[HistoryLine, None, None]:
     with ExitStack() as stack:
+        check = ForgeryCheck(live_writers(connection))
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
-        reported, check = namespace is None, ForgeryCheck()
+        reported = namespace is None
         while (ends_s is None or time.monotonic() < ends_s) and not _is_over(window, watched):
             pulse.beat()
             for partition in watched:

@@ -33,6 +33,7 @@ class CreateNamespace:
     bounds: tuple[int, ...]
     operation: str
     timeout_s: float
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class DeleteNamespace:
     namespace: str
     operation: str
     timeout_s: float
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

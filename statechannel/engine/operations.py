@@ -59,6 +59,7 @@ class _Deletion:
     accepted_id: str | None
     operation: str
     deadline_s: float
+    reason: str | None = None
     retry_at_s: float = 0.0
     writing: bool = False
     unsure: bool = False
@@ -280,6 +281,7 @@ class Operations:
             action=Action.CREATE,
             flow=Flow.NAMESPACE,
             operation=command.operation,
+            reason=command.reason,
             children=children_of(command.bounds),
         )
         self._propose(token, name, written)
@@ -302,7 +304,7 @@ class Operations:
             return
         deadline_s = context.now.mono_s + command.timeout_s
         self._deletions[command.namespace] = _Deletion(
-            token, command.namespace, key.accepted_id, command.operation, deadline_s
+            token, command.namespace, key.accepted_id, command.operation, deadline_s, command.reason
         )
         mark = {"namespace": command.namespace, "operation": command.operation, "by": context.identity.broker}
         mark["for_ms"] = int(min(command.timeout_s, context.config.closing_mark_s) * 1000)  # type: ignore[assignment]
@@ -353,6 +355,7 @@ class Operations:
                 action=Action.DELETE,
                 flow=Flow.NAMESPACE,
                 operation=deletion.operation,
+                reason=deletion.reason,
                 version=key.ring.highest + 1,
             )
             deletion.writing = written is not None
@@ -389,6 +392,7 @@ class Operations:
                 action=Action.UNLOAD,
                 flow=Flow.NAMESPACE,
                 operation=deletion.operation,
+                reason=deletion.reason,
                 from_=bundle.to,
             )
 

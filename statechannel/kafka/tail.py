@@ -23,6 +23,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.partition_consumer import PartitionConsumer
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.side_record import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,6 +64,7 @@ class PartitionTail:
         name: Name of the Kafka topic.
         group_id: librdkafka wants one; nothing is ever committed to it.
         timeout_s: Longest wait for Kafka without any progress.
+        observe_headers: Called with the offset and the headers of each record that has some, before it is returned.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class PartitionTail:
         *,
         group_id: str,
         timeout_s: float = 20.0,
+        observe_headers: Callable[[int, Headers], None] | None = None,
     ) -> None:
+        self._observe_headers = observe_headers
         self._settings = settings
         self._topic = topic
         self._place = (name, partition)
@@ -187,6 +191,12 @@ class PartitionTail:
     def _records(self, messages: Sequence[Message], until: int | None) -> list[RecordRead]:
         """Messages below `until` as records."""
         topic, partition = self._topic, self._place[1]
+        if self._observe_headers is not None:
+            for message in messages:
+                if headers := message.headers():
+                    pairs = headers.items() if isinstance(headers, dict) else headers
+                    texts = ((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+                    self._observe_headers(message.offset() or 0, tuple(texts))
         records = [
             RecordRead(topic, partition, m.offset() or 0, m.timestamp()[1], m.key(), m.value()) for m in messages
         ]
@@ -219,9 +229,22 @@ class PartitionTail:
         self._error = error
 
 
-def side_tail(settings: ClientSettings, topic: SideTopic, timeout_s: float) -> PartitionTail:
+def side_tail(
+    settings: ClientSettings,
+    topic: SideTopic,
+    timeout_s: float,
+    observe_headers: Callable[[int, Headers], None] | None = None,
+) -> PartitionTail:
     """A side topic, which has one partition; the role that its records are given is not used."""
-    return PartitionTail(settings, Topic.REQUESTS, topic.name, 0, group_id=topic.reader_group, timeout_s=timeout_s)
+    return PartitionTail(
+        settings,
+        Topic.REQUESTS,
+        topic.name,
+        0,
+        group_id=topic.reader_group,
+        timeout_s=timeout_s,
+        observe_headers=observe_headers,
+    )
 
 
 @dataclass(slots=True)
@@ -291,8 +314,11 @@ class BlockingWriter:
         }
         self._producer: Producer = make_client(Producer, config, settings, "making the producer")
 
-    def write(self, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> WriteResult:
+    def write(self, records: Iterable[tuple[int, bytes | None, bytes | None]], headers: Headers = ()) -> WriteResult:
         """Write records (partition, key, value), in bounded memory; a little more than `timeout_s` without progress ends it.
+
+        Args:
+            headers: Of each record.
 
         Raises:
             KafkaAdapterError: The client refused a record, or failed for good.
@@ -301,7 +327,7 @@ class BlockingWriter:
         self.last_error = None
         try:
             for record in records:
-                if not self._produce(result, *record):
+                if not self._produce(result, *record, headers=headers):
                     break
             deadline_s = time.monotonic() + self._timeout_s + 1.0
             while result.unanswered and time.monotonic() < deadline_s:
@@ -310,14 +336,21 @@ class BlockingWriter:
             raise translate(error, self._doing, secrets=self._settings.secrets()) from error
         return result
 
-    def _produce(self, result: WriteResult, partition: int, key: bytes | None, value: bytes | None) -> bool:
+    def _produce(
+        self, result: WriteResult, partition: int, key: bytes | None, value: bytes | None, *, headers: Headers
+    ) -> bool:
         """Hand a record to the client; False if its queue stays full."""
         result.produced += 1
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value=value, key=key, partition=partition, on_delivery=result.delivered
+                    self._topic,
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    on_delivery=result.delivered,
+                    headers=list(headers),
                 )
             except BufferError:
                 if self._producer.poll(_REPORTS_S):
@@ -364,10 +397,12 @@ def append_and_wait(
     value: bytes | None,
     timeout_s: float = 20.0,
     repeatable: bool = False,
+    headers: Headers = (),
 ) -> int:
     """Append one record and wait until the log has it.
 
     Args:
+        headers: Of the record.
         repeatable: A second copy of the record does no harm. Then the client needs no id from Kafka, for which librdkafka
             waits half a second.
 
@@ -385,7 +420,7 @@ def append_and_wait(
         "enable.idempotence": not repeatable,
     }
     writer = BlockingWriter(settings, name, doing, timeout_s=timeout_s, properties=properties)
-    result = writer.write([(partition, key, value)])
+    result = writer.write([(partition, key, value)], headers)
     if result.unanswered:
         writer.close(0)
     writer.require(result)

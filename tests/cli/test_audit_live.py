@@ -44,7 +44,7 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     process.wait(WAIT_S)
 
     export = tmp_path / "log.jsonl"
-    assert cluster._run("export", str(export), *cluster.common).exit_code == 0
+    assert cluster._run("export", str(export), *cluster.common, "--with-topics").exit_code == 0
     end = read_export(export).header.end_offsets[0]
     for asked in (("history", child), ("gaps",), ("rejected",), ("diff", "0", str(end)), ("diff", "0")):
         live = cluster("audit", *asked)

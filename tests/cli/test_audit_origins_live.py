@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ LOWER_KEY = f"{NAMESPACE}/{LOWER}"
 
 
 def test_the_topics_say_who_asked(
-    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     point = EntryPoint("decisions", "shedders.cli.plugins:decisions", origins.GROUP)
     monkeypatch.setattr(origins, "entry_points", lambda group: [point])
@@ -77,6 +78,42 @@ def test_the_topics_say_who_asked(
     (line,) = (item for item in shown.stdout.splitlines() if "Releasing" in item)
     assert "so there" in line
     assert " none " in line
+
+    # The export with its topics gives the same answers, without Kafka.
+    assert run("policy", "set", "pin", NAMESPACE, "b1", *place, "--by", "ann@desk").exit_code == 0
+    file = tmp_path / "ev.jsonl"
+    exported = run("export", str(file), *place, "--with-topics")
+    assert exported.exit_code == 0, exported.output
+    assert {path.name for path in tmp_path.glob("ev*")} == {
+        "ev.jsonl",
+        *(f"ev.{role}.jsonl" for role in ("registry", "requests", "policies", "decisions")),
+    }
+
+    def answer(*command: str) -> dict[str, Any]:
+        told = run(*command, "--file", str(file), "--output", "json")
+        assert told.exit_code == 0, told.output
+        loaded: dict[str, Any] = json.loads(told.stdout)
+        return loaded
+
+    alone = answer("audit", "origins")
+    assert (alone["counts"], alone["sources"]) == (document["counts"], document["sources"])
+    assert answer("audit", "origins", "--by", "ann@desk")["counts"] == {"request": 2}
+    (shown_one,) = [row for row in answer("operation", "list")["operations"] if row["operation"] == "op-unload"]
+    assert shown_one["by"] == "ann@desk"
+    assert len(answer("operation", "show", "op-unload")["records"]) == 2
+    steps = answer("why", LOWER_KEY)["steps"]
+    assert [step["decision"] is not None for step in steps if step["operation"] == "op-move"] == [True]
+    assert [row["id"] for row in answer("decisions", "--since", "30d")["decisions"]]
+    assert [row["by"] for row in answer("policy", "history")["changes"]] == ["ann@desk"]
+    assert {gap["requested_by"] for gap in answer("audit", "gaps")["gaps"] if gap["operation"] == "op-unload"} == {
+        "ann@desk"
+    }
+    verified = json.loads(run("audit", "verify-export", str(file), "--output", "json").stdout)
+    assert len(verified["beside"]) == 4
+    requests = tmp_path / "ev.requests.jsonl"
+    requests.write_text(requests.read_text().replace("ann@desk", "eve@desk"))
+    assert run("audit", "verify-export", str(file)).exit_code == 7
+    assert run("audit", "origins", "--file", str(file)).exit_code == 7
 
 
 def test_a_forged_record_is_marked_in_every_live_view(

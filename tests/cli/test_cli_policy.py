@@ -218,12 +218,17 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
     table = channel.lines("policy", "list")[0]
     assert all(word in table for word in ("pin", "t/n", "b2", "in-force"))
 
-    gone = channel("policy", "delete", "pin", "t/n")
+    gone = channel("policy", "delete", "pin", "t/n", "--reason", "moved out", "--by", "carol@desk")
     assert (gone["outcome"], gone["deleted"]) == ("accepted", True)
+    assert (gone["by"], gone["why"]) == ("carol@desk", "moved out")
     assert channel("policy", "list")["policies"] == []
     assert "not found" in channel.lines("policy", "delete", "pin", "t/n", code=5)[1]
     changes = channel("policy", "history", "pin", "t/n")["changes"]
-    assert [change["what"] for change in changes][-1] == "deleted"
+    assert [(change["what"], change["by"], change["why"]) for change in changes][-1] == (
+        "deleted",
+        "carol@desk",
+        "moved out",
+    )
     assert {change["by"] for change in changes if change["what"] == "set"} != {None}
 
 
@@ -262,7 +267,8 @@ def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
         "setting": {"value": 0.5},
         "shedding": {"on": False},
     }
-    channel("override", "end", "shedding")
+    ended = channel("override", "end", "shedding", "--reason", "enough")
+    assert (ended["why"], "@" in ended["by"]) == ("enough", True)
     channel("override", "end", "threshold", "shedding.uniform.max_unload_share")
     channel("policy", "delete", "cordon", "b1", "--override")
     assert {policy["kind"] for policy in channel("override", "list")["policies"]} == {"exclude", "pin"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,8 +27,8 @@ from shedders.cli.policy.write import (
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
-from shedders.policies.record import Author, made_key
-from shedders.policies.topic import PolicyChange
+from shedders.policies.record import made_key
+from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -37,6 +38,7 @@ from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import split_typed_topic
@@ -95,6 +97,8 @@ def delete(
     override: Annotated[
         bool, typer.Option("--override", help="Delete the override of that name before it expires.")
     ] = False,
+    reason: Reason = None,
+    by: By = None,
     force: Force_ = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -105,13 +109,13 @@ def delete(
     key = made_key(policy_kind, name, override=override)
 
     def effect() -> Effect:
-        done = take_away(connect(), key, force=force, dry_run=True)
+        done = take_away(connect(), key, force=force, by=by, why=reason, dry_run=True)
         replaced = done.replaced
         value = f", now {shown(replaced.value)}" if replaced is not None and replaced.value else ""
         return Effect([f"{key.text} would be deleted{value}"], done.fields())
 
     if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output):
-        report_result(take_away(connect(), key, force=force), connect(), output)
+        report_result(take_away(connect(), key, force=force, by=by, why=reason), connect(), output)
 
 
 @policy_app.command()
@@ -138,6 +142,7 @@ def history(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
     since: SinceTime = None,
     until: UntilTime = None,
+    file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List every record of the policies that the topic still has: who set or deleted what, when and why."""
@@ -145,7 +150,7 @@ def history(
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
     window = time_window(since, until, now_ms())
-    changes = changes_of(connect())
+    changes = changes_of(connect()) if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
         raise CommandError(
@@ -160,6 +165,20 @@ def history(
     if not changes.is_whole:
         say("note: the topic is compacted: of older changes only the newest of each policy is left")
     _show_changes(rows)
+
+
+def _changes_beside(export: Path) -> PolicyChanges:
+    side = side_records(export, SideRole.POLICIES)
+    if side is None:
+        raise CommandError(
+            f"there is no file of policies for {export}",
+            hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
+            code=ExitCode.NOT_FOUND,
+        )
+    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
+    if any(change.what == "deleted" for change in changes.rows):
+        say("note: who deleted a policy, and why, is in headers of the topic, which an export does not have")
+    return changes
 
 
 @policy_app.command("list")
@@ -324,8 +343,8 @@ def _show_changes(changes: Iterable[PolicyChange]) -> None:
                 None if change.key is None else change.key.name,
                 change.trouble or (None if change.record is None else shown(change.record.value)),
                 None if change.record is None else when(change.record.until_ms),
-                None if change.record is None else Author.parse(change.record.by).text,
-                None if change.record is None else change.record.why,
+                change.by or "not recorded",
+                change.why or ("not recorded" if change.record is None and change.deleted_by is None else None),
                 change.offset,
             )
             for change in changes
@@ -457,6 +476,8 @@ def end(
     connect: Connect,
     kind: KindWord,
     name: NameWord = CLUSTER,
+    reason: Reason = None,
+    by: By = None,
     force: Force_ = False,
     dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
@@ -464,7 +485,8 @@ def end(
     """End an override before it expires, unless the remaining policies contradict each other."""
     policy_kind, name = named("setting" if kind == "threshold" else kind, name)
     key = made_key(policy_kind, name, override=True)
-    report_result(take_away(connect(), key, force=force, dry_run=dry_run), connect(), output)
+    done = take_away(connect(), key, force=force, by=by, why=reason, dry_run=dry_run)
+    report_result(done, connect(), output)
 
 
 override_app.command("list")(list_overrides)

@@ -21,6 +21,7 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import (
+    DeletionNote,
     PolicyChanges,
     PolicyWriteOutcome,
     PolicyWritten,
@@ -182,6 +183,7 @@ class PolicyWriteResult:
 
     Attributes:
         record: None: it was deleted.
+        note: Of a deletion: who deletes it, and why.
         written: None: a dry run.
         replaced: Previous record of the key.
         judged: Contradictions and oddities that the change causes.
@@ -192,6 +194,14 @@ class PolicyWriteResult:
     written: PolicyWritten | None
     replaced: PolicyEntry | None
     judged: PolicyChecks
+    note: DeletionNote | None = None
+
+    @property
+    def author(self) -> Author | None:
+        """Who writes or deletes it."""
+        if self.record is not None:
+            return Author.parse(self.record.by)
+        return None if self.note is None else Author.parse(self.note.by)
 
     def fields(self) -> dict[str, Any]:
         record, written = self.record, self.written
@@ -201,8 +211,8 @@ class PolicyWriteResult:
             "override": self.key.override,
             "deleted": record is None,
             "value": None if record is None else dict(record.value),
-            "by": None if record is None else Author.parse(record.by).person,
-            "why": None if record is None else record.why,
+            "by": None if self.author is None else self.author.person,
+            "why": self.note.why or None if self.note is not None else None if record is None else record.why,
             "until_ms": None if record is None else record.until_ms,
             "dry_run": written is None,
             "outcome": None if written is None else str(written.outcome),
@@ -285,9 +295,7 @@ def put(
     """
     author = Author(by or user_at_host(), drain)
     if drain is None and author.person.startswith(SYSTEM):
-        raise BadPolicyError(
-            f"`{author.person}` is not the name of a person: names that begin with {SYSTEM} are reserved"
-        )
+        raise _not_a_person(author)
     book = book_of(connection, create=not dry_run)
     at_ms = now_ms()
     before = book.at(at_ms)
@@ -307,9 +315,16 @@ def put(
     return PolicyWriteResult(key, record, written, replaced, checks._replace(notes=notes))
 
 
-def _write(connection: Connection, key: PolicyKey, record: PolicyRecord | None) -> PolicyWritten:
+def _not_a_person(author: Author) -> BadPolicyError:
+    return BadPolicyError(f"`{author.person}` is not the name of a person: names that begin with {SYSTEM} are reserved")
+
+
+def _write(
+    connection: Connection, key: PolicyKey, record: PolicyRecord | None, note: DeletionNote | None = None
+) -> PolicyWritten:
+    client, topic = connection.client, topic_of(connection)
     with naming_address(connection):
-        return write_policy(connection.client, topic_of(connection), key, record, timeout_s=connection.timeout_s)
+        return write_policy(client, topic, key, record, timeout_s=connection.timeout_s, note=note)
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
@@ -326,8 +341,19 @@ def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> 
         )
 
 
-def take_away(connection: Connection, key: PolicyKey, *, force: bool, dry_run: bool = False) -> PolicyWriteResult:
+def take_away(
+    connection: Connection,
+    key: PolicyKey,
+    *,
+    force: bool,
+    by: str | None = None,
+    why: str | None = None,
+    dry_run: bool = False,
+) -> PolicyWriteResult:
     """Check the remaining policies for contradictions, and delete a policy, unless `dry_run`.
+
+    Args:
+        by: Who deletes it; None: who runs the command.
 
     Raises:
         CommandError: The policy does not exist, or the remaining ones would contradict each other; nothing was written.
@@ -344,8 +370,12 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool, dry_run: b
         raise nothing_there(effective, key)
     book.take(book.position + 1, at_ms, key.encode(), None)
     checks = _judge(connection, key, effective, book.at(at_ms), deleted=True, force=force)
-    written = None if dry_run else _write(connection, key, None)
-    return PolicyWriteResult(key, None, written, replaced, checks)
+    author = Author(by or user_at_host())
+    if author.person.startswith(SYSTEM):
+        raise _not_a_person(author)
+    note = DeletionNote(author.by, why or "")
+    written = None if dry_run else _write(connection, key, None, note)
+    return PolicyWriteResult(key, None, written, replaced, checks, note)
 
 
 def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:

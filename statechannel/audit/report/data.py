@@ -14,6 +14,7 @@ from typing import Any
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import meant, overlap
 from statechannel.audit.incident import Incident
 from statechannel.audit.local import audit_export
@@ -26,6 +27,7 @@ from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
 from statechannel.audit.report.timelines import KeyTimelines, TreeSeen, choose, lane_fields
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
+from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
@@ -68,6 +70,7 @@ class ReportQuestion:
         window: Part of the log's time that is shown; the log is judged as a whole.
         registry: Incidents of the registry, where it could be read.
         persons: Who requested each operation, where requests could be read.
+        writers: What the registry shows of the processes.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -78,14 +81,16 @@ class ReportQuestion:
     window: ReportWindow = WHOLE_LOG
     registry: Sequence[Incident] = ()
     persons: Mapping[str, str] = field(default_factory=dict)
+    writers: WritersHeard | None = None
 
 
 class _Overview:
     """Observers of the first pass."""
 
-    def __init__(self, limits: ReportLimits, window: ReportWindow) -> None:
-        self.incidents = LogIncidents()
-        self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap)
+    def __init__(self, limits: ReportLimits, window: ReportWindow, writers: WritersHeard | None) -> None:
+        check = ForgeryCheck(writers)
+        self.incidents = LogIncidents(check)
+        self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap, check)
         self.rejected = RejectedFound(limits.points, window)
         self.tree = TreeSeen(window)
         self._window = window
@@ -139,7 +144,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
-    overview, complete = _Overview(limits, question.window), dict[str, Any]()
+    overview, complete = _Overview(limits, question.window, question.writers), dict[str, Any]()
     with progress("judging", export.records, unit="records") as advance:
         answer = audit_export(
             export,
@@ -167,6 +172,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     lanes = _lanes(export, question, overview, chosen, heat, progress)
     _name_persons(gaps["rows"], lanes, question.persons)
     window = question.window
+    overview.incidents.channel.requesters = question.persons
     report = {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
@@ -174,6 +180,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "window": None if window == WHOLE_LOG else window._asdict(),
         "answer": answer,
         "complete": complete,
+        "registry_read": question.writers is not None,
         "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),
@@ -194,11 +201,14 @@ def _name_persons(
 ) -> None:
     """Add who requested an operation to its gaps and marks."""
     for gap in gaps:
-        person = gap["requested_by"] = persons.get(gap["operation"])
+        forged = (
+            gap["start_offset"] in gap["forged"]
+        )  # who requested an operation did not forge a record that bears its id
+        person = gap["requested_by"] = None if forged else persons.get(gap["operation"])
         if person is not None:
             gap["why"] = f"{gap['why']}; requested by {shown(person)}"
     for mark in (mark for lane in lanes for mark in lane["marks"]):
-        person = persons.get(mark.get("operation"))
+        person = None if "started_by_forged" in mark else persons.get(mark.get("operation"))
         if person is not None:
             mark["note"] = "; ".join(filter(None, (f"requested by {shown(person)}", mark.get("note"))))
 
@@ -278,7 +288,7 @@ def _lanes(
     progress: ProgressBar,
 ) -> list[dict[str, Any]]:
     """Read again, for timelines and the heat map, the namespaces that have any."""
-    lanes = KeyTimelines(chosen, question.limits.points, question.window)
+    lanes = KeyTimelines(chosen, question.limits.points, question.window, question.writers)
     both = _SecondPass(lanes, heat)
     partitions = len(export.header.end_offsets)
     by_partition: dict[int, set[bytes]] = {}

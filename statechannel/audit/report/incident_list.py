@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from statechannel.audit.forgeries import as_rows
-from statechannel.audit.incident import Incident, IncidentKind, seconds
+from statechannel.audit.forgeries import ForgeryCheck, as_rows
+from statechannel.audit.incident import Incident, IncidentKind, seconds, without_listed
 from statechannel.audit.incidents import KEPT_MAX, ChannelIncidents
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
@@ -48,10 +48,14 @@ class _Beats:
 
 
 class LogIncidents:
-    """Feed it an audit's observations in log order, partition after partition."""
+    """Feed it an audit's observations in log order, partition after partition.
 
-    def __init__(self) -> None:
-        self.channel = ChannelIncidents(GAP_OVER_MS, with_gaps=False)
+    Args:
+        check: Shared with other observers.
+    """
+
+    def __init__(self, check: ForgeryCheck | None = None) -> None:
+        self.channel = ChannelIncidents(GAP_OVER_MS, with_gaps=False, check=check)
         self._beats: dict[int, _Beats] = {}
         self._leaders: list[Incident] = []
         self._processes: dict[tuple[str, str], int] = {}
@@ -68,7 +72,11 @@ class LogIncidents:
     def forged_fields(self, window: ReportWindow) -> dict[str, Any]:
         """Forged records within the window, for the JSON output."""
         forgeries = as_rows(self.channel.forgeries)
-        rows = [row for row in forgeries["newest"] if window.holds(row["timestamp_ms"])]
+        rows = [
+            {name: shown(value, 400) if isinstance(value, str) else value for name, value in row.items()}
+            for row in forgeries["newest"]
+            if window.holds(row["timestamp_ms"])
+        ]
         left_out = forgeries["records"] - len(forgeries["newest"])
         return {"records": len(rows) + (left_out if window == WHOLE_LOG else 0), "newest": rows}
 
@@ -140,9 +148,10 @@ class LogIncidents:
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
         # The log also tells the repair of a lost broker, with the same time: when it was last heard.
         repaired_ms = {incident.at_ms for incident in lost if incident.kind is IncidentKind.OWNER_LOST}
+        listed = as_rows(self.channel.forgeries)["newest"]
         others = [
             incident
-            for incident in registry
+            for incident in without_listed(registry, listed)
             if incident.kind is not IncidentKind.LOST or incident.at_ms not in repaired_ms
         ]
         incidents = [*earlier, *lost, *_long_gaps(gaps), *others]

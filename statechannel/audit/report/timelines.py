@@ -14,6 +14,7 @@ from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.history import history_line, overlap
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, wider
+from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -197,12 +198,19 @@ class KeyTimelines:
         names: Those keys.
         points: Maximum number of marks for each.
         window: Records before it only set the state at its start.
+        writers: What the registry shows of the processes.
     """
 
-    def __init__(self, names: Iterable[str], points: int, window: ReportWindow = WHOLE_LOG) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        points: int,
+        window: ReportWindow = WHOLE_LOG,
+        writers: WritersHeard | None = None,
+    ) -> None:
         self._window = window
         self.lanes = {name: KeyTimeline(points) for name in names}
-        self._check = ForgeryCheck()
+        self._check = ForgeryCheck(writers)
         self._by_namespace: dict[str, list[str]] = {}
         for name in self.lanes:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
@@ -232,7 +240,11 @@ class KeyTimelines:
         lane = self.lanes.get(record.key.decode(errors="replace"))
         sign = self._check.sign(record, judgement)
         if lane is not None:
-            self._put(lane, _mark(record, judgement, _band(key) if accepted and key is not None else None, sign))
+            mark = _mark(record, judgement, _band(key) if accepted and key is not None else None, sign)
+            start = self._check.start(record, judgement)
+            if start is not None:
+                mark.facts["started_by_forged"] = start.offset
+            self._put(lane, mark)
         if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
             self._derive(record, judgement, key)
 

@@ -21,7 +21,7 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.gaps import gaps_of
+from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
     Archive,
     AsOfText,
@@ -35,6 +35,7 @@ from statechannel.cli.audit.options import (
     refuse_format,
     remark_moment,
     source_of,
+    writers_of,
 )
 from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, history_of, not_named, rejected, report, title_of
@@ -120,6 +121,7 @@ def audit(
             moves=moves,
             cuts=moment is not None,
             forged=True,
+            writers=writers_of(source, connect),
         ),
         options=options_of(engine_options or ()),
     )
@@ -195,6 +197,7 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
 
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
+app.command("overlaps")(overlaps_of)
 app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)
@@ -213,16 +216,26 @@ def export(
         Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists. -: standard output.")
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file (same as FILE).")] = None,
+    with_topics: Annotated[
+        bool,
+        typer.Option(
+            "--with-topics", help="Also write the registry, requests, policies and decisions, to files beside FILE."
+        ),
+    ] = False,
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
     if out is not None:
         refuse_format(out)
     to_stdout = str(path) == _STDOUT
+    if to_stdout and with_topics:
+        raise AuditQuestionError("--with-topics writes several files.", hint="Name a file instead of `-`.")
     if not to_stdout:
         check_writable(path)
-    from statechannel.cli.kit.live_log import export_live
+    from statechannel.cli.kit.live_log import export_live, export_side_topics
 
+    # Before the log: what is written later is not held against it.
+    sides = export_side_topics(connect(), path) if with_topics else {}
     if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
@@ -233,6 +246,10 @@ def export(
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
     say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
+    for beside, side in sides.items():
+        say(f"{side.topic} written to {beside} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})")
+    if not with_topics:
+        say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
 
 
 def _copy_to_stdout(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,16 +15,35 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
 from statechannel.audit.gaps import GapCause
 from statechannel.audit.history import meant
+from statechannel.audit.local import audit_export
+from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
-from statechannel.cli.audit.parts import about, log_line, not_named, require_writer
-from statechannel.cli.kit.fitted_tables import Tone, cell
-from statechannel.cli.kit.listing import Since, Until
-from statechannel.cli.kit.output import Output, duration, make_table, moment, print_json_lists
+from statechannel.cli.audit.parts import Requested, about, log_line, not_named, opened, requesters, require_writer
+from statechannel.cli.kit.fitted_tables import Column, Tone, cell
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime
+from statechannel.cli.kit.output import (
+    Output,
+    duration,
+    make_table,
+    moment,
+    print_json_lists,
+    print_table,
+    say,
+    stdout,
+    when,
+)
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
+
+
+class GapOrder(StrEnum):
+    """Order of the list."""
+
+    TIME = "time"
+    LENGTH = "length"
 
 
 @audit_options
@@ -45,6 +65,9 @@ def gaps_of(
     broker: Annotated[
         str | None, typer.Option("--broker", metavar="BROKER", help="Only gaps with this owner before or after.")
     ] = None,
+    sort: Annotated[
+        GapOrder, typer.Option("--sort", help="time: by start. length: the open ones and the longest first.")
+    ] = GapOrder.TIME,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
@@ -82,6 +105,9 @@ def gaps_of(
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
     result, rows, sums = read()
+    rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
+    if sort is GapOrder.LENGTH:
+        rows = sorted(rows, key=_longest_first)
     if not asked.table:
         head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
@@ -89,7 +115,98 @@ def gaps_of(
     log_line(asked, result, window)
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
-    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected)
+    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
+
+
+def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:
+    return float("-inf") if gap["length_ms"] is None else -gap["length_ms"], gap["start_ms"]
+
+
+@audit_options
+def overlaps_of(
+    asked: AuditOptions,
+    of: Annotated[
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only overlaps of this one; default: all.")
+    ] = None,
+    since: SinceTime = None,
+    until: UntilTime = None,
+) -> None:
+    """List the times in which two processes may have served one bundle: a lost owner that was heard again later."""
+    window = asked.time_window(since, until)
+    writers = asked.heard()  # before the log: what is written later is not held against it
+    with opened(asked) as export:
+        successions = Successions()
+        head: dict[str, Any] = {}
+        options: Any = {"read": asked.read, "as_of": asked.as_of, "compaction_lag_ms": asked.compaction_lag_ms}
+        answer = audit_export(export, observers=[successions.observe], tell_complete=head.update, **options)
+        again = WrittenAgain(successions.rows, writers)
+        audit_export(export, observers=[again.observe], **options)
+    every = Spool()
+    for row in overlap_rows(successions.rows, again, writers):
+        if window.meets((row["offset"], row["since_ms"]), (row["offset"], row["until_ms"])):
+            every.append(row)
+    rows = list(every if of is None else _concerning(every, of))
+    if of is not None and not rows and not asked.answer(Wants(history=of)).named:
+        raise not_named(of)
+    sums = overlap_sums(rows)
+    result = AuditResult(answer, complete=head)
+    if not asked.table:
+        registry = {"registry_since_ms": None if writers is None else writers.since_ms}
+        print_json_lists(
+            about(asked, result) | {"window": window.fields(), "sums": sums} | registry, {"overlaps": rows}
+        )
+        return
+    log_line(asked, result, window)
+    _show_overlaps(rows, sums, with_registry=writers is not None)
+
+
+_OVERLAPS_SHOWN = 100
+
+
+def _show_overlaps(rows: Sequence[Mapping[str, Any]], sums: Mapping[str, Any], *, with_registry: bool) -> None:
+    title = "Times in which two processes may have served a bundle"
+    if rows:
+        title += (
+            f": {sums['overlaps']} of {sums['bundles']} bundles, {moment(sums['first_ms'])} to {moment(sums['last_ms'])}; "
+            f"the longest {duration(sums['longest_ms'])}, together {duration(sums['bundle_ms'])}"
+        )
+    print_table(
+        (
+            "from",
+            "at most until",
+            "at most",
+            "bundle",
+            "lost owner",
+            Column("last heard", 2),
+            "new owner",
+            Column("generation", 3),
+            Column("heard again in", 1),
+            Column("offset", 4),
+        ),
+        [
+            (
+                when(row["since_ms"]),
+                when(row["until_ms"]),
+                duration(row["length_ms"]),
+                row["bundle"],
+                row["from"],
+                when(row["lost_ms"]),
+                row["to"],
+                row["generation"],
+                row["heard_in"],
+                row["offset"],
+            )
+            for row in rows[:_OVERLAPS_SHOWN]
+        ],
+        title=title,
+        empty="none: no lost owner was heard again after its successor began to serve",
+    )
+    if len(rows) > _OVERLAPS_SHOWN:
+        stdout().print(f"(the first {_OVERLAPS_SHOWN}; all of them with --output json)")
+    where = (
+        "in the log and the registry" if with_registry else "in the log alone: the registry may have heard it earlier"
+    )
+    say(f"note: the lost process was looked for {where}. {CAVEAT}")
 
 
 def _require_live(asked: AuditOptions, until: str | None) -> None:
@@ -166,6 +283,20 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
     every = result.gaps if result.gaps is not None else Spool()
     if of is None:
         return every, list(result.gap_sums or ())
+    rows = Spool()
+    sums = GapSums()
+    for gap in _concerning(every, of):
+        rows.append(gap)
+        sums.take(gap)
+    return rows, sums.rows()
+
+
+def _concerning(rows: Iterable[dict[str, Any]], of: str) -> Iterator[dict[str, Any]]:
+    """Rows of a bundle, of a namespace, or of every bundle that held a topic.
+
+    Raises:
+        AuditQuestionError: The name is none of these.
+    """
     try:
         wanted, _ = meant(of)
     except ValueError as error:
@@ -173,13 +304,9 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
             f"{error}.", hint="Use tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
         ) from None
     topic = parse_key(of.encode()) is None
-    rows = Spool()
-    sums = GapSums()
-    for gap in every:
-        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
-            rows.append(gap)
-            sums.take(gap)
-    return rows, sums.rows()
+    for row in rows:
+        if of in (row["bundle"], row["bundle"].rpartition("/")[0]) or (topic and _holds(row["bundle"], wanted)):
+            yield row
 
 
 def _holds(bundle: str, wanted: KeyParts) -> bool:

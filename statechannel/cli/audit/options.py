@@ -31,10 +31,12 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
+from statechannel.audit.writers import WritersHeard
 from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import writers_of_file
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -61,6 +63,7 @@ class AuditOptions:
         as_of: Moment of the audit; None: the end of the log.
         table: Print tables instead of JSON.
         connect: Connects to the channel of the settings, to read its other topics.
+        writers: What the registry shows of the processes; None: not read yet, or not to be read.
     """
 
     source: Source
@@ -71,6 +74,7 @@ class AuditOptions:
     options: Mapping[str, str] = field(repr=False)
     table: bool
     connect: Connect
+    writers: WritersHeard | None = None
 
     def window(self, since: str | None, until: str | None) -> LogWindow:
         """The part of the log that is listed; ages count back from the moment of the audit.
@@ -100,6 +104,7 @@ class AuditOptions:
         Raises:
             StateChannelError: The log cannot be read, or does not hold the answer.
         """
+        wants = replace(wants, writers=self.heard())
         question = AuditQuestion(
             self.source,
             read=self.read,
@@ -112,6 +117,10 @@ class AuditOptions:
         remark_moment(question.as_of, result)
         return result
 
+    def heard(self) -> WritersHeard | None:
+        """What the registry shows of the processes, read now for a live log; None: a file or an archive does not have it."""
+        return self.writers if self.writers is not None else writers_of(self.source, self.connect)
+
     @contextmanager
     def as_file(self) -> Iterator[AuditOptions]:
         """The same log for several questions: a live topic is exported once, to a temporary file."""
@@ -120,8 +129,24 @@ class AuditOptions:
             return
         with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
             path = Path(folder) / "export.jsonl"
+            writers = self.heard()  # before the log: what is written later is not held against it
             self.source.export(path)
-            yield replace(self, source=ExportSource(path, made_here=True))
+            yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
+
+
+def writers_of(source: Source, connect: Connect) -> WritersHeard | None:
+    """What the registry shows of the processes: the live one, or its file beside an export; None: there is none."""
+    if isinstance(source, ExportSource):
+        return None if source.made_here else writers_of_file(source.path)
+    return registry_of(connect) if isinstance(source, LiveSource) else None
+
+
+def registry_of(connect: Connect) -> WritersHeard:
+    """What the registry of the channel of the settings shows of its processes."""
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.registry import live_writers
+
+    return live_writers(connect())
 
 
 def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:

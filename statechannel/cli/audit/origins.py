@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from statechannel.audit.engine import LiveSource, Wants
-from statechannel.audit.forgeries import select_forged
+from statechannel.audit.engine import ExportSource, LiveSource, Wants
+from statechannel.audit.forgeries import PERSONS_CLAIM, select_forged
 from statechannel.audit.origins import (
     MEANING,
     OperationCause,
@@ -22,16 +23,18 @@ from statechannel.audit.origins import (
     select_operations,
     without_origin,
 )
+from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options
+from statechannel.cli.audit.options import AuditOptions, audit_options, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
+from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
@@ -57,10 +60,15 @@ def origins(
 ) -> None:
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     window = asked.window(since, until)
-    looked_up = with_topics or isinstance(asked.source, LiveSource)
+    path = asked.source.path if isinstance(asked.source, ExportSource) and not with_topics else None
+    beside = None if path is None else side_files(path)
+    looked_up = with_topics or bool(beside) or isinstance(asked.source, LiveSource)
+    if with_topics and asked.writers is None:
+        asked = replace(asked, writers=registry_of(asked.connect))
     with asked.as_file() as still:
         result = still.answer(Wants(origins=True, forged=True, cuts=True))
-        whole = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
+        read = () if not looked_up else sources(asked.connect()) if not beside or path is None else sources_beside(path)
+        whole = origins_document(result.origins or {}, read)
         document = select_operations(whole, window, by)
         if by is not None and by not in persons_of(whole) and not document["operations"]:
             more = "" if looked_up else "Persons are known with --with-topics. "
@@ -77,6 +85,8 @@ def origins(
     whose = "" if by is None else f" of {by}"
     _show(document, document["operations"] if every else list(without_origin(document)), whose)
     tables.forged(forged)
+    if persons_of(document):
+        say(f"note: {PERSONS_CLAIM}")
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose: str) -> None:
@@ -137,6 +147,8 @@ def _asked(row: Mapping[str, Any]) -> str:
     return row["origin"] if asked is None else f"{row['origin']} of {asked['by'] or '?'}: {asked['what']}"
 
 
+_SLACK_MS: Final = 6_000
+"""Maximum delay of a heartbeat after what it reports, where the settings of the channel are not at hand."""
 GROUP: Final = "statechannel.origins"
 _BEGINS: Final[Mapping[str, frozenset[State]]] = {
     RequestCommand.CREATE_NAMESPACE.value: frozenset({State.ACTIVE}),
@@ -156,14 +168,59 @@ def sources(connection: Connection) -> list[OriginTopic]:
     return [*(point.load()(connection) for point in points), requests(connection), shutdowns(connection)]
 
 
+class OriginPlugin(Protocol):
+    """What a package registers in the entry point group `GROUP`."""
+
+    def __call__(self, connection: Connection) -> OriginTopic:
+        """Read its topic.
+
+        Raises:
+            StateChannelError: It cannot be read.
+        """
+        ...
+
+    def of_records(self, records: Iterable[RecordRead], since_ms: int) -> OriginTopic:
+        """The same from the records of a file, complete from this time on."""
+        ...
+
+
+def sources_beside(export: Path) -> list[OriginTopic]:
+    """All topics that hold origins, from the files beside an export; one without a file is complete from its end on.
+
+    Raises:
+        StateChannelError: A file was edited, or is malformed.
+    """
+    sides = {role: side_records(export, role) for role in SideRole}
+    late_ms = read_header(export).exported_at_ms
+
+    def since_ms(side: SideRecords | None) -> int:
+        return late_ms if side is None else side.since_ms
+
+    topics: list[OriginTopic] = []
+    decisions = sides[SideRole.DECISIONS]
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        plugin: OriginPlugin = point.load()
+        topics.append(plugin.of_records(() if decisions is None else decisions.records, since_ms(decisions)))
+    requests, registry = Requests(), Shutdowns(slack_ms=_SLACK_MS)
+    for taker, side in ((requests, sides[SideRole.REQUESTS]), (registry, sides[SideRole.REGISTRY])):
+        for record in () if side is None else side.records:
+            taker.take(record)
+        taker.since_ms = since_ms(side)
+    requests.since_ms = _with_waiting(requests.since_ms)
+    return [*topics, requests, registry]
+
+
+def _with_waiting(since_ms: int) -> int:
+    """What began just after the oldest request may be due to an older one, which could wait for so long."""
+    return since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
+
+
 def requests(connection: Connection) -> Requests:
     requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
         for record in records:
             requests.take(record)
-        since_ms = first_ms()
-        # What began just after the oldest request may be due to an older one, which could wait for so long.
-        requests.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
+        requests.since_ms = _with_waiting(first_ms())
     return requests
 
 

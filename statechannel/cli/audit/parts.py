@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +21,13 @@ from statechannel.audit.engine import (
     AuditResult,
     ExportSource,
     LiveSource,
+    Rows,
     Source,
     Wants,
     load_archive_export,
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History
-from statechannel.audit.incident import Incident
 from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
@@ -42,6 +42,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import SideRole, side_records, story_of_file
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 
@@ -71,15 +72,39 @@ def history_of(
     result = asked.answer(Wants(history=name, all_records=name is None, window=window, by=by, cuts=True))
     if name is not None and not result.named:
         raise not_named(name)
-    rows = result.history if result.history is not None else Spool()
+    rows: Rows = result.history if result.history is not None else Spool()
     if by is not None and name is None and window.is_whole and not len(rows):
         raise _no_record_by(by, result)
+    rows = Requested(rows, requesters(asked, "the history"), _began_forged)
     if not asked.table:
         head = {"of": name, "by": by, "window": window.fields()}
         print_json_lists(head | about(asked, result), {"history": rows})
         return
     log_line(asked, result, window)
     tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
+
+
+class Requested:
+    """Rows with who requested their operation, by his own account.
+
+    Args:
+        is_forged: Whether a forged record began what a row is about: that has no requester, whatever id it bears.
+    """
+
+    def __init__(self, rows: Rows, persons: Mapping[str, str], is_forged: Callable[[Mapping[str, Any]], bool]) -> None:
+        self._rows, self._persons, self._is_forged = rows, persons, is_forged
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self._rows:
+            person = None if self._is_forged(row) else self._persons.get(row["operation"])
+            yield row | {"requested_by": person}
+
+
+def _began_forged(row: Mapping[str, Any]) -> bool:
+    return row["forged"] is not None or bool(row["began"] and row["began"]["forged"])
 
 
 @audit_options
@@ -209,9 +234,16 @@ def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     left = " left" if result.complete else ""
     return CommandError(
         f"the log has no record{left} that {by} wrote",
-        hint=f"{more}Check the broker's id; `statechannel brokers` lists the live ones. Heartbeats are not listed.",
+        hint=f"{more}{_OF_PERSONS if '@' in by else ''}Check the broker's id; `statechannel brokers` lists the live ones. "
+        "Heartbeats are not listed.",
         code=ExitCode.NOT_FOUND,
     )
+
+
+_OF_PERSONS = (
+    "Brokers write records; what a person requested: `statechannel audit origins --by PERSON`, `statechannel operation list "
+    "--by PERSON`. "
+)
 
 
 def not_named(name: str) -> CommandError:
@@ -265,8 +297,11 @@ def report(
         window=_report_window(asked, since, until),
     )
     try:
-        with _opened(asked) as export:
-            question = replace(question, registry=_registry_incidents(asked), persons=_persons(asked))
+        story = _registry_story(asked)  # before the log: what is written later is not held against it
+        with opened(asked) as export:
+            question = replace(question, persons=requesters(asked, "the report"))
+            if story is not None:
+                question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
@@ -291,13 +326,13 @@ def report(
 
 
 @contextmanager
-def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
+def opened(asked: AuditOptions) -> Iterator[ExportFile]:
     """The log as an export file; a live topic or an archive is exported to a temporary one."""
     source = asked.source
     if not isinstance(source, ArchiveSource):
         if asked.engine != LOCAL:
             raise AuditQuestionError(
-                "Reports use the local engine; other engines are only used to read an archive.",
+                "Reports and overlaps use the local engine; other engines are only used to read an archive.",
                 hint="Remove --engine, or give an --archive.",
             )
         with open_export(source, progress) as export:
@@ -318,10 +353,12 @@ def _report_window(asked: AuditOptions, since: str | None, until: str | None) ->
     return ReportWindow(*sides)
 
 
-def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
+def _registry_story(asked: AuditOptions) -> RegistryStory | None:
     """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
+    if isinstance(asked.source, ExportSource):
+        return story_of_file(asked.source.path)
     if not isinstance(asked.source, LiveSource):
-        return ()
+        return None
     # Only a live audit needs the Kafka client.
     from statechannel.cli.kit.registry import read_registry
 
@@ -331,21 +368,28 @@ def _registry_incidents(asked: AuditOptions) -> tuple[Incident, ...]:
         read_registry(connection, listen=False, observe=story.observe)
     except StateChannelError as error:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
-        return ()
-    return tuple(story.incidents)
+        return None
+    return story
 
 
-def _persons(asked: AuditOptions) -> dict[str, str]:
-    """Who requested each operation of the last week; a file of the channel's log does not have it."""
+def requesters(asked: AuditOptions, what: str) -> dict[str, str]:
+    """Who requested each operation of the last week, by their own account; a file of the channel's log does not have it.
+
+    Args:
+        what: The output, for the note where the requests cannot be read.
+    """
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import requests_in, requests_seen
+
+    if isinstance(asked.source, ExportSource) and not asked.source.made_here:
+        side = side_records(asked.source.path, SideRole.REQUESTS)
+        return {} if side is None else {name: row["by"] for name, row in requests_in(side.records).items() if row["by"]}
     if not isinstance(asked.source, LiveSource):
         return {}
-    # Only a live audit needs the Kafka client.
-    from statechannel.cli.kit.requests import requests_seen
-
     try:
         return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
     except StateChannelError as error:
-        say(f"note: the requests could not be read, the report does not name who made them: {error}")
+        say(f"note: the requests could not be read, {what} does not name who made them: {error}")
         return {}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from statechannel.audit.engine import AuditResult, Rows
+from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
@@ -125,10 +126,13 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
 
 
 def forged(forgeries: Mapping[str, Any] | None) -> None:
-    """Print the newest forged records, if there are any."""
-    if forgeries is None or not forgeries["records"]:
+    """Print the newest forged records, or that none was recognized."""
+    if forgeries is None:
         return
     _blank()
+    if not forgeries["records"]:
+        stdout().print(Text(f"no forged record was recognized. {NOT_RECOGNIZED}."))
+        return
     left = forgeries["records"] - len(forgeries["newest"])
     print_table(
         (
@@ -217,18 +221,19 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "") -> None:
+def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "", first: bool = False) -> None:
     """Print the newest gaps in service.
 
     Args:
         answer_lost: The records that held the answer were compacted.
         selected: Text for no gap, where only some are listed.
+        first: Print the first of the list instead, which are the longest.
     """
-    headers, rows = gap_columns(deque(gaps, maxlen=_GAPS_SHOWN))
+    headers, rows = gap_columns(list(islice(gaps, _GAPS_SHOWN)) if first else deque(gaps, maxlen=_GAPS_SHOWN))
     empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
     print_table(headers, rows, title=gap_title(gaps), empty=empty)
     if len(gaps) > _GAPS_SHOWN:
-        stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
+        stdout().print(f"(the {'longest' if first else 'newest'} {_GAPS_SHOWN}; all of them with --gaps --output json)")
 
 
 def gap_title(gaps: Rows) -> str:
@@ -253,6 +258,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
     """Headers and rows of a table of gaps."""
     # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
     waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in gaps)
+    persons = any(gap.get("requested_by") for gap in gaps)
     headers: list[str | Column] = [
         "from",
         "bundle",
@@ -263,6 +269,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
         Column("end", 4),
         Column("owner before", 2),
         Column("owner after", 2),
+        *([Column("requested by", 1)] if persons else ()),
         Column("why", text=True),
     ]
     return headers, [
@@ -276,6 +283,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
             gap["end"],
             gap["from"],
             gap["to"],
+            *((gap.get("requested_by"),) if persons else ()),
             gap["why"],
         )
         for gap in gaps
@@ -412,7 +420,8 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     if row["reason"] is not None:
         yield str(row["reason"])
     if row["operation"] is not None:
-        yield f"operation {row['operation']}"
+        asked = f", requested by {row['requested_by']}" if row.get("requested_by") else ""
+        yield f"operation {row['operation']}{asked}"
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
@@ -422,8 +431,11 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
-    for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
+    children = (row["children"] or {}).get("of_this", ())
+    for child in children[:_CHILDREN_SHOWN]:
         yield f"creates {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
+    if len(children) > _CHILDREN_SHOWN:
+        yield f"and {len(children) - _CHILDREN_SHOWN} more"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"

@@ -35,6 +35,7 @@ from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import side_files
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -120,7 +121,7 @@ def verify_export(
             f"{file} has the digest {header.digest}, not {digest}: it is another export, or was rewritten as a whole.",
             hint="Look for the file that was made then.",
         )
-    fields = {
+    fields: dict[str, Any] = {
         "file": str(file),
         "topic": header.topic,
         "digest": header.digest,
@@ -129,6 +130,8 @@ def verify_export(
         "end_offsets": {str(number): end for number, end in sorted(header.end_offsets.items())},
         "exported_at_ms": header.exported_at_ms,
     }
+    beside = {path: read_log(path, progress).header for path in side_files(file).values()}
+    fields["beside"] = {str(path): {"topic": side.topic, "digest": side.digest} for path, side in beside.items()}
     if output is Output.JSON:
         print_json(fields)
         return
@@ -139,6 +142,10 @@ def verify_export(
         ("topic", header.topic),
         ("records", f"{export.records:,}"),
         ("exported", moment(header.exported_at_ms)),
+        *(
+            (f"beside: {side.topic}", side.digest or "no digest: whether it was edited is unknown")
+            for side in beside.values()
+        ),
     ]
     print_table(("what", "value"), rows)
     stdout().print(f"\n{_EXPORT_NOT_PROVEN}", markup=False)

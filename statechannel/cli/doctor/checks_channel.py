@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from statechannel.audit.forgeries import forged_sentence
+from statechannel.audit.writers import Disowned
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
 from statechannel.cli.status.health import (
@@ -73,14 +74,13 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             if alive
             else "Check their logs and machines.",
         )
-    for broker, seen_ms in story.doubled.items():
-        if at_ms - seen_ms < facts.settings.membership.expiry_s * 2_000:
-            yield DoctorFinding(
-                Severity.ERROR,
-                f"two processes use the broker id {broker}",
-                "Only the later one counts; the other one stops as soon as it reads the later one's heartbeat.",
-                "Find the second process and stop it; give it another id if it is another broker.",
-            )
+    for broker in story.doubled_at(at_ms):
+        yield DoctorFinding(
+            Severity.ERROR,
+            f"two processes use the broker id {broker}",
+            "Only the later one counts; the other one stops as soon as it reads the later one's heartbeat.",
+            "Find the second process and stop it; give it another id if it is another broker.",
+        )
     outdated = {broker for partition in _stopped(facts) for broker in _cannot_read(facts, partition)}
     for broker, member in sorted(alive.items()):
         if broker in outdated:
@@ -216,6 +216,8 @@ def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
     alive = {(broker, member.info.get("incarnation")) for broker, member in _alive(facts).items()}
     for (broker, incarnation), seen in sorted(witnesses.items()):
+        if Disowned(broker, seen).is_listed(in_log["newest"]):
+            continue  # the finding above has them
         ended = f"This process of {broker} has ended; the finding stays"
         stays = f"The finding stays while {broker} runs, and then" if (broker, incarnation) in alive else ended
         yield DoctorFinding(

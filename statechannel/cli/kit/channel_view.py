@@ -30,6 +30,19 @@ def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> L
         export_live(connection, path)
         lag_ms = connection.settings.channel.min_compaction_lag_ms
         views = read_views(read_export(path, made_here=True), compaction_lag_ms=lag_ms, observers=observers)
+    return _remarked(views)
+
+
+def read_file(path: Path, observers: Sequence[Observe] = ()) -> LogViews:
+    """The same of an export file.
+
+    Raises:
+        ExportFileError: It cannot be read, or was edited.
+    """
+    return _remarked(read_views(read_export(path), observers=observers))
+
+
+def _remarked(views: LogViews) -> LogViews:
     if views.tentative:
         say(
             "tentative: the log was cleaned and no heartbeat vouches for what is left; "

@@ -14,6 +14,7 @@ from statechannel.cli.kit.output import say
 from statechannel.kafka.addresses import FirstLook, is_hung
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.kafka.topic_policy import decisions_topic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 
@@ -178,6 +179,47 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
         # Closed before the tails are, also if the file cannot be written.
         records = stack.enter_context(closing(_all(tails, spans, advance)))
         return write_export(path, header, records, now_ms=now_ms)
+
+
+def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportHeader]:
+    """Write the other topics beside an export, each to a file of its own; those that do not exist are left out.
+
+    Returns:
+        The files, with their headers.
+    """
+    from statechannel.audit.transfer.export_file import write_export
+    from statechannel.audit.transfer.line import ExportHeader
+    from statechannel.cli.kit.side_files import SideRole, side_file
+
+    names = connection.topics.names
+    channel = connection.topics.channel
+    topics = {
+        SideRole.REGISTRY: names[Topic.REGISTRY],
+        SideRole.REQUESTS: names[Topic.REQUESTS],
+        SideRole.POLICIES: policies_topic(channel).name,
+        SideRole.DECISIONS: decisions_topic(channel).name,
+    }
+    with notify_if_slow(connection):
+        there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(topics.values()))
+    written: dict[Path, ExportHeader] = {}
+    for role, name in topics.items():
+        if name not in there:
+            continue
+        tail = PartitionTail(
+            connection.client,
+            Topic.REQUESTS,  # the role is not written
+            name,
+            0,
+            group_id=connection.topics.reader_group,
+            timeout_s=connection.timeout_s,
+        )
+        with naming_address(connection), tail:
+            span = tail.span()
+            file = side_file(path, role)
+            header = ExportHeader(name, {0: span.end}, now_ms())
+            with closing(_all([tail], [span], lambda _: None)) as records:
+                written[file] = write_export(file, header, records, now_ms=now_ms)
+    return written
 
 
 def live_source(connection: Connection) -> LiveSource:

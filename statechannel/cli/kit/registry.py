@@ -6,14 +6,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
-from statechannel.cli.kit.output import waiting
+from statechannel.cli.kit.output import say, waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
+from statechannel.errors import StateChannelError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:  # lookups need no audit
+    from statechannel.audit.writers import WritersHeard
 
 _KEPT = 60
 
@@ -100,6 +104,22 @@ def read_registry(connection: Connection, *, listen: bool = True, observe: Obser
             if listen and fold.silent and not fold.anybody:
                 fold.listen(tail, span.end, 2 * membership.interval_s)
     return fold.registry()
+
+
+def live_writers(connection: Connection) -> WritersHeard:
+    """What the registry shows of the processes that write to the channel; read it before the log.
+
+    Where it cannot be read, a note is printed, and the log is judged alone.
+    """
+    from statechannel.audit.writers import WritersHeard
+
+    writers = WritersHeard()
+    try:
+        read_registry(connection, listen=False, observe=writers.observe)
+    except StateChannelError as error:
+        say(f"note: the registry could not be read; forged records are recognized by the log alone: {error}")
+        return WritersHeard()
+    return writers
 
 
 class RegistryFold:

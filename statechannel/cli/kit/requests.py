@@ -6,7 +6,7 @@ import getpass
 import inspect
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Final
@@ -441,8 +441,19 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
     """Requests in the requests topic, by operation: a JSON-able object for each."""
+    return requests_of(read_requests(connection))
+
+
+def requests_in(records: Iterable[RecordRead]) -> dict[str, dict[str, Any]]:
+    """The same from records of the topic, as a file has them."""
+    items = ((record, request_record.decode(record.value, record.timestamp_ms)) for record in records)
+    return requests_of((record, item) for record, item in items if item is not None)
+
+
+def requests_of(items: Iterable[tuple[RecordRead, Request | Progress | Reply]]) -> dict[str, dict[str, Any]]:
+    """The same from valid records."""
     rows: dict[str, dict[str, Any]] = {}
-    for record, item in read_requests(connection):
+    for record, item in items:
         if isinstance(item, Request):
             rows.setdefault(item.id, _asked(item, record.timestamp_ms))
         elif item.id in rows:

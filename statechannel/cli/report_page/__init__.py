@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from statechannel.audit.forgeries import NOT_RECOGNIZED, PERSONS_CLAIM
 from statechannel.audit.history import short_range
 from statechannel.audit.incident import IncidentKind
 from statechannel.audit.report.data import complete_from
@@ -99,6 +100,8 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             how_chosen="of the requested ones" if origin.wanted else "those with the longest gaps and the most records",
             requested=bool(origin.wanted),
             forged_sentences=len(forged_sentences(report)),
+            not_recognized=NOT_RECOGNIZED,
+            persons_claim=PERSONS_CLAIM,
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(partition["tentative"] for partition in partitions),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from statechannel.audit.incident import Incident, IncidentKind, seconds
-from statechannel.audit.incidents import ChannelIncidents, RegistryStory
+from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
@@ -60,9 +60,8 @@ def status(
 ) -> None:
     """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
     connection = connect().within(max_seconds if watch else None)
-    inputs = StatusInputs(
-        RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
-    )
+    story = RegistryStory(connection.settings.membership.expiry_s)
+    inputs = StatusInputs(story, gap_over_ms=max(0.0, gap_over) * 1_000)
     if watch:
         _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
@@ -75,8 +74,10 @@ def status(
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
     """Read log and registry to their ends, once; returns the document."""
+    # Whether a process had left or never was there shows which records are forged.
+    read_registry(connection, listen=False, observe=inputs.story.observe)
     views = read_channel(connection, inputs.observers())
-    registry = read_registry(connection, observe=inputs.story.observe)
+    registry = read_registry(connection)
     seen = requests_of_last_hour(connection)
     inputs.incidents.requesters = seen.requesters
     fields = figures(
@@ -186,6 +187,8 @@ class StatusFollower:
         self._ask_for_remarks()
         waits = [self._pool.submit(part.wait) for part in self._parts]
         self._read_registry(self._pool.submit(next, self._heartbeats, []).result())
+        if self._registry_end > 0:
+            return  # it shows which records of the log are forged
         for part, wait in zip(self._parts, waits, strict=True):
             self._take(part, wait.result())
         self._pulse.beat()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.forgeries import as_rows
-from statechannel.audit.incident import Incident, newest
+from statechannel.audit.forgeries import ForgeryCheck, as_rows
+from statechannel.audit.incident import Incident, newest, without_listed
 from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.verdict_file import Observe
@@ -29,14 +29,19 @@ class StatusInputs:
     """Observers of log and registry.
 
     Attributes:
+        story: Of the registry. Where it is read before the log, forged records are recognized by it.
         times: Of the channel's records.
-        story: Of the registry.
+        gap_over_ms: Shorter gaps in service are not incidents.
     """
 
     story: RegistryStory
     times: LogTimes = field(default_factory=LogTimes)
     rates: VerdictRates = field(default_factory=VerdictRates)
-    incidents: ChannelIncidents = field(default_factory=lambda: ChannelIncidents(GAP_OVER_S * 1_000))
+    gap_over_ms: float = GAP_OVER_S * 1_000
+    incidents: ChannelIncidents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.incidents = ChannelIncidents(self.gap_over_ms, check=ForgeryCheck(self.story.writers))
 
     def observers(self) -> list[Observe]:
         return [self.times.observe, self.rates.observe, self.incidents.observe]
@@ -61,6 +66,8 @@ def figures(
     """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
+    forged = as_rows(inputs.incidents.forgeries)
+    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,
@@ -109,14 +116,17 @@ def figures(
             }
             for count in inputs.incidents.declines
         ],
-        "forged": as_rows(inputs.incidents.forgeries),
+        "forged": forged,
+        "disowned": [seen.forged.sentence(seen.broker) for seen in inputs.story.disowned(forged["newest"])],
+        "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": _declined(live, registry, inputs.incidents),
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
+        "incidents_older": max(0, len(every) - incidents),
         "incidents": [
             {"at_ms": incident.at_ms, "kind": incident.kind.value, "said": incident.message}
-            for incident in newest([*inputs.story.incidents, *inputs.incidents.all(), *drains], incidents)
+            for incident in newest(every, incidents)
         ],
     }
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from statechannel.cli.kit.output import duration, moment
 from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
 LAG_WARNING_MS = 5_000
@@ -52,6 +53,8 @@ class HealthReason(StrEnum):
     SLOW_OPERATION = "slow-operation"
     AWAITING_REPAIR = "awaiting-repair"
     BROKER_LATE = "broker-late"
+    FORGED = "forged"
+    DUPLICATE_ID = "duplicate-id"
 
 
 class HealthProblem(NamedTuple):
@@ -116,6 +119,7 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
         yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
+    yield from _of_writers(fields)
 
 
 def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -> Iterator[HealthProblem]:
@@ -197,6 +201,24 @@ def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Hea
     if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
         age = "" if oldest_ms is None else f", the oldest for {duration(oldest_ms)}"
         yield HealthProblem(HealthReason.AWAITING_REPAIR, f"keys awaiting repair: {len(fields['debts'])}{age}")
+
+
+def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
+    """Records that another process wrote than the one they name, as long as the log or the registry shows them."""
+    forged = fields.get("forged", {"records": 0, "newest": ()})
+    if forged["records"]:
+        accepted = sum(row["verdict"] == Verdict.ACCEPTED for row in forged["newest"])
+        many = "1 forged record" if forged["records"] == 1 else f"{forged['records']:,} forged records"
+        newest = forged["newest"][-1]
+        yield HealthProblem(
+            HealthReason.FORGED,
+            f"the log has {many}, {accepted} accepted; the newest at partition {newest['partition']}, offset {newest['offset']}: "
+            "`statechannel audit`, `statechannel doctor`",
+        )
+    for sentence in fields.get("disowned", ()):
+        yield HealthProblem(HealthReason.FORGED, sentence)
+    if fields.get("doubled"):
+        yield HealthProblem(HealthReason.DUPLICATE_ID, f"two processes use the broker id {_all_of(fields['doubled'])}")
 
 
 def waits_for(operation: Mapping[str, Any]) -> str:

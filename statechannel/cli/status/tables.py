@@ -34,7 +34,7 @@ def status_blocks(fields: dict[str, Any], *, at_most: int = _SHOWN, counters: bo
     blocks = [plain_block("verdict", _verdict(fields))]
     if fields["incidents"]:
         incidents = fields["incidents"]
-        blocks.append(Block("incidents", min(at_most, len(incidents)), lambda rows: _incidents(incidents, rows)))
+        blocks.append(Block("incidents", min(at_most, len(incidents)), lambda rows: _incidents(fields, rows)))
     brokers = fields["brokers"]
     blocks.append(Block("brokers", min(at_most, len(brokers)), lambda rows: _brokers(brokers, rows)))
     blocks.append(plain_block("channel", make_facts(_facts(fields))))
@@ -77,12 +77,16 @@ def _well(fields: dict[str, Any]) -> str:
     return f"{brokers}, {fields['leader']} leads; {owned}"
 
 
-def _incidents(incidents: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
+def _incidents(fields: dict[str, Any], at_most: int) -> RenderableType:
+    incidents = fields["incidents"]
     table = make_table(
         ("when", Column("last incidents", text=True)),
         [(when(row["at_ms"]), row["said"]) for row in incidents[:at_most]],
         footer=False,
     )
+    older = fields.get("incidents_older", 0)
+    if older and len(incidents) <= at_most:
+        return Group(table, Text(f"and {older} older (`--incidents {len(incidents) + older}`)", style=Tone.QUIET))
     return _counted(table, len(incidents), at_most)
 
 

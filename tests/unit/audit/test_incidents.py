@@ -363,10 +363,10 @@ def test_a_process_that_did_not_run_is_told_from_one_that_was_cut_off() -> None:
     assert said == [
         (2.0, "b2 stood still for 26.0 s: its process or event loop did not run"),
         (28.0, "b2 is heard again, after 26.0 s"),
-        (2.0, "b2 is in safe mode: it reads what it missed"),
+        (28.0, "b2 is in safe mode: it reads what it missed"),
         (28.0, "b3 is heard again, after 26.0 s"),
         (2.0, "b3 is in safe mode: it lost its connection to Kafka"),
-        (29.0, "b2 is back in normal mode, after 27.0 s"),
+        (29.0, "b2 is back in normal mode, after 1.0 s"),
     ]
 
 

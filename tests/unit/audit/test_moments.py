@@ -100,3 +100,30 @@ def test_what_lasted_is_in_the_window_if_any_part_of_it_is() -> None:
 def test_windows_that_cannot_be(since: str | None, until: str | None, message: str) -> None:
     with pytest.raises(AuditQuestionError, match=message):
         parse_window(since, until, now_ms=NOW_MS)
+
+
+NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_ms"),
+    [
+        ("11:55", 300_000),
+        ("11:55Z", 300_000),
+        ("9:00", 10_800_000),
+        ("11:59:59.250Z", 750),
+        ("12:00", 0),
+        ("12:30", 84_600_000),  # yesterday: today it is not half past twelve yet
+    ],
+)
+def test_a_time_of_day_is_the_last_one(text: str, ago_ms: int) -> None:
+    assert parse_as_of(text, now_ms=NOON_MS) == AsOf(time_ms=NOON_MS - ago_ms)
+
+
+@pytest.mark.parametrize("text", ["25:00", "11:60", "11:5", "11", "11:55:1", "11:55+01:00"])
+def test_other_times_of_day_are_refused_or_offsets(text: str) -> None:
+    if text == "11":
+        assert parse_as_of(text, now_ms=NOON_MS) == AsOf(offset=11)
+        return
+    with pytest.raises(AuditQuestionError, match="neither an offset nor a time, nor an age"):
+        parse_as_of(text, now_ms=NOON_MS)

@@ -74,7 +74,8 @@ def test_the_incident_of_a_lost_owner_says_that_it_was_heard_again(lost: Lost) -
     audit_export(read_export(lost.path), observers=[incidents.observe])
     (incident,) = [incident for incident in incidents.all() if incident.kind is IncidentKind.OWNER_LOST]
     assert incident.message.endswith(
-        "; it wrote again 20.0 s after it was last heard: at most until then it may have served them, beside their new owners"
+        "; it wrote again 20.0 s after it was last heard: at most until then it may have served them, "
+        "beside their new owners (`statechannel audit overlaps`)"
     )
 
 

@@ -387,11 +387,21 @@ def test_the_summary_counts_every_incident(tmp_path):
 
 
 def test_persons_are_named_where_their_requests_are_known(tmp_path):
-    report = of(forged_beside().export(tmp_path / "log.jsonl"), persons={"op-f": "root@vm"})
+    log = LogMaker()
+    bundle = log.namespace("t/n", 1)[0]
+    log.assign(bundle, "b1")
+    log.transfer(bundle, "b2", operation="op-f")
+    report = of(log.export(tmp_path / "log.jsonl"), persons={"op-f": "root@vm"})
     (gap,) = [row for row in report["gaps"]["rows"] if row["requested_by"]]
     assert (gap["requested_by"], gap["why"].endswith("; requested by root@vm")) == ("root@vm", True)
     marks = [mark for lane in report["lanes"] for mark in lane["marks"] if mark.get("operation") == "op-f"]
     assert {mark["note"].startswith("requested by root@vm") for mark in marks} == {True}
+
+
+def test_what_a_forged_record_began_was_requested_by_nobody(tmp_path):
+    report = of(forged_beside().export(tmp_path / "log.jsonl"), persons={"op-f": "root@vm"})
+    assert [row["requested_by"] for row in report["gaps"]["rows"] if row["forged"]] == [None]
+    assert "root@vm" not in json.dumps(report)
 
 
 def test_every_kind_of_incident_has_a_sign_that_is_drawn():

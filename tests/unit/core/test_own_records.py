@@ -46,6 +46,23 @@ def test_a_namespace_at_the_end_of_all_versions_costs_no_records() -> None:
     assert len(world.process("a").engine.proposals) == 0
 
 
+def test_the_records_of_a_namespace_say_why_it_was_created_and_deleted() -> None:
+    world = running("a")
+    world.ask("a", CreateNamespace("t/n", tuple(namespace_bounds(1)), "op1", 5.0, "for the tills"), "create")
+    world.run(1)
+    world.ask("a", Lookup("t/n/topic", 5.0), "lookup")
+    world.run(1)
+    world.ask("a", DeleteNamespace("t/n", "op2", 100.0, "ticket 7"), "delete")
+    world.run(3)
+    records = [orjson.loads(record.value) for record in world.logs[Topic.CHANNEL, 0].entries if record.value]
+    reasons = [
+        (record.get("state"), record.get("reason")) for record in records if record.get("operation") in ("op1", "op2")
+    ]
+    assert reasons[0] == ("Active", "for the tills")
+    assert ("Releasing", "ticket 7") in reasons
+    assert ("Deleted", "ticket 7") in reasons
+
+
 def test_who_joins_after_a_namespace_was_created_anew_does_not_believe_its_old_closing_mark() -> None:
     world = running("a")
     world.ask("a", CreateNamespace("t/n", tuple(namespace_bounds(1)), "op1", 5.0), "create")

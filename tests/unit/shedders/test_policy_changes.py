@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode
-from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
+from shedders.policies.topic import DeletionNote, PolicyChange, PolicyChanges, policy_changes
 from statechannel.protocol.log import RecordRead, Topic
 
 PIN = PolicyKey(PolicyKind.PIN, "t/n", False)
@@ -46,6 +46,16 @@ def test_a_policy_that_was_set_and_deleted_keeps_its_author_and_times() -> None:
         "offset": 1,
         "trouble": None,
     }
+
+
+def test_a_deletion_names_who_and_why_where_its_headers_do() -> None:
+    note = DeletionNote("carol@desk", "moved out")
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000, PIN.encode(), None) for at in range(3)]
+    headers = {0: note.headers(), 1: (("by", b"x" * 999), ("why", None), ("other", b"\xff"))}
+    rows = policy_changes(records, low=0, end=3, headers=headers).rows
+    assert [(row.by, row.why) for row in rows] == [("carol@desk", "moved out"), ("x" * 256, None), (None, None)]
+    assert (rows[0].fields()["by"], rows[0].fields()["why"]) == ("carol@desk", "moved out")
+    assert DeletionNote("", "").headers() == ()
 
 
 def test_junk_is_a_change_that_cannot_be_read() -> None:

@@ -1,0 +1,163 @@
+"""Times in which two processes may have served one bundle: a lost owner that is heard again after its successor began to serve.
+
+The log says when a successor began, and when the lost process wrote again; the registry may have heard it earlier. What it did
+between is in neither. A process that was only paused serves nothing while it stands still, and may serve from its old state until
+it notices: hence each interval is the longest that is possible, not one that was seen. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from statechannel.audit.forgeries import ForgeryCheck
+from statechannel.audit.ownership import lost_of, writing_process
+from statechannel.audit.writers import WritersHeard
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
+
+SUCCESSIONS_MAX = 100_000
+CAVEAT = (
+    "An interval is the longest that is possible: neither topic shows what the lost process did in it. Its generation is older: "
+    "storage that checks generations refuses its writes, and the broker's own log says when it noticed."
+)
+
+
+class HeardIn(StrEnum):
+    """Where a lost process was first heard again."""
+
+    LOG = "log"
+    REGISTRY = "registry"
+
+
+@dataclass(slots=True)
+class Succession:
+    """A bundle that passed from a lost process to another one.
+
+    Attributes:
+        lost_ms: The lost process was last heard then.
+        offset: Of the record that says so.
+        since_ms, generation: Of the successor's Assigned; None: no broker has taken it since.
+    """
+
+    bundle: str
+    partition: int
+    offset: int
+    broker: str
+    incarnation: str
+    lost_ms: int
+    successor: str | None = None
+    since_ms: int | None = None
+    generation: int | None = None
+
+
+class Successions:
+    """Collects successions. Feed it an audit's observations in log order.
+
+    Attributes:
+        rows: The newest `SUCCESSIONS_MAX`.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[Succession]] = {}
+        self._rows: dict[tuple[str, int], Succession] = {}
+
+    @property
+    def rows(self) -> list[Succession]:
+        return list(self._rows.values())
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        change, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None or key.is_namespace:
+            return
+        lost = lost_of(change)
+        if lost is not None and lost.incarnation is not None:
+            row = Succession(
+                key.name, record.partition, record.offset, lost.broker, lost.incarnation, lost.last_heard_ms
+            )
+            self._open.setdefault(key.name, []).append(row)
+            remember(self._rows, (key.name, record.offset), row, SUCCESSIONS_MAX)
+        if key.state is State.ASSIGNED:
+            for row in self._open.pop(key.name, ()):
+                if row.incarnation != change.incarnation:
+                    row.successor, row.since_ms, row.generation = key.owner, record.timestamp_ms, key.generation
+
+
+class WrittenAgain:
+    """When lost processes wrote to the log again. Feed it all partitions; forged records do not count.
+
+    Args:
+        writers: What the registry shows of the processes.
+    """
+
+    def __init__(self, successions: Iterable[Succession], writers: WritersHeard | None = None) -> None:
+        self._check = ForgeryCheck(writers)
+        self._lost_ms: dict[tuple[str, str], set[int]] = {}
+        for row in successions:
+            self._lost_ms.setdefault((row.broker, row.incarnation), set()).add(row.lost_ms)
+        self._again_ms: dict[tuple[str, str, int], int] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        sign = self._check.sign(record, judgement)
+        process = writing_process(record, judgement)
+        if process is None or process not in self._lost_ms or sign is not None:
+            return
+        for lost_ms in self._lost_ms[process]:
+            if record.timestamp_ms > lost_ms:
+                name = (*process, lost_ms)
+                self._again_ms[name] = min(record.timestamp_ms, self._again_ms.get(name, record.timestamp_ms))
+
+    def after(self, row: Succession) -> int | None:
+        """Log time of the process's first record after it was lost; None without one."""
+        return self._again_ms.get((row.broker, row.incarnation, row.lost_ms))
+
+
+def first_heard_ms(
+    writers: WritersHeard | None, process: tuple[str, str], lost_ms: int, written_ms: int | None
+) -> tuple[int, HeardIn] | None:
+    """When a lost process was first heard again, in the log or in the registry; None: it was not."""
+    beat_ms = None if writers is None else writers.heard_after_ms(process, lost_ms)
+    if beat_ms is not None and (written_ms is None or beat_ms < written_ms):
+        return beat_ms, HeardIn.REGISTRY
+    return None if written_ms is None else (written_ms, HeardIn.LOG)
+
+
+def overlap_rows(
+    successions: Iterable[Succession], again: WrittenAgain, writers: WritersHeard | None = None
+) -> Iterator[dict[str, Any]]:
+    """The overlaps in the order of their starts, for the JSON output."""
+    for row in sorted(successions, key=lambda row: (row.since_ms or 0, row.partition, row.offset)):
+        heard = first_heard_ms(writers, (row.broker, row.incarnation), row.lost_ms, again.after(row))
+        if row.since_ms is None or heard is None or heard[0] <= row.since_ms:
+            continue
+        yield {
+            "bundle": row.bundle,
+            "partition": row.partition,
+            "offset": row.offset,
+            "from": row.broker,
+            "incarnation": row.incarnation,
+            "to": row.successor,
+            "generation": row.generation,
+            "lost_ms": row.lost_ms,
+            "since_ms": row.since_ms,
+            "until_ms": heard[0],
+            "length_ms": heard[0] - row.since_ms,
+            "heard_in": heard[1].value,
+        }
+
+
+def overlap_sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Their number, bundles and lengths; `bundle_ms` adds up the bundles."""
+    return {
+        "overlaps": len(rows),
+        "bundles": len({row["bundle"] for row in rows}),
+        "first_ms": min((row["since_ms"] for row in rows), default=None),
+        "last_ms": max((row["until_ms"] for row in rows), default=None),
+        "longest_ms": max((row["length_ms"] for row in rows), default=0),
+        "bundle_ms": sum(row["length_ms"] for row in rows),
+    }

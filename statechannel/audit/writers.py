@@ -1,0 +1,126 @@
+"""What the registry shows of the processes that write to the channel: who registered, who has left, and what they disown. Pure.
+
+A process takes nothing on before it has heard its own heartbeat, and writes nothing after its goodbye; a running one says which
+records bear its name that it did not write. An audit that has read the registry can hold the log against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.log import RecordRead, Topic
+
+_PROCESSES_MAX = 100_000
+_TOPIC_SHOWN = 20
+_SILENT_MS = 2_500
+"""Heartbeats come every second; after a longer silence a process is heard again."""
+_TIMES_MAX = 1_000
+SLACK_MS = 10_000
+"""The registry and the channel have their times from different brokers of Kafka; what is closer together proves nothing."""
+
+
+class ForgedRecords(NamedTuple):
+    """What a heartbeat says of records in its name that it did not write: their number, and the newest."""
+
+    records: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Partition and offset of the newest, if it is in the channel's log."""
+        return (self.partition, self.offset) if self.topic == Topic.CHANNEL.value else None
+
+    def sentence(self, broker: str) -> str:
+        records = "1 record" if self.records == 1 else f"{self.records} records"
+        return (
+            f"{broker} has read {records} in its own name that it did not write, "
+            f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
+        )
+
+
+class Disowned(NamedTuple):
+    """What a broker says of records in its name."""
+
+    broker: str
+    forged: ForgedRecords
+
+    def is_listed(self, rows: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether a list of the log's forged records (`statechannel.audit.forgeries`) has all that it says."""
+        own = [(row["partition"], row["offset"]) for row in rows if row["by"] == self.broker]
+        return self.forged.place in own and self.forged.records <= len(own)
+
+
+def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
+    """The field on forged records of a heartbeat, if it is well-formed."""
+    fields = info.get("forged")
+    if not isinstance(fields, dict):
+        return None
+    records, topic, partition, offset = (fields.get(name) for name in ForgedRecords._fields[:4])
+    if not isinstance(topic, str) or not all(
+        type(number) is int and number >= 0 for number in (records, partition, offset)
+    ):
+        return None
+    at_ms = fields.get("timestamp_ms")
+    return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class WritersHeard:
+    """Feed it the heartbeats in log order (`statechannel.engine.membership.decode_member`).
+
+    Attributes:
+        since_ms: The heartbeats are complete from this log time on; 0: from the beginning; None: there is none.
+        newest_ms: Log time of the newest heartbeat.
+    """
+
+    since_ms: int | None = None
+    newest_ms: int = 0
+    _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _heard_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _again_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+
+    def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
+        """Apply one valid heartbeat."""
+        if self.since_ms is None:
+            self.since_ms = 0 if record.offset == 0 else record.timestamp_ms
+        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        process = info["broker"], info["incarnation"]
+        before_ms = self._heard_ms.get(process)
+        if before_ms is not None and record.timestamp_ms - before_ms > _SILENT_MS:
+            times = [*self._again_ms.get(process, ()), record.timestamp_ms]
+            remember(self._again_ms, process, times[-_TIMES_MAX:], _PROCESSES_MAX)
+        remember(self._heard_ms, process, record.timestamp_ms, _PROCESSES_MAX)
+        if info.get("leaving") is not True:
+            remember(self._left_ms, process, None, _PROCESSES_MAX)
+        elif self._left_ms.get(process) is None:
+            remember(self._left_ms, process, record.timestamp_ms, _PROCESSES_MAX)
+        forged = forged_of(info)
+        if forged is not None and forged.records and forged.place is not None:
+            remember(self._disowned, forged.place, process, _PROCESSES_MAX)
+
+    def after_goodbye_ms(self, process: tuple[str, str], at_ms: int) -> int | None:
+        """How long after the goodbye of its process a record was written; None if not certainly after it."""
+        left_ms = self._left_ms.get(process)
+        return at_ms - left_ms if left_ms is not None and at_ms - left_ms > SLACK_MS else None
+
+    def heard_after_ms(self, process: tuple[str, str], lost_ms: int) -> int | None:
+        """When a process was first heard again after a silence that began then; None: it was not."""
+        return next((at_ms for at_ms in self._again_ms.get(process, ()) if at_ms > lost_ms), None)
+
+    def never_registered(self, process: tuple[str, str], at_ms: int) -> bool:
+        """Whether a process has no heartbeat, though those of the time of its record are all known."""
+        if self.since_ms is None or process in self._left_ms:
+            return False
+        begins_ms = self.since_ms + SLACK_MS if self.since_ms else 0
+        return begins_ms <= at_ms <= self.newest_ms - SLACK_MS
+
+    def is_disowned(self, process: tuple[str, str], partition: int, offset: int) -> bool:
+        """Whether the process that a record names says that it did not write it."""
+        return self._disowned.get((partition, offset)) == process
