@@ -276,7 +276,7 @@ def test_nothing_sticks_out_of_the_page_and_text_is_not_scaled(browser, report, 
         assert wide <= seen.page.locator("#gaps").bounding_box()["width"]
         # A name of a bundle has a line for its range, or all of it on one.
         height = seen.page.locator("#gap-rows td.k bdi").first.bounding_box()["height"]
-        assert height < (45 if width == 400 else 25)
+        assert height < 45
 
 
 def test_a_page_that_is_made_narrower_is_drawn_again(browser, report):
