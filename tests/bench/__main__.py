@@ -18,6 +18,7 @@ from tests.bench import (
     joins,
     kept,
     live_balance,
+    members,
     memory,
     outage,
     partitions,
@@ -33,7 +34,7 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
-    *("floods", "spark-lag", "live-balance"),
+    *("floods", "spark-lag", "live-balance", "members"),
 )
 NAMED = ("spark", "partitions")
 """Those that take many minutes: only where they are named."""
@@ -95,6 +96,7 @@ def main() -> None:
         "live-balance": partial(
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
+        "members": partial(members.run, given.rounds),
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
     }
