@@ -9,7 +9,7 @@ import orjson
 from statechannel.engine.context import Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened, PositionReached
-from statechannel.engine.membership import MEMBER_FORMAT, decode_member, decode_probe
+from statechannel.engine.membership import MEMBER_FORMAT, HeartbeatForm, decode_member, decode_probe
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT, readable, writable_format
@@ -111,8 +111,12 @@ class Presence:
         self._position = record.offset + 1
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         self.last_ms = record.timestamp_ms
-        info = decode_member(record.value)
-        if info is not None:
+        again = self.members.heard_again(
+            self._context.now.mono_s, record.timestamp_ms, record.key, record.value, live=self._is_live(record)
+        )
+        if again is not None:
+            self._expected.discard(again.broker)
+        elif (info := decode_member(record.value)) is not None:
             self._heard(record, info)
         elif record.key == self._context.identity.broker.encode():
             self._take_probe(record)
@@ -141,6 +145,7 @@ class Presence:
             live=live,
             size_bytes=len(record.value or b""),
             own_id=own_id,
+            form=None if own_id or record.value is None else HeartbeatForm.of(record.value, info),
         )
         if not overflowed and self.members.overflowed(context.now.mono_s):
             context.emit("registry.full", members=len(self.members.alive))

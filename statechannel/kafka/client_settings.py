@@ -250,8 +250,12 @@ class ClientSettings:
             {"request.timeout.ms": self.tuning.request_timeout_ms},
         )
 
-    def consumer_config(self, group_id: str) -> dict[str, Any]:
-        """For explicit assignment: no commits, no silent reset of positions."""
+    def consumer_config(self, group_id: str, gather_ms: int = 0) -> dict[str, Any]:
+        """For explicit assignment: no commits, no silent reset of positions.
+
+        Args:
+            gather_ms: Pause between two fetches while records come all the time; the first after a pause comes at once.
+        """
         return self._client(
             {
                 "group.id": group_id,
@@ -265,7 +269,12 @@ class ClientSettings:
             },
             # The library's defaults pause a second whenever its queue was full for a moment, and fetch 100,000 records of
             # a flood ahead: heartbeats wait behind them, and a broker that does not read its own goes to safe mode.
-            {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100, "queued.min.messages": 20_000},
+            {
+                "fetch.queue.backoff.ms": gather_ms or 20,
+                "fetch.error.backoff.ms": 100,
+                # With one record in its queue the library does not fetch again before the back-off has passed.
+                "queued.min.messages": 1 if gather_ms else 20_000,
+            },
         )
 
     def election_config(self, group_id: str) -> dict[str, Any]:

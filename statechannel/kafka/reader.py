@@ -117,11 +117,12 @@ class ReaderTuning:
 
     Attributes:
         batch_records: Maximum number of records in one delivery; more do not fit into a core's cache.
-        portion_bytes: Records of the channel that are delivered together are one `RecordsRead`, one step of the engine. Larger
-            ones come one by one: a step must not last.
+        portion_bytes: Records of the channel or the registry that are delivered together are one `RecordsRead`, one step of
+            the engine. Larger ones come one by one: a step must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
+        gather_ms: See `ClientSettings.consumer_config`.
     """
 
     batch_records: int = 500
@@ -129,6 +130,7 @@ class ReaderTuning:
     poll_s: float = 0.1
     watch_s: float = 5.0
     watch_timeout_s: float = 3.0
+    gather_ms: int = 0
 
 
 class LogReader:
@@ -214,7 +216,7 @@ class LogReader:
         return not self._thread.is_alive()
 
     def _make_consumer(self) -> Consumer:
-        config = {**self._settings.consumer_config(self._group_id), "error_cb": self._on_error}
+        config = {**self._settings.consumer_config(self._group_id, self._tuning.gather_ms), "error_cb": self._on_error}
         return make_client(Consumer, config, self._settings, "making the consumer")
 
     def _run(self) -> None:
@@ -339,7 +341,7 @@ class LogReader:
             records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
             size_bytes = sum(map(len, batch))
             bulk = (
-                self._roles[name] is Topic.CHANNEL  # type: ignore[index]
+                self._roles[name] is not Topic.REQUESTS  # type: ignore[index]
                 and len(records) > 1
                 and size_bytes <= self._tuning.portion_bytes
             )

@@ -20,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -55,7 +56,7 @@ LEADER, FOLLOWER = "b1", "b2"
 WINDOW_S = 10.0
 READY_S = 120.0
 _ENDS_EVERY_S = 1.0
-_LATE_S = 0.5
+_LATE_S = 3.0
 
 
 def run(rounds: int = 5, sizes: Sequence[int] = SIZES) -> Sequence[Figure]:
@@ -215,9 +216,7 @@ class StandIns:
         pattern: A heartbeat of a caught-up follower.
     """
 
-    def __init__(
-        self, pattern: Mapping[str, Any], bootstrap: str, channel: str, count: int, *, reports: bool
-    ) -> None:
+    def __init__(self, pattern: Mapping[str, Any], bootstrap: str, channel: str, count: int, *, reports: bool) -> None:
         self._pattern = pattern
         self._names = [f"m{number:04}" for number in range(count)]
         self._since = dict.fromkeys(self._names, -1)
@@ -239,7 +238,9 @@ class StandIns:
     def _plan(self, interval_s: float, write: Callable[[str], None]) -> None:
         began_s, count = time.monotonic(), len(self._names)
         for number, name in enumerate(self._names):
-            heapq.heappush(self._due, _Due(began_s + interval_s * number / count, len(self._due), interval_s, name, write))
+            heapq.heappush(
+                self._due, _Due(began_s + interval_s * number / count, len(self._due), interval_s, name, write)
+            )
 
     def write_until(self, ended: Callable[[float], bool]) -> None:
         """Write what is due when it is due; `ended` sleeps for the seconds until then."""
@@ -322,7 +323,7 @@ def _incarnation(name: str) -> str:
 
 def _heaviest(count: int) -> list[TopBundle]:
     bounds = namespace_bounds(count)
-    names = [bundle_key("bench/members", *pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    names = [bundle_key("bench/members", *pair) for pair in pairwise(bounds)]
     average = MessageAverage(655.0, 982.5, 670_720.0, 1_006_080.0, samples=10)
     stats = BundleStats(700.0, 1_050.0, 716_800.0, 1_075_200.0, topics=12, consumers=24, producers=12)
     return [TopBundle(name, stats, BundleAverages(average, average)) for name in names]
