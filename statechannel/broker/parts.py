@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 WRITER, READER, REGISTRY_READER, ELECTION = "writer", "reader", "registry-reader", "election"
-GATHER_MS = 50
-"""Longest wait of a heartbeat for others that are fetched with it: of a thousand members one comes every millisecond."""
 _LANES = {READER: InboxLane.LOG, REGISTRY_READER: InboxLane.MEMBERSHIP}
 
 
@@ -84,6 +82,8 @@ class KafkaLog:
         on_restart: Called with the name of a restarted part.
         on_availability: Called, in any thread, when the availability of Kafka changes.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
+        gather_s: Longest wait of a heartbeat for others that are fetched with it: of a thousand members one comes every
+            millisecond.
     """
 
     def __init__(
@@ -97,11 +97,13 @@ class KafkaLog:
         on_restart: Callable[[str], None] | None = None,
         on_availability: Callable[[bool], None] | None = None,
         progress_limit_s: float | None = None,
+        gather_s: float = 0.0,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._infos = dict(infos)
-        self._tuning = reader_tuning or ReaderTuning()
+        tuning = reader_tuning or ReaderTuning()
+        self._tunings = {READER: tuning, REGISTRY_READER: replace(tuning, gather_ms=round(gather_s * 1_000))}
         self._on_restart = on_restart
         self._availability = ReadersAvailability(on_availability)
         self._progress_limit_s = progress_limit_s
@@ -139,7 +141,7 @@ class KafkaLog:
             infos,
             partial(inbox.offer, lane=lane),
             group_id=self._topics.reader_group,
-            tuning=replace(self._tuning, gather_ms=GATHER_MS) if part == REGISTRY_READER else self._tuning,
+            tuning=self._tunings[part],
             on_availability=lambda available: self._availability.changed(part, available=available),
             on_failure=self._failed(part),
             clock=engine_s,

@@ -9,13 +9,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import orjson
 
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.record import formats_of
+
+if TYPE_CHECKING:
+    from statechannel.protocol.log import RecordRead
 
 MEMBER_FORMAT = 1
 MEMBERS_MAX = 2_000
@@ -88,6 +91,7 @@ class Member:
         heard_live: Heard while this reader listened, not only in what lay in the registry before.
         since: Offset of its first registry record as it read it back itself; -1 until it tells.
         size_bytes: Of the heartbeat that is kept.
+        repeated: The newest heartbeat, as written; None where it is decoded already.
     """
 
     broker: str
@@ -99,29 +103,20 @@ class Member:
     heard_live: bool = False
     since: int = -1
     size_bytes: int = 0
-    _form: HeartbeatForm | None = None
-    _repeated: bytes | None = None
+    repeated: bytes | None = None
     _info: Mapping[str, Any] | None = None
 
     @property
     def info(self) -> Mapping[str, Any]:
         """The newest heartbeat; decoded when it is asked for, since most never are."""
-        if self._repeated is not None:
-            self._info, self._repeated = decode_member(self._repeated), None
+        if self.repeated is not None:
+            self._info, self.repeated = decode_member(self.repeated), None
         return self.steady if self._info is None else self._info
 
-    def take(self, info: Mapping[str, Any], form: HeartbeatForm | None, size_bytes: int) -> None:
+    def take(self, info: Mapping[str, Any], size_bytes: int) -> None:
         """Keep a heartbeat."""
-        self.steady, self._form, self.size_bytes = info, form, size_bytes
-        self._info = self._repeated = None
-
-    def take_repeated(self, value: bytes) -> None:
-        """Keep a heartbeat that repeats the steady one."""
-        self._repeated, self.size_bytes = value, len(value)
-
-    def repeats(self, value: bytes) -> bool:
-        """Whether a heartbeat repeats the steady one."""
-        return self._form is not None and self._form.repeats(value)
+        self.steady, self.size_bytes = info, size_bytes
+        self._info = self.repeated = None
 
     @property
     def caught_up(self) -> bool:
@@ -230,7 +225,7 @@ class Membership:
         self._made_room_ms = 0
         self._seen: dict[str, None] = {}
         self._oldest_s = float("-inf")
-        self._by_key: dict[bytes, Member] = {}
+        self._by_key: dict[bytes, tuple[HeartbeatForm, Member]] = {}
         self._derived: dict[tuple[str, str], Any] = {}
         self.alive: dict[str, Member] = {}
         self.lost: dict[str, LostMember] = {}
@@ -274,44 +269,44 @@ class Membership:
             self._size_bytes -= 0 if member is None else member.size_bytes
             member = Member(broker, incarnation, now_s, timestamp_ms, offset)
             self.alive[broker] = member
+            self._by_key.pop(broker.encode(), None)
             self._derived.clear()
             self.lost.pop(broker, None)
-        self._note_heard(member, now_s, timestamp_ms, live=live)
+        member.heard_at_s, member.heard_at_ms = now_s, timestamp_ms
+        member.heard_live |= live
+        self._oldest_s = min(self._oldest_s, now_s)
         member.since = max(member.since, info["since"])
         if own_id or self._fits(size_bytes, member.size_bytes):
             self._size_bytes += size_bytes - member.size_bytes
             before = member.traits
-            member.take(info, form, size_bytes)
+            member.take(info, size_bytes)
             if form is not None:
-                self._by_key[broker.encode()] = member
+                self._by_key[broker.encode()] = form, member
+            else:
+                self._by_key.pop(broker.encode(), None)
             if member.traits != before:
                 self._derived.clear()
         return member
 
-    def heard_again(
-        self, now_s: float, timestamp_ms: int, key: bytes | None, value: bytes | None, *, live: bool
-    ) -> Member | None:
+    def heard_again(self, now_s: float, record: RecordRead, *, live: bool) -> Member | None:
         """Take in a heartbeat that repeats the one before of its process; None for any other record, which changes nothing.
 
-        It does what `heard` would, without decoding it: of a thousand members, one a millisecond is written.
+        It does what `heard` would, without decoding: of a thousand members, a heartbeat comes every millisecond.
         """
-        member = None if key is None else self._by_key.get(key)
-        if member is None or value is None or not member.repeats(value):
+        _, _, _, timestamp_ms, key, value = record
+        if key is None or value is None or (known := self._by_key.get(key)) is None or not known[0].repeats(value):
             return None
+        member, size_bytes = known[1], len(value)
         remember(self._seen, member.incarnation, None, self._remembered_max)
-        self._note_heard(member, now_s, timestamp_ms, live=live)
-        size_bytes = len(value)
-        if self._fits(size_bytes, member.size_bytes):
-            self._size_bytes += size_bytes - member.size_bytes
-            member.take_repeated(value)
-        return member
-
-    def _note_heard(self, member: Member, now_s: float, timestamp_ms: int, *, live: bool) -> None:
-        member.heard_at_s = now_s
-        member.heard_at_ms = timestamp_ms
-        member.heard_live |= live
+        member.heard_at_s, member.heard_at_ms = now_s, timestamp_ms
+        if live:
+            member.heard_live = True
         if now_s < self._oldest_s:
             self._oldest_s = now_s
+        if size_bytes <= SMALL_BYTES or self._fits(size_bytes, member.size_bytes):
+            self._size_bytes += size_bytes - member.size_bytes
+            member.size_bytes, member.repeated = size_bytes, value
+        return member
 
     def _has_room(self, member: Member | None, timestamp_ms: int, size_bytes: int) -> bool:
         """Whether a process may be taken in, perhaps in the place of another one under its id."""
@@ -322,8 +317,7 @@ class Membership:
         return self._fits(size_bytes, 0 if member is None else member.size_bytes)
 
     def _fits(self, size_bytes: int, instead_of_bytes: int) -> bool:
-        total_bytes = self._size_bytes + size_bytes - instead_of_bytes
-        return size_bytes <= SMALL_BYTES or total_bytes <= self._members_max_bytes
+        return size_bytes <= SMALL_BYTES or self._size_bytes + size_bytes - instead_of_bytes <= self._members_max_bytes
 
     def _make_room(self, timestamp_ms: int) -> None:
         """A reader of the registry's backlog expires no member: by the log's own times these were gone before."""

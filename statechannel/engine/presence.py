@@ -15,6 +15,8 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT, readable, writable_format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statechannel.engine.context import Context
     from statechannel.engine.membership import LostMember
     from statechannel.engine.provenance import Provenance
@@ -98,29 +100,34 @@ class Presence:
         self._check_listened()
 
     def _check_listened(self) -> None:
-        if (
-            self._context.listening_since_s is None
-            and self._registry_end is not None
-            and self._position >= self._registry_end
-        ):
+        listening = self._context.listening_since_s is not None
+        if not listening and self._registry_end is not None and self._position >= self._registry_end:
             self._context.listening_since_s = self._context.now.mono_s
             self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
+
+    def read_many(self, records: Sequence[RecordRead]) -> None:
+        """Take in registry records that were delivered together."""
+        for record in records:
+            if self._context.stopped is not None:
+                return
+            self.read(record)
 
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
         self._position = record.offset + 1
-        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
-        self.last_ms = record.timestamp_ms
-        again = self.members.heard_again(
-            self._context.now.mono_s, record.timestamp_ms, record.key, record.value, live=self._is_live(record)
-        )
-        if again is not None:
-            self._expected.discard(again.broker)
+        self.last_ms = timestamp_ms = record.timestamp_ms
+        if timestamp_ms > self.newest_ms:
+            self.newest_ms = timestamp_ms
+        context = self._context
+        repeating = self.members.heard_again(context.now.mono_s, record, live=self._is_live(record))
+        if repeating is not None:
+            self._expected.discard(repeating.broker)
         elif (info := decode_member(record.value)) is not None:
             self._heard(record, info)
-        elif record.key == self._context.identity.broker.encode():
+        elif record.key == context.identity.broker.encode():
             self._take_probe(record)
-        self._check_listened()
+        if context.listening_since_s is None:
+            self._check_listened()
 
     def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
         context = self._context
