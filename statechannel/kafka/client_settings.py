@@ -146,6 +146,9 @@ def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
         )
 
 
+_GATHERED_MAX_BYTES = 16 * 2**20
+
+
 @dataclass(frozen=True, slots=True)
 class ClientTuning:
     """Tuning of the adapter's clients.
@@ -254,8 +257,11 @@ class ClientSettings:
         """For explicit assignment: no commits, no silent reset of positions.
 
         Args:
-            gather_ms: Pause between two fetches while records come all the time; the first after a pause comes at once.
+            gather_ms: Pause between two fetches while records come all the time, one by one, of many writers; the first after
+                a silence comes at once. 0: none.
         """
+        # With a record in its queue the library fetches no more before its back-off has passed; then all that there is.
+        gathering = {"queued.min.messages": 1, "fetch.message.max.bytes": _GATHERED_MAX_BYTES} if gather_ms else {}
         return self._client(
             {
                 "group.id": group_id,
@@ -272,8 +278,8 @@ class ClientSettings:
             {
                 "fetch.queue.backoff.ms": gather_ms or 20,
                 "fetch.error.backoff.ms": 100,
-                # With one record in its queue the library does not fetch again before the back-off has passed.
-                "queued.min.messages": 1 if gather_ms else 20_000,
+                "queued.min.messages": 20_000,
+                **gathering,
             },
         )
 
