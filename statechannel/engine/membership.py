@@ -9,16 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.record import formats_of
-
-if TYPE_CHECKING:
-    from statechannel.protocol.log import RecordRead
 
 MEMBER_FORMAT = 1
 MEMBERS_MAX = 2_000
@@ -28,9 +25,9 @@ SMALL_BYTES = 64 * 2**10
 _MAKE_ROOM_EVERY_MS = 1_000
 _FORM_MAX_BYTES = 16 * 2**10
 _NUMBER = rb"(?:0|-?[1-9][0-9]{0,14})"
-_TIMES = re.compile(_NUMBER + rb',"sent_at_ms":' + _NUMBER)
+_match_times = re.compile(_NUMBER + rb',"sent_at_ms":' + _NUMBER).match
 _PAIR = rb'"[0-9]{1,4}":' + _NUMBER
-_PAIRS = re.compile(rb"(?:%b(?:,%b)*)?" % (_PAIR, _PAIR))
+_match_pairs = re.compile(rb"(?:%b(?:,%b)*)?" % (_PAIR, _PAIR)).match
 _SEQ, _APPLIED = b'"seq":', b'"applied":{'
 _MARKS = {"seq": 271_828, "sent_at_ms": 314_159, "applied": {"0": 161_803}}
 
@@ -57,11 +54,11 @@ class HeartbeatForm(NamedTuple):
         Args:
             info: The value, decoded.
         """
-        times = _TIMES.match(value, value.find(_SEQ) + len(_SEQ))
+        times = _match_times(value, value.find(_SEQ) + len(_SEQ))
         pairs_at = value.rfind(_APPLIED) + len(_APPLIED)
         if len(value) > _FORM_MAX_BYTES or times is None or pairs_at < times.end():
             return None
-        pairs = _PAIRS.match(value, pairs_at)
+        pairs = _match_pairs(value, pairs_at)
         pairs_end = pairs_at if pairs is None else pairs.end()
         form = cls(value[: times.start()], value[times.end() : pairs_at], value[pairs_end:])
         # The places are those of the three fields, and nothing repeats them, if other values there are decoded as theirs.
@@ -73,10 +70,14 @@ class HeartbeatForm(NamedTuple):
         head, middle, tail = self
         if not value.startswith(head):
             return False
-        times = _TIMES.match(value, len(head))
-        if times is None or not value.startswith(middle, times.end()) or not value.endswith(tail):
+        times = _match_times(value, len(head))
+        if times is None:
             return False
-        return _PAIRS.fullmatch(value, times.end() + len(middle), len(value) - len(tail)) is not None
+        at = times.end()
+        if not value.startswith(middle, at):
+            return False
+        pairs = _match_pairs(value, at + len(middle))
+        return pairs is not None and value[pairs.end() :] == tail
 
 
 @dataclass(slots=True)
@@ -288,17 +289,19 @@ class Membership:
                 self._derived.clear()
         return member
 
-    def heard_again(self, now_s: float, record: RecordRead, *, live: bool) -> Member | None:
+    def heard_again(
+        self, now_s: float, timestamp_ms: int, key: bytes | None, value: bytes | None, live: bool
+    ) -> Member | None:
         """Take in a heartbeat that repeats the one before of its process; None for any other record, which changes nothing.
 
         It does what `heard` would, without decoding: of a thousand members, a heartbeat comes every millisecond.
         """
-        _, _, _, timestamp_ms, key, value = record
         if key is None or value is None or (known := self._by_key.get(key)) is None or not known[0].repeats(value):
             return None
         member, size_bytes = known[1], len(value)
         remember(self._seen, member.incarnation, None, self._remembered_max)
-        member.heard_at_s, member.heard_at_ms = now_s, timestamp_ms
+        member.heard_at_s = now_s
+        member.heard_at_ms = timestamp_ms
         if live:
             member.heard_live = True
         if now_s < self._oldest_s:

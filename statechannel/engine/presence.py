@@ -106,11 +106,24 @@ class Presence:
             self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
 
     def read_many(self, records: Sequence[RecordRead]) -> None:
-        """Take in registry records that were delivered together."""
+        """Take in registry records that were delivered together; nearly all are heartbeats that repeat the one before."""
+        context, hear_again, expected, end = self._context, self.members.heard_again, self._expected, self._registry_end
+        now_s, listened = context.now.mono_s, context.listening_since_s is not None
         for record in records:
-            if self._context.stopped is not None:
-                return
-            self.read(record)
+            _, _, offset, timestamp_ms, key, value = record
+            member = (
+                hear_again(now_s, timestamp_ms, key, value, end is not None and offset >= end) if listened else None
+            )
+            if member is None:
+                self.read(record)
+                if context.stopped is not None:
+                    return
+                continue
+            self._position, self.last_ms = offset + 1, timestamp_ms
+            if timestamp_ms > self.newest_ms:
+                self.newest_ms = timestamp_ms
+            if expected:
+                expected.discard(member.broker)
 
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
@@ -119,7 +132,9 @@ class Presence:
         if timestamp_ms > self.newest_ms:
             self.newest_ms = timestamp_ms
         context = self._context
-        repeating = self.members.heard_again(context.now.mono_s, record, live=self._is_live(record))
+        repeating = self.members.heard_again(
+            context.now.mono_s, timestamp_ms, record.key, record.value, self._is_live(record)
+        )
         if repeating is not None:
             self._expected.discard(repeating.broker)
         elif (info := decode_member(record.value)) is not None:
