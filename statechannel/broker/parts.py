@@ -82,8 +82,7 @@ class KafkaLog:
         on_restart: Called with the name of a restarted part.
         on_availability: Called, in any thread, when the availability of Kafka changes.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
-        gather_s: Longest wait of a heartbeat for others that are fetched with it: of a thousand members one comes every
-            millisecond.
+        gather_s: Longest wait of a heartbeat for others that are fetched with it, where there are many members.
     """
 
     def __init__(

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _WATERMARKS_S = 1.0
 _ENDS_EVERY_S = 0.05
+_GATHERED_FROM, _SINGLY_BELOW = 30.0, 15.0
+"""Records a second; below the first, a fetch for each is cheap, and none waits."""
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
 
@@ -91,6 +93,32 @@ class SeenEnds:
         return self.newest_s
 
 
+class Pace:
+    """Whether so many records come one by one that fetching each at once costs more than it gains.
+
+    Each fetch costs a tenth of a millisecond, in three threads; of a thousand brokers one writes a heartbeat every millisecond.
+
+    Attributes:
+        gathers: Records should wait for each other.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s = now_s
+        self._count = 0
+        self.gathers = False
+
+    def came(self, count: int) -> None:
+        """Records came that were not left over from a full delivery, as in a replay."""
+        self._count += count
+
+    def review(self, now_s: float) -> bool:
+        """Whether `gathers` changed, by the records since the last review."""
+        rate = self._count / max(1.0, now_s - self._since_s)
+        self._since_s, self._count = now_s, 0
+        before, self.gathers = self.gathers, rate >= (_SINGLY_BELOW if self.gathers else _GATHERED_FROM)
+        return self.gathers is not before
+
+
 @dataclass(slots=True)
 class _Partition:
     """Position of the reader in one partition."""
@@ -122,7 +150,7 @@ class ReaderTuning:
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
-        gather_ms: See `ClientSettings.consumer_config`.
+        gather_ms: While many records come one by one, of many writers, the pause between two fetches; 0: none.
     """
 
     batch_records: int = 500
@@ -185,6 +213,7 @@ class LogReader:
         self._restarts: deque[Place] = deque()
         self._stopping = threading.Event()
         self._group_id = group_id
+        self._pace = Pace(time.monotonic())
         self._consumer = self._make_consumer()
         self._watch = TopicWatch(
             settings,
@@ -216,7 +245,8 @@ class LogReader:
         return not self._thread.is_alive()
 
     def _make_consumer(self) -> Consumer:
-        config = {**self._settings.consumer_config(self._group_id, self._tuning.gather_ms), "error_cb": self._on_error}
+        gather_ms = self._tuning.gather_ms if self._pace.gathers else 0
+        config = {**self._settings.consumer_config(self._group_id, gather_ms), "error_cb": self._on_error}
         return make_client(Consumer, config, self._settings, "making the consumer")
 
     def _run(self) -> None:
@@ -350,6 +380,8 @@ class LogReader:
         else:
             self._sort_out(batch, inputs, ends)
         drained = len(batch) < self._tuning.batch_records
+        if drained:
+            self._pace.came(len(batch))
         for place, last in ends.items():
             self._reached(place, last + 1, inputs, drained=drained)
         if inputs:
@@ -429,6 +461,8 @@ class LogReader:
         if findings is None:
             return
         self._set_available(available=findings.answered)
+        if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
+            self._renew_consumer(())
         for place in positions:
             partition = self._partitions[place]
             if place in findings.broken:
@@ -442,8 +476,8 @@ class LogReader:
     def _is_stalled(self, partition: _Partition, findings: TopicFindings) -> bool:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
-    def _renew_consumer(self, stalled: list[_Partition]) -> None:
-        """Continue with another consumer if nothing arrives; delivered records are not fetched again."""
+    def _renew_consumer(self, stalled: Sequence[_Partition]) -> None:
+        """Continue with another consumer, if nothing arrives or at another pace; delivered records are not fetched again."""
         for partition in stalled:
             _log.warning(
                 "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",

@@ -55,6 +55,8 @@ AIMED = 1_000
 LEADER, FOLLOWER = "b1", "b2"
 WINDOW_S = 10.0
 READY_S = 120.0
+SETTLE_S = 12.0
+"""Until readers have seen how many records come: they look every five seconds."""
 _ENDS_EVERY_S = 1.0
 _LATE_S = 3.0
 
@@ -71,31 +73,35 @@ def run(rounds: int = 5, sizes: Sequence[int] = SIZES) -> Sequence[Figure]:
 def _measure(members: int, *, balancer: bool, rounds: int) -> Iterator[Figure]:
     lane = f"members.{members}" + (".balancer" if balancer else "")
     channel = lane.replace(".", "-")
-    with kafka() as bootstrap, _brokers(bootstrap, channel, balancer=balancer) as brokers:
-        with _stand_ins(bootstrap, channel, members - len(brokers), reports=balancer):
-            for broker in brokers.values():
-                broker.wait_members(members)
-            load = Load()
-            for broker in brokers.values():
-                broker.percent.clear()
-            registry = ChannelTopics(channel).names[Topic.REGISTRY]
-            began_s, began = time.monotonic(), _end(bootstrap, registry)
-            for _ in range(rounds):
-                used_s = {name: broker.used_s() for name, broker in brokers.items()}
-                window_s = time.monotonic()
-                time.sleep(WINDOW_S)
-                took_s = time.monotonic() - window_s
-                for name, broker in brokers.items():
-                    broker.percent.append(100 * (broker.used_s() - used_s[name]) / took_s)
-            rate = (_end(bootstrap, registry) - began) / (time.monotonic() - began_s)
-            for broker in brokers.values():
-                broker.wait_members(members)  # else something else was measured
-            yield Figure(f"{lane}.heartbeats", rate, "records/s", load=str(load))
-            aim = f"<= {LIMIT_PERCENT:g} %" if members == AIMED else ""
-            for role, broker in zip(("leader", "follower"), brokers.values(), strict=True):
-                percent, resident = broker.percent, resident_bytes(broker.pid)
-                yield Figure(f"{lane}.{role}", median(percent), "% of a core", aim=aim, rounds=percent, load=str(load))
-                yield Figure(f"{lane}.{role}.memory", resident / 2**20, "MiB", load=str(load))
+    with (
+        kafka() as bootstrap,
+        _brokers(bootstrap, channel, balancer=balancer) as brokers,
+        _stand_ins(bootstrap, channel, members - len(brokers), reports=balancer),
+    ):
+        for broker in brokers.values():
+            broker.wait_members(members)
+        time.sleep(SETTLE_S)
+        load = Load()
+        for broker in brokers.values():
+            broker.percent.clear()
+        registry = ChannelTopics(channel).names[Topic.REGISTRY]
+        began_s, began = time.monotonic(), _end(bootstrap, registry)
+        for _ in range(rounds):
+            used_s = {name: broker.used_s() for name, broker in brokers.items()}
+            window_s = time.monotonic()
+            time.sleep(WINDOW_S)
+            took_s = time.monotonic() - window_s
+            for name, broker in brokers.items():
+                broker.percent.append(100 * (broker.used_s() - used_s[name]) / took_s)
+        rate = (_end(bootstrap, registry) - began) / (time.monotonic() - began_s)
+        for broker in brokers.values():
+            broker.wait_members(members)  # else something else was measured
+        yield Figure(f"{lane}.heartbeats", rate, "records/s", load=str(load))
+        aim = f"<= {LIMIT_PERCENT:g} %" if members == AIMED else ""
+        for role, broker in zip(("leader", "follower"), brokers.values(), strict=True):
+            percent, resident = broker.percent, resident_bytes(broker.pid)
+            yield Figure(f"{lane}.{role}", median(percent), "% of a core", aim=aim, rounds=percent, load=str(load))
+            yield Figure(f"{lane}.{role}.memory", resident / 2**20, "MiB", load=str(load))
 
 
 def _end(bootstrap: str, topic: str) -> int:
