@@ -97,7 +97,7 @@ def _measure(members: int, *, balancer: bool, rounds: int) -> Iterator[Figure]:
         for broker in brokers.values():
             broker.wait_members(members)  # else something else was measured
         yield Figure(f"{lane}.heartbeats", rate, "records/s", load=str(load))
-        aim = f"<= {LIMIT_PERCENT:g} %" if members == AIMED else ""
+        aim = f"<= {LIMIT_PERCENT:g} %" if members == AIMED and not balancer else ""
         for role, broker in zip(("leader", "follower"), brokers.values(), strict=True):
             percent, resident = broker.percent, resident_bytes(broker.pid)
             yield Figure(f"{lane}.{role}", median(percent), "% of a core", aim=aim, rounds=percent, load=str(load))
