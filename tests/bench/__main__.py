@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import (
+    channel_partitions,
     deaths,
     floods,
     growth,
@@ -34,7 +35,7 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
-    *("floods", "spark-lag", "live-balance", "members"),
+    *("floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
 NAMED = ("spark", "partitions")
 """Those that take many minutes: only where they are named."""
@@ -96,6 +97,7 @@ def main() -> None:
         "live-balance": partial(
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
+        "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
