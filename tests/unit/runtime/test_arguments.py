@@ -115,8 +115,9 @@ OPENING: dict[str, list] = {
     "metrics_registry": [7],
     "on_stuck": [7],
 }
-ONLY_ASYNC = {"answer_for", "brokers", "holder", "locate", "positions", "request", "watch"}
+ONLY_ASYNC = {"answer_for", "broker_ids", "brokers", "holder", "locate", "positions", "request", "watch"}
 ONLY_ON_SELF = {
+    "broker_ids",
     "brokers",
     "positions",
     "status",
