@@ -107,9 +107,9 @@ class Pace:
         self._count = 0
         self.gathers = False
 
-    def came(self, count: int) -> None:
-        """Records came that were not left over from a full delivery, as in a replay."""
-        self._count += count
+    def count(self, records: int) -> None:
+        """Count the records of a delivery; full ones, as in a replay, do not count."""
+        self._count += records
 
     def review(self, now_s: float) -> bool:
         """Whether `gathers` changed, by the records since the last review."""
@@ -381,7 +381,7 @@ class LogReader:
             self._sort_out(batch, inputs, ends)
         drained = len(batch) < self._tuning.batch_records
         if drained:
-            self._pace.came(len(batch))
+            self._pace.count(len(batch))
         for place, last in ends.items():
             self._reached(place, last + 1, inputs, drained=drained)
         if inputs:

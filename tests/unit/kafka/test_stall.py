@@ -401,7 +401,7 @@ def test_records_wait_for_each_other_where_there_are_many_a_second(counts: list[
     pace, now_s, before = reader.Pace(100.0), 100.0, False
     for count, expected in zip(counts, gathers, strict=True):
         for _ in range(count):
-            pace.came(1)
+            pace.count(1)
         now_s += 5.0
         assert pace.review(now_s) is (expected is not before)
         assert pace.gathers is expected
@@ -410,6 +410,6 @@ def test_records_wait_for_each_other_where_there_are_many_a_second(counts: list[
 
 def test_a_review_that_comes_early_does_not_take_a_few_records_for_many() -> None:
     pace = reader.Pace(100.0)
-    pace.came(20)
+    pace.count(20)
     assert not pace.review(100.1)
     assert not pace.gathers
