@@ -94,7 +94,7 @@ class SeenEnds:
 
 
 class Pace:
-    """Whether so many records come one by one that fetching each at once costs more than it gains.
+    """Whether records come one by one and too fast to fetch each at once.
 
     Each fetch costs a tenth of a millisecond, in three threads; of a thousand brokers one writes a heartbeat every millisecond.
 
