@@ -84,7 +84,7 @@ class MemberChannel:
         return self._channel.leading
 
     def registered(self) -> Iterable[str]:
-        return (broker.broker for broker in self._channel.brokers())
+        return self._channel.broker_ids()
 
     def positions(self) -> Mapping[int, int]:
         return self._channel.positions()
@@ -333,7 +333,7 @@ class LoadService:
         now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
         for kind, expiry in self._expiry.items():
             if self._topics.caught_up(kind):
-                self._topics.write_tombstones(kind, expiry.step(self._topics.view(kind).held(now_s), now_s, now_ms))
+                self._topics.write_tombstones(kind, expiry.step(self._topics.view(kind).outdated(now_s), now_s, now_ms))
 
     # --- ownership --------------------------------------------------------------------------------------------------
 

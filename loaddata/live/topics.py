@@ -123,6 +123,8 @@ class LoadFollower(Generic[Report]):
 _log = logging.getLogger(__name__)
 
 _BATCH_RECORDS = 100
+_GATHER_MAX_S = 0.25
+"""Longest wait of a report for others that are fetched with it: those of a thousand brokers come every few milliseconds."""
 _AGAIN_S = 0.5
 
 
@@ -241,7 +243,8 @@ class KafkaSide:
         return LightWriter(self._connection.client, tuning=tuning)
 
     def _reader_of(self, topic: str) -> MakeReader:
-        tuning = LightReaderTuning(batch_records=_BATCH_RECORDS)
+        gather_ms = round(min(_GATHER_MAX_S, self._settings.tick_s / 4) * 1_000)
+        tuning = LightReaderTuning(batch_records=_BATCH_RECORDS, gather_ms=gather_ms)
         return reader_of(self._connection.client, topic, self.topics.reader_group, tuning)
 
     # --- writing ----------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Expiry:
         """The tombstones to write now, by broker.
 
         Args:
-            held: Newest report of each broker, as this leader holds it.
+            held: Newest report of each broker, as this leader holds it; those within their time to live may be left out.
             now_s: Monotonic.
             now_ms: Wall time, for the header that people read.
         """
@@ -380,6 +380,11 @@ class TableView(Generic[Report]):
     def held(self, now_s: float) -> dict[str, ReportView[Report]]:
         """As `seen`, unregistered brokers included."""
         return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
+
+    def outdated(self, now_s: float) -> dict[str, ReportView[Report]]:
+        """Of `held`, those that are older than the time to live."""
+        names = [name for name, entry in self._entries.items() if self._is_outdated(entry, now_s)]
+        return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
 
     def get(self, broker: str, now_s: float) -> ReportView[Report] | None:
         entry = self._entries.get(broker)

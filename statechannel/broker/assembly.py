@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 SILENCE_SAID_S = 2.0
+GATHER_MAX_S = 0.2
+"""Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
 
 
 class Access(NamedTuple):
@@ -156,6 +158,7 @@ async def open_member(
         on_restart=metrics.restarted,
         on_availability=availability.changed,
         progress_limit_s=config.member_expiry_s,
+        gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
     )
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max

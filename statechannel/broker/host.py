@@ -63,7 +63,7 @@ from statechannel.engine.inputs import (
     PositionReached,
 )
 from statechannel.logger import SafeLogger, unwritten
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -492,6 +492,8 @@ class Host:
         """Keep the requests topic from the engine."""
         if item.__class__ is RecordRead:
             return self._divert_record(item)
+        if item.__class__ is RecordsRead:  # of the channel or the registry: the requests topic comes record by record
+            return self._divert_record(item.records[-1])
         if isinstance(item, Appended | AppendFailed):
             self._watch.appended(item)
             return item.token < 0  # the desk's own: it writes again what it does not read back

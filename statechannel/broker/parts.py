@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +15,7 @@ from statechannel.broker.supervision import RestartPolicy, Restarts
 from statechannel.engine.inputs import Appended
 from statechannel.kafka.client_settings import once_per_kind
 from statechannel.kafka.election import LeaderElection, LoopProgress
-from statechannel.kafka.reader import LogReader
+from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.writer import LogWriter
 from statechannel.logger import SafeLogger
 from statechannel.protocol.log import Topic
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from statechannel.engine.effects import Append
     from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.reader import ReaderTuning
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
 
@@ -82,6 +82,7 @@ class KafkaLog:
         on_restart: Called with the name of a restarted part.
         on_availability: Called, in any thread, when the availability of Kafka changes.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
+        gather_s: Longest wait of a heartbeat for others that are fetched with it, where there are many members.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class KafkaLog:
         on_restart: Callable[[str], None] | None = None,
         on_availability: Callable[[bool], None] | None = None,
         progress_limit_s: float | None = None,
+        gather_s: float = 0.0,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._infos = dict(infos)
-        self._tuning = reader_tuning
+        tuning = reader_tuning or ReaderTuning()
+        self._tunings = {READER: tuning, REGISTRY_READER: replace(tuning, gather_ms=round(gather_s * 1_000))}
         self._on_restart = on_restart
         self._availability = ReadersAvailability(on_availability)
         self._progress_limit_s = progress_limit_s
@@ -137,7 +140,7 @@ class KafkaLog:
             infos,
             partial(inbox.offer, lane=lane),
             group_id=self._topics.reader_group,
-            tuning=self._tuning,
+            tuning=self._tunings[part],
             on_availability=lambda available: self._availability.changed(part, available=available),
             on_failure=self._failed(part),
             clock=engine_s,

@@ -272,6 +272,9 @@ class Engine:
 
     def _records_read(self, records: Sequence[RecordRead]) -> None:
         taken = 0
+        if records[0].topic is Topic.REGISTRY:
+            self.presence.read_many(records)
+            return
         if records[0].topic is Topic.CHANNEL:
             replica = self.replicas[records[0].partition]
             replica.read_at_s = self.context.now.mono_s

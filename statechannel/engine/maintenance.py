@@ -102,7 +102,8 @@ class Maintenance:
 
     @property
     def _joining(self) -> bool:
-        return any(not member.caught_up for member in self._context.members.alive.values())
+        counts = self._context.members.counts
+        return counts["caught_up"] < counts["alive"]
 
     def _is_urgent(self, replica: Replica, *, joining: bool) -> bool:
         """Whether a member joins, or nothing was clean for so long that the next one to join could have to wait."""

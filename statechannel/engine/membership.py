@@ -5,9 +5,11 @@ Source: PIP-192 "LocalBrokerData" (upstream keeps it as ephemeral nodes); here e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -21,6 +23,61 @@ MEMBERS_MAX_BYTES = 64 * 2**20
 SMALL_BYTES = 64 * 2**10
 """A heartbeat of this size is kept whatever the others add up to: an honest one has a few KiB."""
 _MAKE_ROOM_EVERY_MS = 1_000
+_FORM_MAX_BYTES = 16 * 2**10
+_NUMBER = rb"(?:0|-?[1-9][0-9]{0,14})"
+_match_times = re.compile(_NUMBER + rb',"sent_at_ms":' + _NUMBER).match
+_PAIR = rb'"[0-9]{1,4}":' + _NUMBER
+_match_pairs = re.compile(rb"(?:%b(?:,%b)*)?" % (_PAIR, _PAIR)).match
+_SEQ, _APPLIED = b'"seq":', b'"applied":{'
+_MARKS = {"seq": 271_828, "sent_at_ms": 314_159, "applied": {"0": 161_803}}
+
+Derived = TypeVar("Derived")
+
+
+class HeartbeatForm(NamedTuple):
+    """A heartbeat without `seq`, `sent_at_ms` and `applied`, by which it differs from the one before where nothing changes.
+
+    Attributes:
+        head: Bytes through `"seq":`.
+        middle: Those from behind the number of `sent_at_ms` through the bracket of `applied`.
+        tail: Those from the closing bracket on.
+    """
+
+    head: bytes
+    middle: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, value: bytes, info: Mapping[str, Any]) -> HeartbeatForm | None:
+        """The form of a heartbeat; None for one that no correct process of this version writes, or a large one.
+
+        Args:
+            info: The value, decoded.
+        """
+        times = _match_times(value, value.find(_SEQ) + len(_SEQ))
+        pairs_at = value.rfind(_APPLIED) + len(_APPLIED)
+        if len(value) > _FORM_MAX_BYTES or times is None or pairs_at < times.end():
+            return None
+        pairs = _match_pairs(value, pairs_at)
+        pairs_end = pairs_at if pairs is None else pairs.end()
+        form = cls(value[: times.start()], value[times.end() : pairs_at], value[pairs_end:])
+        # The places are those of the three fields, and nothing repeats them, if other values there are decoded as theirs.
+        marked = b'%b271828,"sent_at_ms":314159%b"0":161803%b' % form
+        return form if decode_member(marked) == {**info, **_MARKS} else None
+
+    def repeats(self, value: bytes) -> bool:
+        """Whether a heartbeat has this form: it is decoded like the first, but for the three fields."""
+        head, middle, tail = self
+        if not value.startswith(head):
+            return False
+        times = _match_times(value, len(head))
+        if times is None:
+            return False
+        at = times.end()
+        if not value.startswith(middle, at):
+            return False
+        pairs = _match_pairs(value, at + len(middle))
+        return pairs is not None and value[pairs.end() :] == tail
 
 
 @dataclass(slots=True)
@@ -31,10 +88,11 @@ class Member:
         heard_at_s: Reader's monotonic clock at its newest heartbeat.
         heard_at_ms: Log time of that heartbeat.
         first_offset: Offset of its first heartbeat read.
-        info: The heartbeat as written.
+        steady: A heartbeat as decoded; newer ones differ by `seq`, `sent_at_ms` and `applied` only.
         heard_live: Heard while this reader listened, not only in what lay in the registry before.
         since: Offset of its first registry record as it read it back itself; -1 until it tells.
         size_bytes: Of the heartbeat that is kept.
+        repeated: The newest heartbeat, as written; None where it is decoded already.
     """
 
     broker: str
@@ -42,58 +100,90 @@ class Member:
     heard_at_s: float
     heard_at_ms: int
     first_offset: int
-    info: Mapping[str, Any] = field(default_factory=dict)
+    steady: Mapping[str, Any] = field(default_factory=dict)
     heard_live: bool = False
     since: int = -1
     size_bytes: int = 0
+    repeated: bytes | None = None
+    _info: Mapping[str, Any] | None = None
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The newest heartbeat; decoded when it is asked for, since most never are."""
+        if self.repeated is not None:
+            self._info, self.repeated = decode_member(self.repeated), None
+        return self.steady if self._info is None else self._info
+
+    def take(self, info: Mapping[str, Any], size_bytes: int) -> None:
+        """Keep a heartbeat."""
+        self.steady, self.size_bytes = info, size_bytes
+        self._info = self.repeated = None
 
     @property
     def caught_up(self) -> bool:
         """It judges every partition."""
-        return self.info.get("phase") == "caught-up"
+        return self.steady.get("phase") == "caught-up"
 
     @property
     def accepting(self) -> bool:
         """It may be given bundles."""
-        return self.caught_up and self.info.get("accepting") is True and self.info.get("mode") == "normal"
+        return self.caught_up and self.steady.get("accepting") is True and self.steady.get("mode") == "normal"
 
     @property
     def fit(self) -> bool:
         """It could lead, as far as it knows; those of older versions do not tell."""
-        able = self.caught_up and self.info.get("mode") == "normal" and self.info.get("draining") is not True
-        return able and self.info.get("fit", True) is True
+        able = self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("draining") is not True
+        return able and self.steady.get("fit", True) is True
 
     @property
     def writable(self) -> bool:
         """Its channel records come back to it, as it says; those of older versions do not tell."""
-        return self.info.get("writable", True) is True
+        return self.steady.get("writable", True) is True
 
     @property
     def leads(self) -> bool:
         """It is elected and able to act on it, as it says."""
-        return self.caught_up and self.info.get("mode") == "normal" and self.info.get("leading") is True
+        return self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("leading") is True
 
     @property
     def deputizes(self) -> bool:
         """It acts for a leader that is not heard, as it says."""
-        return self.caught_up and self.info.get("mode") == "normal" and self.info.get("deputy") is True
+        return self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("deputy") is True
 
     @property
     def formats(self) -> frozenset[int]:
         """Formats of the channel's records that it reads, as it says."""
-        return formats_of(self.info)
+        return formats_of(self.steady)
 
     @property
     def extensions(self) -> frozenset[str] | None:
         """Names of the extensions that run with it, as it says; None: those of older versions do not tell."""
-        names = self.info.get("extensions")
+        names = self.steady.get("extensions")
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+
+    @property
+    def traits(self) -> MemberTraits:
+        """All of it that others count."""
+        leading, draining = self.steady.get("leading") is True, self.steady.get("draining") is True
+        return MemberTraits(self.caught_up, self.accepting, self.fit, self.leads, self.deputizes, leading, draining)
 
     @property
     def urls(self) -> Mapping[str, str]:
         """Listeners by protocol."""
-        listeners = self.info.get("listeners")
+        listeners = self.steady.get("listeners")
         return listeners if isinstance(listeners, dict) else {}
+
+
+class MemberTraits(NamedTuple):
+    """What a member says of itself, as far as others count it."""
+
+    caught_up: bool
+    accepting: bool
+    fit: bool
+    leads: bool
+    deputizes: bool
+    leading: bool
+    draining: bool
 
 
 class LostMember(NamedTuple):
@@ -135,6 +225,9 @@ class Membership:
         self._refused_at_s: float | None = None
         self._made_room_ms = 0
         self._seen: dict[str, None] = {}
+        self._oldest_s = float("-inf")
+        self._by_key: dict[bytes, tuple[HeartbeatForm, Member]] = {}
+        self._derived: dict[tuple[str, str], Any] = {}
         self.alive: dict[str, Member] = {}
         self.lost: dict[str, LostMember] = {}
         self.gone: dict[tuple[str, str], None] = {}
@@ -149,11 +242,13 @@ class Membership:
         live: bool = True,
         size_bytes: int = 0,
         own_id: bool = False,
+        form: HeartbeatForm | None = None,
     ) -> Member | None:
         """Take a heartbeat in; the member, unless it said goodbye, another process holds its id, or the table is full.
 
         Args:
             own_id: It bears the id of the broker that reads: there is room for that one.
+            form: Of the heartbeat; with it `heard_again` recognises the next ones.
         """
         broker, incarnation = info["broker"], info["incarnation"]
         remember(self._seen, incarnation, None, self._remembered_max)
@@ -175,14 +270,45 @@ class Membership:
             self._size_bytes -= 0 if member is None else member.size_bytes
             member = Member(broker, incarnation, now_s, timestamp_ms, offset)
             self.alive[broker] = member
+            self._by_key.pop(broker.encode(), None)
+            self._derived.clear()
             self.lost.pop(broker, None)
-        member.heard_at_s = now_s
-        member.heard_at_ms = timestamp_ms
+        member.heard_at_s, member.heard_at_ms = now_s, timestamp_ms
         member.heard_live |= live
+        self._oldest_s = min(self._oldest_s, now_s)
         member.since = max(member.since, info["since"])
         if own_id or self._fits(size_bytes, member.size_bytes):
             self._size_bytes += size_bytes - member.size_bytes
-            member.info, member.size_bytes = info, size_bytes
+            before = member.traits
+            member.take(info, size_bytes)
+            if form is not None:
+                self._by_key[broker.encode()] = form, member
+            else:
+                self._by_key.pop(broker.encode(), None)
+            if member.traits != before:
+                self._derived.clear()
+        return member
+
+    def heard_again(
+        self, now_s: float, timestamp_ms: int, key: bytes | None, value: bytes | None, live: bool
+    ) -> Member | None:
+        """Take in a heartbeat that repeats the one before of its process; None for any other record, which changes nothing.
+
+        It does what `heard` would, without decoding: of a thousand members, a heartbeat comes every millisecond.
+        """
+        if key is None or value is None or (known := self._by_key.get(key)) is None or not known[0].repeats(value):
+            return None
+        member, size_bytes = known[1], len(value)
+        remember(self._seen, member.incarnation, None, self._remembered_max)
+        member.heard_at_s = now_s
+        member.heard_at_ms = timestamp_ms
+        if live:
+            member.heard_live = True
+        if now_s < self._oldest_s:
+            self._oldest_s = now_s
+        if size_bytes <= SMALL_BYTES or self._fits(size_bytes, member.size_bytes):
+            self._size_bytes += size_bytes - member.size_bytes
+            member.size_bytes, member.repeated = size_bytes, value
         return member
 
     def _has_room(self, member: Member | None, timestamp_ms: int, size_bytes: int) -> bool:
@@ -194,8 +320,7 @@ class Membership:
         return self._fits(size_bytes, 0 if member is None else member.size_bytes)
 
     def _fits(self, size_bytes: int, instead_of_bytes: int) -> bool:
-        total_bytes = self._size_bytes + size_bytes - instead_of_bytes
-        return size_bytes <= SMALL_BYTES or total_bytes <= self._members_max_bytes
+        return size_bytes <= SMALL_BYTES or self._size_bytes + size_bytes - instead_of_bytes <= self._members_max_bytes
 
     def _make_room(self, timestamp_ms: int) -> None:
         """A reader of the registry's backlog expires no member: by the log's own times these were gone before."""
@@ -222,24 +347,56 @@ class Membership:
             return bool(since > max(member.since, -1 if member.since >= 0 else member.first_offset))
         return timestamp_ms - member.heard_at_ms >= self.expiry_s * 1000
 
+    # --- over all members, until one of them changes ----------------------------------------------------------------
+
+    def _derive(self, name: str, broker: str, derive: Callable[[], Derived]) -> Derived:
+        known = self._derived.get((name, broker))
+        if known is None:
+            known = self._derived[name, broker] = derive()
+        return known
+
     def rank(self, broker: str) -> int:
         """Place of a broker among the caught-up members: who steps in first where no leader does."""
-        return sum(1 for other, member in self.alive.items() if member.caught_up and other < broker)
+        return self._derive(
+            "rank", broker, lambda: sum(member.caught_up for other, member in self.alive.items() if other < broker)
+        )
 
     def fit_rank(self, broker: str) -> int:
         """Place of a broker among the members that could lead: who acts first where no leader is heard."""
-        return sum(1 for other, member in self.alive.items() if other < broker and member.fit)
+        return self._derive(
+            "fit_rank", broker, lambda: sum(member.fit for other, member in self.alive.items() if other < broker)
+        )
 
     def others_fit(self, broker: str) -> bool:
         """Whether another member could lead."""
-        return any(other != broker and member.fit for other, member in self.alive.items())
+        return self._derive(
+            "others_fit",
+            broker,
+            lambda: any(other != broker and member.fit for other, member in self.alive.items()),
+        )
 
     def led(self, broker: str) -> bool:
         """Whether another member is heard that leads, or that acts as deputy and comes before this broker."""
-        return any(
-            other != broker and (member.leads or (other < broker and member.deputizes))
-            for other, member in self.alive.items()
+        return self._derive(
+            "led",
+            broker,
+            lambda: any(
+                other != broker and (member.leads or (other < broker and member.deputizes))
+                for other, member in self.alive.items()
+            ),
         )
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of members by what they say of themselves: `alive` and the names of `MemberTraits`."""
+        return self._derive("counts", "", self._count)
+
+    def _count(self) -> Mapping[str, int]:
+        counts = Counter(dict.fromkeys(MemberTraits._fields, 0))
+        for member in self.alive.values():
+            counts.update(name for name, value in zip(MemberTraits._fields, member.traits, strict=True) if value)
+        counts["alive"] = len(self.alive)
+        return counts
 
     def knows(self, incarnation: str) -> bool:
         """Whether a process is, or was, heard in the registry."""
@@ -247,6 +404,8 @@ class Membership:
 
     def _drop(self, member: Member, last_heard_ms: int, now_s: float, *, live: bool) -> LostMember:
         del self.alive[member.broker]
+        self._by_key.pop(member.broker.encode(), None)
+        self._derived.clear()
         self._size_bytes -= member.size_bytes
         lost = LostMember(member.broker, member.incarnation, last_heard_ms, now_s, live)
         remember(self.lost, lost.broker, lost, self._remembered_max)
@@ -256,6 +415,7 @@ class Membership:
         """The registry was read to its end: ages come from the log's own times, not from when they were read."""
         for member in self.alive.values():
             member.heard_at_s = now_s - max(0, newest_ms - member.heard_at_ms) / 1000
+        self._oldest_s = float("-inf")
 
     def hear_all(self, now_s: float) -> None:
         """This reader was cut off: no member's silence counts from before now."""
@@ -264,12 +424,16 @@ class Membership:
 
     def expire(self, now_s: float, *, keep: str) -> list[LostMember]:
         """Members whose silence lasted longer than the expiry are lost; this process itself never is."""
+        if now_s - self._oldest_s <= self.expiry_s:
+            return []  # nobody is silent for that long: the next walk over all is due an expiry after the oldest heartbeat
         late = [
             member
             for member in self.alive.values()
             if now_s - member.heard_at_s > self.expiry_s and member.incarnation != keep
         ]
-        return [self._drop(member, member.heard_at_ms, now_s, live=member.heard_live) for member in late]
+        lost = [self._drop(member, member.heard_at_ms, now_s, live=member.heard_live) for member in late]
+        self._oldest_s = min((member.heard_at_s for member in self.alive.values()), default=now_s)
+        return lost
 
 
 def decode_probe(value: bytes | None) -> tuple[str, int] | None:

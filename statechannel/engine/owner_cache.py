@@ -40,7 +40,7 @@ class CachedOwner:
     replica: Replica
     view: View
     member: Member
-    info: Mapping[str, Any]
+    steady: Mapping[str, Any]
     valid: tuple[int, float] = (-1, 0.0)
 
 
@@ -113,7 +113,7 @@ class OwnerCache:
             cached.key.offset == cached.offset
             and cached.replica.view is cached.view
             and context.members.alive.get(broker) is member
-            and member.info is cached.info
+            and member.steady is cached.steady
             and not self._closing_marks.mentions(cached.key.namespace)
             and (broker != context.identity.broker or self._reactions.serves(cached.key))
         )
@@ -131,4 +131,4 @@ class OwnerCache:
         if member is None:
             return None
         replica = context.replicas[context.partition_of(key.namespace)]
-        return CachedOwner(outcome, key, key.offset, replica, replica.view, member, member.info)
+        return CachedOwner(outcome, key, key.offset, replica, replica.view, member, member.steady)

@@ -9,12 +9,14 @@ import orjson
 from statechannel.engine.context import Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened, PositionReached
-from statechannel.engine.membership import MEMBER_FORMAT, decode_member, decode_probe
+from statechannel.engine.membership import MEMBER_FORMAT, HeartbeatForm, decode_member, decode_probe
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT, readable, writable_format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statechannel.engine.context import Context
     from statechannel.engine.membership import LostMember
     from statechannel.engine.provenance import Provenance
@@ -98,25 +100,49 @@ class Presence:
         self._check_listened()
 
     def _check_listened(self) -> None:
-        if (
-            self._context.listening_since_s is None
-            and self._registry_end is not None
-            and self._position >= self._registry_end
-        ):
+        listening = self._context.listening_since_s is not None
+        if not listening and self._registry_end is not None and self._position >= self._registry_end:
             self._context.listening_since_s = self._context.now.mono_s
             self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
+
+    def read_many(self, records: Sequence[RecordRead]) -> None:
+        """Take in registry records that were delivered together; nearly all are heartbeats that repeat the one before."""
+        context, hear_again, expected, end = self._context, self.members.heard_again, self._expected, self._registry_end
+        now_s, listened = context.now.mono_s, context.listening_since_s is not None
+        for record in records:
+            _, _, offset, timestamp_ms, key, value = record
+            member = (
+                hear_again(now_s, timestamp_ms, key, value, end is not None and offset >= end) if listened else None
+            )
+            if member is None:
+                self.read(record)
+                if context.stopped is not None:
+                    return
+                continue
+            self._position, self.last_ms = offset + 1, timestamp_ms
+            if timestamp_ms > self.newest_ms:
+                self.newest_ms = timestamp_ms
+            if expected:
+                expected.discard(member.broker)
 
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
         self._position = record.offset + 1
-        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
-        self.last_ms = record.timestamp_ms
-        info = decode_member(record.value)
-        if info is not None:
+        self.last_ms = timestamp_ms = record.timestamp_ms
+        if timestamp_ms > self.newest_ms:
+            self.newest_ms = timestamp_ms
+        context = self._context
+        repeating = self.members.heard_again(
+            context.now.mono_s, timestamp_ms, record.key, record.value, self._is_live(record)
+        )
+        if repeating is not None:
+            self._expected.discard(repeating.broker)
+        elif (info := decode_member(record.value)) is not None:
             self._heard(record, info)
-        elif record.key == self._context.identity.broker.encode():
+        elif record.key == context.identity.broker.encode():
             self._take_probe(record)
-        self._check_listened()
+        if context.listening_since_s is None:
+            self._check_listened()
 
     def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
         context = self._context
@@ -141,6 +167,7 @@ class Presence:
             live=live,
             size_bytes=len(record.value or b""),
             own_id=own_id,
+            form=None if own_id or record.value is None else HeartbeatForm.of(record.value, info),
         )
         if not overflowed and self.members.overflowed(context.now.mono_s):
             context.emit("registry.full", members=len(self.members.alive))

@@ -146,6 +146,9 @@ def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
         )
 
 
+_GATHERED_MAX_BYTES = 16 * 2**20
+
+
 @dataclass(frozen=True, slots=True)
 class ClientTuning:
     """Tuning of the adapter's clients.
@@ -250,8 +253,15 @@ class ClientSettings:
             {"request.timeout.ms": self.tuning.request_timeout_ms},
         )
 
-    def consumer_config(self, group_id: str) -> dict[str, Any]:
-        """For explicit assignment: no commits, no silent reset of positions."""
+    def consumer_config(self, group_id: str, gather_ms: int = 0) -> dict[str, Any]:
+        """For explicit assignment: no commits, no silent reset of positions.
+
+        Args:
+            gather_ms: Pause between two fetches while records come all the time, one by one, of many writers; the first after
+                a silence comes at once. 0: none.
+        """
+        # With a record in its queue the library fetches no more before its back-off has passed; then all that there is.
+        gathering = {"queued.min.messages": 1, "fetch.message.max.bytes": _GATHERED_MAX_BYTES} if gather_ms else {}
         return self._client(
             {
                 "group.id": group_id,
@@ -265,7 +275,12 @@ class ClientSettings:
             },
             # The library's defaults pause a second whenever its queue was full for a moment, and fetch 100,000 records of
             # a flood ahead: heartbeats wait behind them, and a broker that does not read its own goes to safe mode.
-            {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100, "queued.min.messages": 20_000},
+            {
+                "fetch.queue.backoff.ms": gather_ms or 20,
+                "fetch.error.backoff.ms": 100,
+                "queued.min.messages": 20_000,
+                **gathering,
+            },
         )
 
     def election_config(self, group_id: str) -> dict[str, Any]:

@@ -333,12 +333,14 @@ class LightReaderTuning:
         poll_s: How long a quiet reader sleeps before it looks whether it is to stop.
         answer_s: Longest wait for the ends of the topic.
         reopen_s: Pause before it opens the topic again after Kafka refused it.
+        gather_ms: See `ClientSettings.consumer_config`.
     """
 
     batch_records: int = 500
     poll_s: float = 0.2
     answer_s: float = 5.0
     reopen_s: float = 1.0
+    gather_ms: int = 0
 
 
 class LightReader:
@@ -376,7 +378,9 @@ class LightReader:
         self._end = 0
         self._reached = False
         self._last_error = ""
-        self._consumer = PartitionConsumer(settings, group_id, self._note, doing=f"making the reader of {topic}")
+        self._consumer = PartitionConsumer(
+            settings, group_id, self._note, doing=f"making the reader of {topic}", gather_ms=self._tuning.gather_ms
+        )
         self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
 
     def start(self) -> None:

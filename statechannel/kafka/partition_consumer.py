@@ -156,6 +156,7 @@ class PartitionConsumer:
         group_id: librdkafka requires one; nothing is ever committed to it.
         on_error: Callback for asynchronous client errors.
         doing: Activity for the error of a refused property.
+        gather_ms: See `ClientSettings.consumer_config`.
 
     Attributes:
         position: Next offset.
@@ -171,9 +172,10 @@ class PartitionConsumer:
         on_error: Callable[[KafkaError], None],
         *,
         doing: str = "making the consumer",
+        gather_ms: int = 0,
     ) -> None:
         self._settings = settings
-        self._config = {**settings.consumer_config(group_id), "error_cb": on_error}
+        self._config = {**settings.consumer_config(group_id, gather_ms), "error_cb": on_error}
         self._doing = doing
         self._polls = PollClock()
         self._place: Place = ("", 0)

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _WATERMARKS_S = 1.0
 _ENDS_EVERY_S = 0.05
+_GATHERED_FROM, _SINGLY_BELOW = 30.0, 15.0
+"""Records a second; below the first, a fetch for each is cheap, and none waits."""
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
 
@@ -91,6 +93,32 @@ class SeenEnds:
         return self.newest_s
 
 
+class Pace:
+    """Whether records come one by one and too fast to fetch each at once.
+
+    Each fetch costs a tenth of a millisecond, in three threads; of a thousand brokers one writes a heartbeat every millisecond.
+
+    Attributes:
+        gathers: Records should wait for each other.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s = now_s
+        self._count = 0
+        self.gathers = False
+
+    def count(self, records: int) -> None:
+        """Count the records of a delivery; full ones, as in a replay, do not count."""
+        self._count += records
+
+    def review(self, now_s: float) -> bool:
+        """Whether `gathers` changed, by the records since the last review."""
+        rate = self._count / max(1.0, now_s - self._since_s)
+        self._since_s, self._count = now_s, 0
+        before, self.gathers = self.gathers, rate >= (_SINGLY_BELOW if self.gathers else _GATHERED_FROM)
+        return self.gathers is not before
+
+
 @dataclass(slots=True)
 class _Partition:
     """Position of the reader in one partition."""
@@ -117,11 +145,12 @@ class ReaderTuning:
 
     Attributes:
         batch_records: Maximum number of records in one delivery; more do not fit into a core's cache.
-        portion_bytes: Records of the channel that are delivered together are one `RecordsRead`, one step of the engine. Larger
-            ones come one by one: a step must not last.
+        portion_bytes: Records of the channel or the registry that are delivered together are one `RecordsRead`, one step of
+            the engine. Larger ones come one by one: a step must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
+        gather_ms: While many records come one by one, of many writers, the pause between two fetches; 0: none.
     """
 
     batch_records: int = 500
@@ -129,6 +158,7 @@ class ReaderTuning:
     poll_s: float = 0.1
     watch_s: float = 5.0
     watch_timeout_s: float = 3.0
+    gather_ms: int = 0
 
 
 class LogReader:
@@ -183,6 +213,7 @@ class LogReader:
         self._restarts: deque[Place] = deque()
         self._stopping = threading.Event()
         self._group_id = group_id
+        self._pace = Pace(time.monotonic())
         self._consumer = self._make_consumer()
         self._watch = TopicWatch(
             settings,
@@ -214,7 +245,8 @@ class LogReader:
         return not self._thread.is_alive()
 
     def _make_consumer(self) -> Consumer:
-        config = {**self._settings.consumer_config(self._group_id), "error_cb": self._on_error}
+        gather_ms = self._tuning.gather_ms if self._pace.gathers else 0
+        config = {**self._settings.consumer_config(self._group_id, gather_ms), "error_cb": self._on_error}
         return make_client(Consumer, config, self._settings, "making the consumer")
 
     def _run(self) -> None:
@@ -339,7 +371,7 @@ class LogReader:
             records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
             size_bytes = sum(map(len, batch))
             bulk = (
-                self._roles[name] is Topic.CHANNEL  # type: ignore[index]
+                self._roles[name] is not Topic.REQUESTS  # type: ignore[index]
                 and len(records) > 1
                 and size_bytes <= self._tuning.portion_bytes
             )
@@ -348,6 +380,8 @@ class LogReader:
         else:
             self._sort_out(batch, inputs, ends)
         drained = len(batch) < self._tuning.batch_records
+        if drained:
+            self._pace.count(len(batch))
         for place, last in ends.items():
             self._reached(place, last + 1, inputs, drained=drained)
         if inputs:
@@ -427,6 +461,8 @@ class LogReader:
         if findings is None:
             return
         self._set_available(available=findings.answered)
+        if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
+            self._renew_consumer(())
         for place in positions:
             partition = self._partitions[place]
             if place in findings.broken:
@@ -440,8 +476,8 @@ class LogReader:
     def _is_stalled(self, partition: _Partition, findings: TopicFindings) -> bool:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
-    def _renew_consumer(self, stalled: list[_Partition]) -> None:
-        """Continue with another consumer if nothing arrives; delivered records are not fetched again."""
+    def _renew_consumer(self, stalled: Sequence[_Partition]) -> None:
+        """Continue with another consumer, if nothing arrives or at another pace; delivered records are not fetched again."""
         for partition in stalled:
             _log.warning(
                 "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",

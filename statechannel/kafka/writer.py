@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _REPORTS_S = 0.02  # a verdict is read back, not reported: reports wait for each other, and wake two threads seldom
+_IDLE_S = 0.2  # while no report is to come; the first record, and a refused one, end it
 _UNREPORTED_MAX = 4
 """Records without a report up to which the next one is handed to the client at once."""
 _GROUP_MAX = 2_000
@@ -148,7 +149,10 @@ class LogWriter:
 
     def _take(self, session: _Session, effect: Append) -> None:
         if effect.topic is not Topic.CHANNEL or (not self._queued and len(session.pending) < _UNREPORTED_MAX):
+            first = not session.pending
             self._produce(session, effect)
+            if first:
+                self._wake.set()
         elif len(self._queued) >= self._settings.tuning.producer_queue_records:
             self._refuse(effect, "the writer's queue is full")
         else:
@@ -230,6 +234,7 @@ class LogWriter:
     def _refuse(self, effect: Append, error: str) -> None:
         """The report leaves from the poll thread, like all reports."""
         self._refused.append(AppendFailed(effect.token, error, self._session.number, True))
+        self._wake.set()
 
     def _open(self, number: int) -> _Session:
         config = {**self._settings.producer_config(), "error_cb": self._on_error}
@@ -245,7 +250,7 @@ class LogWriter:
                 if self._queued:
                     self._poll(self._session.producer, _REPORTS_S)
                 else:
-                    self._wake.wait(_REPORTS_S)
+                    self._wake.wait(_REPORTS_S if self._session.pending else _IDLE_S)
                     self._poll(self._session.producer, 0)
                 self._wake.clear()
                 self._produce_group()

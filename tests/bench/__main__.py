@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import (
+    channel_partitions,
     deaths,
     floods,
     growth,
@@ -19,6 +20,7 @@ from tests.bench import (
     kept,
     large,
     live_balance,
+    members,
     memory,
     outage,
     partitions,
@@ -34,7 +36,7 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
-    *("floods", "spark-lag", "live-balance"),
+    *("floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
 NAMED = ("spark", "partitions", "large")
 """Those that take many minutes: only where they are named."""
@@ -99,6 +101,8 @@ def main() -> None:
         "live-balance": partial(
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
+        "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
+        "members": partial(members.run, given.rounds),
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),

@@ -42,8 +42,8 @@ def _shape(members: int, each: int, role: str, rounds: int, aim: str, expiry_s: 
         bundles = _namespace(running, members * each)
         for number in range(rounds):
             _even_out(running, bundles, each)
-            victim = _victim(running, role)
-            answered_ms = _kill(running, victim, bundles)
+            victim = victim_of(running, role)
+            answered_ms = kill_and_wait(running, victim, bundles)
             lost = len(answered_ms)
             nets.append(max(answered_ms) - expiry_s * 1_000)
             middles.append(median(answered_ms) - expiry_s * 1_000)
@@ -78,7 +78,7 @@ def _even_out(running: dict[str, BrokerProcess], bundles: Sequence[str], each: i
         raise RuntimeError("the bundles could not be evened out")
 
 
-def _victim(running: dict[str, BrokerProcess], role: str) -> str:
+def victim_of(running: dict[str, BrokerProcess], role: str) -> str:
     until_s = time.monotonic() + LONGEST_S
     while time.monotonic() < until_s:
         leading = {name: process.ask("leading") for name, process in running.items()}
@@ -89,7 +89,7 @@ def _victim(running: dict[str, BrokerProcess], role: str) -> str:
     raise RuntimeError("nobody leads")
 
 
-def _kill(running: dict[str, BrokerProcess], victim: str, bundles: Sequence[str]) -> list[float]:
+def kill_and_wait(running: dict[str, BrokerProcess], victim: str, bundles: Sequence[str]) -> list[float]:
     """Milliseconds after the kill at which a survivor named another owner, for each bundle lost."""
     asked = next(process for name, process in running.items() if name != victim)
     owners = asked.ask("owners", bundles)["owners"]

@@ -13,6 +13,7 @@ from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.kafka_adapter import CLEANED, WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import wait_until
 
 FAST_WATCH = ReaderTuning(watch_s=0.3)
 
@@ -247,3 +248,21 @@ def test_several_topics_are_read_by_one_reader(channel: Channel) -> None:
             inbox.wait_position(1, topic)
     assert reader.close()
     assert {r.topic: r.value for r in inbox.of(RecordRead)} == {t: t.encode() for t in names}
+
+
+def test_a_reader_changes_its_pace_with_the_number_of_records_and_loses_none(channel: Channel) -> None:
+    inbox, written = Inbox(), Inbox()
+    tuning = ReaderTuning(watch_s=1.0, gather_ms=50)
+    with channel.reader(inbox, tuning=tuning) as reader, channel.writer(written) as writer:
+        count, until_s = 0, time.monotonic() + WAIT_S
+        while not reader._pace.gathers:
+            assert time.monotonic() < until_s, "it fetches each record by itself, however many come"
+            writer.append(channel.append(b"k", b"%d" % count))
+            count += 1
+            time.sleep(0.01)
+        wait_until(lambda: not reader._pace.gathers, "it makes the last records wait")
+        for _ in range(3):
+            writer.append(channel.append(b"k", b"%d" % count))
+            count += 1
+        inbox.wait_position(count)
+    assert [record.value for record in inbox.of(RecordRead)] == [b"%d" % number for number in range(count)]

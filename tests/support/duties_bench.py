@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -74,6 +74,18 @@ class Written:
         return partition in self.holding_back
 
 
+class HeardMembers(NamedTuple):
+    """Members that are heard."""
+
+    alive: dict[str, Any]
+    rank: Callable[[str], int]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        caught_up = sum(member.caught_up for member in self.alive.values())
+        return {"alive": len(self.alive), "caught_up": caught_up}
+
+
 class DutiesBench:
     """Duties of `a-1`, the leader, on partitions whose logs are written record by record."""
 
@@ -89,7 +101,7 @@ class DutiesBench:
         self.context.wake_soon = lambda what, gap_s: self.woken.append((what, gap_s))
         self.members: dict[str, Any] = {"a": SimpleNamespace(caught_up=True)}
         self.rank = 0
-        self.context.members = SimpleNamespace(alive=self.members, rank=lambda _: self.rank)
+        self.context.members = HeardMembers(self.members, lambda _: self.rank)
         self.context.announced = True
         self.probes: set[int] = set()
         self.echoed: list[tuple[int, str, float]] = []

@@ -154,13 +154,9 @@ class Observer:
         self._metrics.flush()
 
     def _members(self) -> None:
-        alive = self._engine.presence.members.alive.values()
-        put = self._metrics.set
-        put("members", len(alive), "alive")
-        put("members", sum(member.caught_up for member in alive), "caught-up")
-        put("members", sum(member.accepting for member in alive), "accepting")
-        put("members", sum(member.info.get("leading") is True for member in alive), "leading")
-        put("members", sum(member.info.get("draining") is True for member in alive), "draining")
+        counts = self._engine.presence.members.counts
+        for what in ("alive", "caught_up", "accepting", "leading", "draining"):
+            self._metrics.set("members", counts[what], what.replace("_", "-"))
 
     def _debts(self) -> None:
         engine, log = self._engine, self._metrics.log

@@ -126,3 +126,12 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
     assert election["session.timeout.ms"] == 2_000
     assert election["heartbeat.interval.ms"] == 200
     assert "group.instance.id" not in election
+
+
+def test_a_consumer_that_gathers_fetches_no_more_before_its_pause_and_then_all() -> None:
+    settings = ClientSettings("h:1")
+    names = ("fetch.queue.backoff.ms", "queued.min.messages", "fetch.message.max.bytes")
+    assert [settings.consumer_config("g").get(name) for name in names] == [20, 20_000, None]
+    assert [settings.consumer_config("g", 200).get(name) for name in names] == [200, 1, 16 * 2**20]
+    own = ClientSettings("h:1", properties={"queued.min.messages": "5"})
+    assert own.consumer_config("g", 200)["queued.min.messages"] == "5", "an operator's own property counts"

@@ -382,3 +382,34 @@ def test_a_reader_of_load_data_goes_on_with_a_new_client(silent_kafka: Callable[
     assert [client.given for client in kafka.clients] == [[(0, 0)], [(0, 3)], [(0, 7)]]
     assert sum(batch.opened for batch in got) == 1
     assert sum(batch.backlog for batch in got) == 10
+
+
+# --- the pace of a reader --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "gathers"),
+    [
+        ([149], [False]),
+        ([150], [True]),
+        ([150, 75], [True, True]),
+        ([150, 74], [True, False]),
+        ([150, 74, 149, 150], [True, False, False, True]),
+    ],
+)
+def test_records_wait_for_each_other_where_there_are_many_a_second(counts: list[int], gathers: list[bool]) -> None:
+    pace, now_s, before = reader.Pace(100.0), 100.0, False
+    for count, expected in zip(counts, gathers, strict=True):
+        for _ in range(count):
+            pace.count(1)
+        now_s += 5.0
+        assert pace.review(now_s) is (expected is not before)
+        assert pace.gathers is expected
+        before = expected
+
+
+def test_a_review_that_comes_early_does_not_take_a_few_records_for_many() -> None:
+    pace = reader.Pace(100.0)
+    pace.count(20)
+    assert not pace.review(100.1)
+    assert not pace.gathers

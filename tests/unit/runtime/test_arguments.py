@@ -116,8 +116,9 @@ OPENING: dict[str, list] = {
     "on_stuck": [7],
     "hook_settings": [7, "deadline_s", [2]],
 }
-ONLY_ASYNC = {"answer_for", "brokers", "holder", "locate", "positions", "request", "watch"}
+ONLY_ASYNC = {"answer_for", "broker_ids", "brokers", "holder", "locate", "positions", "request", "watch"}
 ONLY_ON_SELF = {
+    "broker_ids",
     "brokers",
     "positions",
     "status",
