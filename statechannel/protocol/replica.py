@@ -200,23 +200,37 @@ class Replica:
                 "heartbeat"
             )
 
-    def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
+    def read_many(self, now_s: float, records: Sequence[RecordRead], others: list[RecordRead] | None = None) -> int:
         """Apply the first of these records as `read` would one by one; returns their number.
 
         For the bulk of a replay: it stops before the tail of the log, in which operations are followed record by record,
         and so before any record that ends this reader's phase.
+
+        Args:
+            others: Gets those of the applied records that have a control key, and of a strict reading all but plain moves of
+                processes whose records were accepted before.
         """
-        if self.phase is not Phase.READING or self._aside is not None or now_s - self._opened_at_s > self._half_lag_s:
+        if self.phase is not Phase.READING or now_s - self._opened_at_s > self._half_lag_s:
             return 0
-        before = self.position
-        self.position = read_many(self.view, records, before, self.end_offset - self._tail, self._restated)
-        taken = self.position - before
-        if taken:
-            for record in records[:taken]:
+        found = [] if others is None else others
+        if self._aside is not None:
+            taken = self._aside.read_many(records, self.position, self.end_offset, found)
+            self.position = records[taken - 1].offset + 1 if taken else self.position
+        else:
+            before = self.position
+            end = self.end_offset - self._tail
+            self.position = read_many(self.view, records, before, end, self._restated, found)
+            taken = self.position - before
+            for record in found:
                 if record.key == codec.HEARTBEAT_KEY:
                     self._look_at(record)
+        if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
+
+    def may_hold(self, incarnation: str) -> bool:
+        """Whether plain moves of this process may be among the records that `read_many` applied last."""
+        return self._aside is not None or incarnation in self.view.writers
 
     def _read_strictly(self, record: RecordRead) -> Judgement | None:
         if record.offset != self.position:
