@@ -112,28 +112,29 @@ class Joiner:
             self.applied = records[-1].offset
 
     def settle(self) -> None:
-        """Decode what was read late, as far as it matters for `held`."""
+        """Decode what was read late, as far as it matters for `held`.
+
+        From the newest record of a key back to one that counts whatever was held: it has seen the one before it (R4).
+        """
         late, self._late = self._late, {}
         self._late_records = self._late_bytes = 0
         for key, records in late.items():
-            self._settle(key, self._parts[key], records)
-
-    def _settle(self, key: bytes, parts: KeyParts, records: list[tuple[int, bytes | None]]) -> None:
-        """From the newest record back to one that counts whatever was held before it (R4): it has seen the record before it."""
-        forms = codec.BUNDLE_FORMS if parts.lower >= 0 else codec.NAMESPACE_FORMS
-        newest: list[tuple[int, Record]] = []
-        while records:
-            offset, value = records.pop()
-            if value is None:
-                self.held.pop(key, None)
-                break
-            record = codec.decode_form(value, forms, newest=self.newest_format)
-            if isinstance(record, Record) and (record.children is None or possible(record, parts)):
-                newest.append((offset, record))
-                if records and record.covers >= records[-1][0]:
+            parts = self._parts[key]
+            forms = codec.BUNDLE_FORMS if parts.lower >= 0 else codec.NAMESPACE_FORMS
+            newest: list[tuple[int, Record]] = []
+            while records:
+                offset, value = records.pop()
+                if value is None:
+                    self.held.pop(key, None)
                     break
-        for offset, record in reversed(newest):
-            self._take(offset, key, record)
+                record = codec.decode_form(value, forms, newest=self.newest_format)
+                if isinstance(record, Record) and (record.children is None or possible(record, parts)):
+                    newest.append((offset, record))
+                    if records and record.covers >= records[-1][0]:
+                        break
+            while newest:
+                offset, record = newest.pop()
+                self._take(offset, key, record)
 
     def _known(self, key: bytes | None) -> KeyParts | None:
         if key is None or key[:1] == b"!":
@@ -203,10 +204,8 @@ class Joiner:
             parent = open_parents.pop()
             if parent.bounds is None or parent.ring is None:
                 continue
-            view.derive(parent)
-            for index in range(len(parent.bounds) - 1):
-                child = parent.ring.live[parent.bounds[index]]
-                own = self.held.get(child.key)
+            for child_name, child in view.derive(parent):
+                own = self.held.get(child_name)
                 if own is None or own.record.version < child.version or own.record.state is State.ABSENT:
                     continue
                 _restore(view, child, own)

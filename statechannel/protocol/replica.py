@@ -216,6 +216,9 @@ class Replica:
         if self._aside is not None:
             taken = self._aside.read_many(records, self.position, self.end_offset, found)
             self.position = records[taken - 1].offset + 1 if taken else self.position
+        elif taken := self._before_gap(records):
+            self.position += taken
+            found += records[:taken]
         else:
             before = self.position
             end = self.end_offset - self._tail
@@ -227,6 +230,17 @@ class Replica:
         if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
+
+    def _before_gap(self, records: Sequence[RecordRead]) -> int:
+        """How many of these records need not be judged, as this reader starts over at the gap behind them; 0 without a gap."""
+        if records[-1].offset - self.position == len(records) - 1:
+            return 0
+        for index, (_, _, offset, _, key, value) in enumerate(records):
+            if offset != self.position + index:
+                return index if self.position + index < offset < self.end_offset - self._tail else 0
+            if key == codec.COLD_START_KEY or codec.newer_format(key, value, self._newest):
+                return 0
+        return 0
 
     def may_hold(self, incarnation: str) -> bool:
         """Whether plain moves of this process may be among the records that `read_many` applied last."""

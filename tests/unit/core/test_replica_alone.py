@@ -319,6 +319,31 @@ def test_no_bulk_is_taken_by_who_has_to_start_over(after_s: float, taken: int) -
     assert opened(5).read_many(NOW_S + after_s, LONG) == taken
 
 
+def test_what_comes_before_a_gap_is_not_judged_in_vain() -> None:
+    reader, others = opened(9), []
+    broken_off = [*LONG[:3], *records((NOTE, b""), first=5)]
+    assert reader.read_many(NOW_S, broken_off, others) == 3
+    assert (reader.position, reader.timestamp_ms, others) == (3, LONG[2].timestamp_ms, LONG[:3])
+    assert not reader.view.keys
+    reader.read(NOW_S, broken_off[3])
+    assert (reader.phase, reader.has_met_gap) == (Phase.START_OVER, True)
+    assert reader.why == reads(opened(9), broken_off).why
+
+
+@pytest.mark.parametrize("end", [5, 6])
+def test_what_comes_before_a_gap_in_the_tail_is_judged(end: int) -> None:
+    reader = opened(end)
+    assert reader.read_many(NOW_S, [*LONG[:3], *records((NOTE, b""), first=5)]) == 3
+    assert reader.view.keys
+
+
+def test_a_newer_format_before_a_gap_stops_the_reader() -> None:
+    reader = opened(9)
+    written = [*LONG[:1], *records((NAMESPACE, NEWER), first=1), *records((NOTE, b""), first=5)]
+    assert reader.read_many(NOW_S, written) == 1
+    assert reads(reader, written[1:]).phase is Phase.STOPPED
+
+
 def lenient(end: int = 9) -> Replica:
     return reads(opened(end, first=1), records((NAMESPACE, CREATED), first=1))
 
