@@ -184,3 +184,5 @@ try:  # the optional package of the folder `accelerator`: the same, compiled
     from statechannel_accelerator import take_plain_moves
 except ImportError:
     take_plain_moves = _take_plain_moves
+ACCELERATED = take_plain_moves is not _take_plain_moves
+"""Whether this process replays with the accelerator."""

@@ -76,7 +76,7 @@ class Joiner:
             record = codec.decode_form(value, forms, newest=self.newest_format)
             if isinstance(record, Record):
                 if record.children is None or possible(record, parts):
-                    self._take(offset, key, record)  # type: ignore[arg-type]
+                    self.take(offset, key, record)  # type: ignore[arg-type]
             elif isinstance(record, codec.NewerFormat):
                 self.stopped = record.format
                 return
@@ -134,7 +134,7 @@ class Joiner:
                         break
             while newest:
                 offset, record = newest.pop()
-                self._take(offset, key, record)
+                self.take(offset, key, record)
 
     def _known(self, key: bytes | None) -> KeyParts | None:
         if key is None or key[:1] == b"!":
@@ -163,9 +163,6 @@ class Joiner:
     def take(self, offset: int, key: bytes, record: Record) -> None:
         """Hold a record of a key of this partition iff it is newer than the held one, or has seen it (R4)."""
         self._known(key)
-        self._take(offset, key, record)
-
-    def _take(self, offset: int, key: bytes, record: Record) -> None:
         held = self.held.get(key)
         if held is not None and record.covers < held.offset:
             least = held.record.version + (record.kind is Kind.PROPOSAL)

@@ -92,15 +92,15 @@ def _settled_lost_at_join(patcher: Patcher) -> None:
 
 @plant(PROTOCOL, "any heartbeat ends a join")
 def _clean_to_ignored(patcher: Patcher) -> None:
-    def make(read: Callable[..., Any]) -> Callable[..., Any]:
+    def make(control_read: Callable[..., Any]) -> Callable[..., Any]:
         def bent(aside: Aside, record: Any) -> None:
-            read(aside, record)
+            control_read(aside, record)
             if record.key == b"!heartbeat":
                 aside.clean_to = record.offset - 1
 
         return bent
 
-    patcher.bend(Aside, "read", make)
+    patcher.bend(Aside, "_control_read", make)
 
 
 @plant(PROTOCOL, "a heartbeat that vouches for less than was read ends a join")
