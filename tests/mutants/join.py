@@ -28,6 +28,14 @@ def _take(patcher: Patcher, wanted: Callable[[Any, Any, int], bool]) -> None:
         return bent
 
     patcher.bend(Joiner, "take", make)
+    patcher.bend(
+        Joiner, "read_late", lambda _: _read_at_once
+    )  # late decoding leaves out what the right rule would replace
+
+
+def _read_at_once(joiner: Joiner, records: Any) -> None:
+    for record in records:
+        joiner.read(record.offset, record.key, record.value)
 
 
 @plant(PROTOCOL, "a joiner insists on versions without gaps")
