@@ -212,19 +212,19 @@ class Replica:
         """
         if self.phase is not Phase.READING or now_s - self._opened_at_s > self._half_lag_s:
             return 0
-        found = [] if others is None else others
+        seen = [] if others is None else others
         if self._aside is not None:
-            taken = self._aside.read_many(records, self.position, self.end_offset, found)
+            taken = self._aside.read_many(records, self.position, self.end_offset, seen)
             self.position = records[taken - 1].offset + 1 if taken else self.position
         elif taken := self._before_gap(records):
             self.position += taken
-            found += records[:taken]
+            seen += records[:taken]
         else:
             before = self.position
             end = self.end_offset - self._tail
-            self.position = read_many(self.view, records, before, end, self._restated, found)
+            self.position = read_many(self.view, records, before, end, self._restated, seen)
             taken = self.position - before
-            for record in found:
+            for record in seen:
                 if record.key == codec.HEARTBEAT_KEY:
                     self._look_at(record)
         if taken:
