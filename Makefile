@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate proof interleavings faults mutation bench lock clean
+.PHONY: help setup dev accelerator browser demo test explore check supply-chain fix docs simulate proof interleavings faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,10 @@ $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/sup
 	@touch $@
 
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need
+
+accelerator: setup ## Compile the optional accelerator of replays into .venv (needs a C compiler)
+	@$(PIP) --no-deps --require-hashes -r requirements-accelerator.txt
+	@$(PIP) --no-deps --no-build-isolation --no-index --force-reinstall ./accelerator
 
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
 	@$(BIN)/statechannel demo $(ARGS)
@@ -124,6 +128,7 @@ lock: dev ## Pin requirements*.txt anew from requirements*.in
 	@$(COMPILE) -c requirements.txt requirements-build.in -o requirements-build.txt
 	@$(COMPILE) -c requirements.txt -c requirements-build.txt requirements-dev.in -o requirements-dev.txt
 	@$(COMPILE) -c requirements-dev.txt requirements-spark.in -o requirements-spark.txt
+	@$(COMPILE) -c requirements-dev.txt requirements-accelerator.in -o requirements-accelerator.txt
 	@$(COMPILE) requirements-java.in -o requirements-java.txt
 
 clean: ## Remove .venv and caches (not the jar cache)

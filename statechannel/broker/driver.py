@@ -11,6 +11,7 @@ import time
 from collections import deque
 from contextvars import copy_context
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker.clocks import read_clocks
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _BATCH = 256
 _TIMER_SLACK_S = 0.001
 _TICK = Tick()
+_VALUE = attrgetter("value")
 
 
 class SteppedEngine(Protocol):
@@ -240,8 +242,11 @@ class Driver:
 
     def _remember(self, items: Sequence[Input]) -> None:
         """Keep the newest inputs as evidence, with large values truncated."""
-        limit = self._options.evidence_bytes
-        for item in items[-self._options.evidence :]:
+        limit, items = self._options.evidence_bytes, items[-self._options.evidence :]
+        if len(items) > 1 and max(map(len, filter(None, map(_VALUE, items))), default=0) <= limit:
+            self._recent.extend(items)  # a portion of a replay: no line of Python for a single record
+            return
+        for item in items:
             if item.__class__ is RecordRead and len(item.value or b"") > limit:
                 item = item._replace(value=item.value[:limit])  # type: ignore[index]  # noqa: PLW2901
             self._recent.append(item)

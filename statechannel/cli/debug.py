@@ -27,6 +27,7 @@ from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 from statechannel.kafka.client_settings import REDACTED, is_secret
+from statechannel.protocol.bulk_fold import ACCELERATED
 from statechannel.settings import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a bug report.")
@@ -183,6 +184,7 @@ def _versions() -> bytes:
             "python": sys.version,
             "platform": platform.platform(),
             "processors": os.cpu_count(),
+            "accelerated": ACCELERATED,
             "packages": dict(sorted(distributions.items())),
         }
     )

@@ -8,7 +8,8 @@ own record, or a second copy by a retry, is not forged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _RANDOM_BITS = 80
 _RANDOM = 2**_RANDOM_BITS - 1
 _TIME = 2**48 - 1
+_VALUE = attrgetter("value")
 
 
 NEWEST_MAX = 8_192
@@ -121,6 +123,10 @@ class Provenance:
         identity = self._context.identity
         named = record.incarnation == identity.incarnation and record.broker == identity.broker
         return named and self.check(event, record.id, record.state, record.version)
+
+    def is_named_in(self, events: Sequence[RecordRead]) -> bool:
+        """Whether any of these records may name this process; if not, `look_at` ignores them all."""
+        return self._incarnation in b"\n".join(filter(None, map(_VALUE, events)))
 
     def look_at(self, event: RecordRead) -> None:
         """Look at a record of the channel in whatever phase of a join; cheap where it does not name this process."""

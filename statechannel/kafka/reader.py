@@ -365,9 +365,9 @@ class LogReader:
         """Convert fetched messages into inputs; in a replay nearly every batch is of one partition and without events."""
         inputs: list[Input] = []
         ends: dict[Place, int] = {}
-        places = set(zip(map(Message.topic, batch), map(Message.partition, batch), strict=True))
-        if len(places) == 1 and not any(map(Message.error, batch)):
-            name, number = place = places.pop()
+        names, numbers = set(map(Message.topic, batch)), set(map(Message.partition, batch))
+        if len(names) == len(numbers) == 1 and not any(map(Message.error, batch)):
+            name, number = place = names.pop(), numbers.pop()
             records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
             size_bytes = sum(map(len, batch))
             bulk = (

@@ -16,9 +16,16 @@ from statechannel.protocol.unknown_fields import unknown_in
 from statechannel.protocol.view import View
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statechannel.protocol.bundle import KeyParts
     from statechannel.protocol.cold_start_marks import Marks
     from statechannel.protocol.log import RecordRead
+
+
+LATE_MAX = 4_000
+"""Records that a joiner decodes late, at most: to decode them must not last, either."""
+LATE_MAX_BYTES = 8 * 2**20
 
 
 class HeldRecord(NamedTuple):
@@ -49,12 +56,14 @@ class Joiner:
         self.applied = -1
         self.stopped = 0
         self._parts: dict[bytes, KeyParts] = {}
+        self._late: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        self._late_records = self._late_bytes = 0
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Apply a record, or skip it (R4)."""
         if self.stopped:
             return
-        parts = self._known(key)
+        parts = self._parts.get(key) or self._known(key)  # type: ignore[arg-type]  # nothing is known under None
         if parts is None:
             self._skip(offset, key, value)
             return
@@ -63,14 +72,69 @@ class Joiner:
             self.nulls.add(key)  # type: ignore[arg-type]
         else:
             self.nulls.discard(key)
-            record = codec.decode(value, namespace=parts.is_namespace, newest=self.newest_format)
-            if isinstance(record, codec.NewerFormat):
+            forms = codec.BUNDLE_FORMS if parts.lower >= 0 else codec.NAMESPACE_FORMS
+            record = codec.decode_form(value, forms, newest=self.newest_format)
+            if isinstance(record, Record):
+                if record.children is None or possible(record, parts):
+                    self.take(offset, key, record)  # type: ignore[arg-type]
+            elif isinstance(record, codec.NewerFormat):
                 self.stopped = record.format
                 return
-            if isinstance(record, Record) and possible(record, parts):
-                self.take(offset, key, record)  # type: ignore[arg-type]
         self.last[key] = offset  # type: ignore[index]
         self.applied = offset
+
+    def read_late(self, records: Sequence[RecordRead]) -> None:
+        """As `read`, for records in known formats, and decoded later: mostly the newest record of a key is enough.
+
+        Until the next `settle` their effect on `held` is not there.
+        """
+        known, last, nulls = self._parts, self.last, self.nulls
+        for record in records:
+            _, _, offset, _, key, value = record
+            if key not in known and self._known(key) is None:
+                continue
+            late = self._late.get(key)  # type: ignore[arg-type]  # nothing is known under None
+            if late is None:
+                self._late[key] = [(offset, value)]  # type: ignore[index]
+            else:
+                late.append((offset, value))
+            last[key] = offset  # type: ignore[index]
+            if value is None:
+                nulls.add(key)  # type: ignore[arg-type]
+            else:
+                self._late_bytes += len(value)
+                if nulls:
+                    nulls.discard(key)
+            self._late_records += 1
+            if self._late_records >= LATE_MAX or self._late_bytes >= LATE_MAX_BYTES:
+                self.settle()
+        if records:
+            self.applied = records[-1].offset
+
+    def settle(self) -> None:
+        """Decode what was read late, as far as it matters for `held`.
+
+        From the newest record of a key back to one that counts whatever was held: it has seen the one before it (R4).
+        """
+        late, self._late = self._late, {}
+        self._late_records = self._late_bytes = 0
+        for key, records in late.items():
+            parts = self._parts[key]
+            forms = codec.BUNDLE_FORMS if parts.lower >= 0 else codec.NAMESPACE_FORMS
+            newest: list[tuple[int, Record]] = []
+            while records:
+                offset, value = records.pop()
+                if value is None:
+                    self.held.pop(key, None)
+                    break
+                record = codec.decode_form(value, forms, newest=self.newest_format)
+                if isinstance(record, Record) and (record.children is None or possible(record, parts)):
+                    newest.append((offset, record))
+                    if records and record.covers >= records[-1][0]:
+                        break
+            while newest:
+                offset, record = newest.pop()
+                self.take(offset, key, record)
 
     def _known(self, key: bytes | None) -> KeyParts | None:
         if key is None or key[:1] == b"!":
@@ -111,6 +175,7 @@ class Joiner:
 
         The last record of each key counts as its settling one.
         """
+        self.settle()
         view = View(self.partition, self.partitions, self.newest_format)
         view.applied = self.applied
         for name, held in self.held.items():
@@ -136,10 +201,8 @@ class Joiner:
             parent = open_parents.pop()
             if parent.bounds is None or parent.ring is None:
                 continue
-            view.derive(parent)
-            for index in range(len(parent.bounds) - 1):
-                child = parent.ring.live[parent.bounds[index]]
-                own = self.held.get(child.key)
+            for child_name, child in view.derive(parent):
+                own = self.held.get(child_name)
                 if own is None or own.record.version < child.version or own.record.state is State.ABSENT:
                     continue
                 _restore(view, child, own)
@@ -231,6 +294,9 @@ class Aside:
         """Apply the next record."""
         self._kept.append(record)
         self._bytes += len(record.value or b"")
+        self._control_read(record)
+
+    def _control_read(self, record: RecordRead) -> None:
         control = self._marks.control_read(record, self._newest_format)
         if isinstance(control, Mark):
             # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
@@ -238,25 +304,67 @@ class Aside:
         elif control is not None and self.clean_to < control.clean_to < record.offset:
             self.clean_to = control.clean_to
 
+    def read_many(
+        self, records: Sequence[RecordRead], position: int, end_offset: int, controls: list[RecordRead]
+    ) -> int:
+        """Apply the first of these records as `missing`, `read` and `release` would one by one; returns their number.
+
+        It stops before the last record below the end as of the start, and before the mark of a cold start or a newer format.
+
+        Args:
+            position: The next offset: missing ones up to a record were compacted.
+            controls: Gets those of the applied records that have a control key.
+        """
+        kept, newest_format, newest_ms = self._kept, self._newest_format, self._newest_ms
+        taken = size_bytes = 0
+        for record in records:
+            _, _, offset, timestamp_ms, key, value = record
+            if not position <= offset < end_offset - 1 or key == codec.COLD_START_KEY:
+                break
+            if codec.newer_format(key, value, newest_format):
+                break
+            if offset > position:
+                self.floor = offset - 1  # none that was read is above it
+            kept.append(record)
+            if value is not None:
+                size_bytes += len(value)
+            if timestamp_ms > newest_ms:
+                newest_ms = timestamp_ms
+            if key is not None and key[:1] == b"!":
+                controls.append(record)
+                self._control_read(record)
+            position = offset + 1
+            taken += 1
+        self._bytes += size_bytes
+        self._newest_ms = newest_ms
+        self.release(end_offset)
+        return taken
+
     def release(self, end_offset: int) -> bool:
         """Apply records that need not wait, below the end as of the start; False if the rest exceeds the limit."""
-        kept = self._kept
+        kept, ripe = self._kept, []
         if kept and kept[-1].offset < end_offset:
             self._newest_ms = max(self._newest_ms, kept[-1].timestamp_ms)
         useless_ms = self._newest_ms - self._half_lag_ms
-        while kept and kept[0].offset < end_offset:
-            first = kept[0]
-            over = len(kept) > self._kept_max or self._bytes > self._kept_max_bytes
-            if first.offset > max(self.floor, self.clean_to) and first.timestamp_ms > useless_ms and not over:
+        through = max(self.floor, self.clean_to)
+        count, size_bytes = len(kept), self._bytes
+        while kept and (first := kept[0]).offset < end_offset:
+            over = count > self._kept_max or size_bytes > self._kept_max_bytes
+            if first.offset > through and first.timestamp_ms > useless_ms and not over:
                 break
-            self._take()
-        return len(kept) <= self._kept_max and self._bytes <= self._kept_max_bytes
+            ripe.append(kept.popleft())
+            count -= 1
+            if first.value is not None:
+                size_bytes -= len(first.value)
+        self._apply(ripe, size_bytes)
+        return count <= self._kept_max and size_bytes <= self._kept_max_bytes
 
-    def _take(self) -> None:
-        record = self._kept.popleft()
-        self._bytes -= len(record.value or b"")
-        self.joiner.read(record.offset, record.key, record.value)
-        self.floor = max(self.floor, record.offset)
+    def _apply(self, records: list[RecordRead], kept_bytes: int) -> None:
+        """Apply what was kept: who reads leniently stopped before a newer format, so that it need not be decoded at once."""
+        self._bytes = kept_bytes
+        if records:
+            self.joiner.read_late(records)
+            self.floor = max(self.floor, records[-1].offset)
 
     def vouched_by_log(self, ended_ms: float) -> bool:
         """Whether M can be N without a further heartbeat: nothing above it can have been compacted, or hide records.
@@ -275,8 +383,9 @@ class Aside:
 
     def cut(self, through: int) -> list[RecordRead]:
         """Apply everything through an offset leniently; returns the rest."""
-        kept = self._kept
+        kept, ripe = self._kept, []
         while kept and kept[0].offset <= through:
-            self._take()
+            ripe.append(kept.popleft())
         later, self._kept = [*kept], deque()
+        self._apply(ripe, sum(len(record.value or b"") for record in later))
         return later

@@ -200,23 +200,51 @@ class Replica:
                 "heartbeat"
             )
 
-    def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
+    def read_many(self, now_s: float, records: Sequence[RecordRead], others: list[RecordRead] | None = None) -> int:
         """Apply the first of these records as `read` would one by one; returns their number.
 
         For the bulk of a replay: it stops before the tail of the log, in which operations are followed record by record,
         and so before any record that ends this reader's phase.
+
+        Args:
+            others: Gets those of the applied records that have a control key, and of a strict reading all but plain moves of
+                processes whose records were accepted before.
         """
-        if self.phase is not Phase.READING or self._aside is not None or now_s - self._opened_at_s > self._half_lag_s:
+        if self.phase is not Phase.READING or now_s - self._opened_at_s > self._half_lag_s:
             return 0
-        before = self.position
-        self.position = read_many(self.view, records, before, self.end_offset - self._tail, self._restated)
-        taken = self.position - before
-        if taken:
-            for record in records[:taken]:
+        seen = [] if others is None else others
+        if self._aside is not None:
+            taken = self._aside.read_many(records, self.position, self.end_offset, seen)
+            self.position = records[taken - 1].offset + 1 if taken else self.position
+        elif taken := self._before_gap(records):
+            self.position += taken
+            seen += records[:taken]
+        else:
+            before = self.position
+            end = self.end_offset - self._tail
+            self.position = read_many(self.view, records, before, end, self._restated, seen)
+            taken = self.position - before
+            for record in seen:
                 if record.key == codec.HEARTBEAT_KEY:
                     self._look_at(record)
+        if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
+
+    def _before_gap(self, records: Sequence[RecordRead]) -> int:
+        """How many of these records need not be judged, as this reader starts over at the gap behind them; 0 without a gap."""
+        if records[-1].offset - self.position == len(records) - 1:
+            return 0
+        for index, (_, _, offset, _, key, value) in enumerate(records):
+            if offset != self.position + index:
+                return index if self.position + index < offset < self.end_offset - self._tail else 0
+            if key == codec.COLD_START_KEY or codec.newer_format(key, value, self._newest):
+                return 0
+        return 0
+
+    def may_hold(self, incarnation: str) -> bool:
+        """Whether plain moves of this process may be among the records that `read_many` applied last."""
+        return self._aside is not None or incarnation in self.view.writers
 
     def _read_strictly(self, record: RecordRead) -> Judgement | None:
         if record.offset != self.position:

@@ -241,12 +241,12 @@ class View:
         if after is not None:
             self.load[after] = self.load.get(after, 0) + 1
 
-    def derive(self, parent: KeyState) -> None:
-        """Derive the children of an Active namespace or of a split (protocol.md section 2)."""
+    def derive(self, parent: KeyState) -> list[tuple[bytes, KeyState]]:
+        """Derive the children of an Active namespace or of a split (protocol.md section 2); returns them with their names."""
         bounds = parent.bounds
         ring = parent.ring
         if bounds is None or ring is None:
-            return
+            return []
         split = parent.lower >= 0
         state = State.ASSIGNED if split else State.UNASSIGNED
         version = parent.version + 1 if split else parent.version
@@ -255,6 +255,7 @@ class View:
         prefix = parent.namespace + "/"
         keys = self.keys
         children: dict[int, KeyState] = {}
+        named: list[tuple[bytes, KeyState]] = []
         for index, range_ in enumerate(children_of(bounds)):
             name = (prefix + range_).encode()
             lower = bounds[index]
@@ -271,6 +272,7 @@ class View:
                 ring.owned -= split
                 self._count(owner, None)
             children[lower] = child
+            named.append((name, child))
             child.record_id = parent.record_id
             child.derived = True
             child.writer = parent.writer
@@ -284,6 +286,7 @@ class View:
         if split:
             ring.owned += len(children)
         ring.live.update(children)
+        return named
 
     def _end_ring(self, ring: Ring) -> None:
         keys, open_debts = self.keys, self.ledger.open

@@ -28,6 +28,14 @@ def _take(patcher: Patcher, wanted: Callable[[Any, Any, int], bool]) -> None:
         return bent
 
     patcher.bend(Joiner, "take", make)
+    patcher.bend(
+        Joiner, "read_late", lambda _: _read_at_once
+    )  # late decoding leaves out what the right rule would replace
+
+
+def _read_at_once(joiner: Joiner, records: Any) -> None:
+    for record in records:
+        joiner.read(record.offset, record.key, record.value)
 
 
 @plant(PROTOCOL, "a joiner insists on versions without gaps")
@@ -92,15 +100,15 @@ def _settled_lost_at_join(patcher: Patcher) -> None:
 
 @plant(PROTOCOL, "any heartbeat ends a join")
 def _clean_to_ignored(patcher: Patcher) -> None:
-    def make(read: Callable[..., Any]) -> Callable[..., Any]:
+    def make(control_read: Callable[..., Any]) -> Callable[..., Any]:
         def bent(aside: Aside, record: Any) -> None:
-            read(aside, record)
+            control_read(aside, record)
             if record.key == b"!heartbeat":
                 aside.clean_to = record.offset - 1
 
         return bent
 
-    patcher.bend(Aside, "read", make)
+    patcher.bend(Aside, "_control_read", make)
 
 
 @plant(PROTOCOL, "a heartbeat that vouches for less than was read ends a join")

@@ -208,11 +208,12 @@ def _debts_die_with_namespace(patcher: Patcher) -> None:
 @plant(PROTOCOL, "derivation pays the debts of the children")
 def _derivation_pays(patcher: Patcher) -> None:
     def make(derive: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(view: View, parent: Any) -> None:
-            derive(view, parent)
+        def bent(view: View, parent: Any) -> Any:
+            derived = derive(view, parent)
             for child in parent.ring.live.values() if parent.ring is not None else ():
                 if child.record_id == parent.record_id:
                     view.ledger.open.pop(child, None)
+            return derived
 
         return bent
 
@@ -231,13 +232,14 @@ def _version_reset(patcher: Patcher) -> None:
 
 def _derived_at_one(patcher: Patcher, *, splits: bool) -> None:
     def make(derive: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(view: View, parent: Any) -> None:
-            derive(view, parent)
+        def bent(view: View, parent: Any) -> Any:
+            derived = derive(view, parent)
             if parent.ring is None or (parent.lower >= 0) is not splits:
-                return
+                return derived
             for child in parent.ring.live.values():
                 if child.derived and child.record_id == parent.record_id:
                     child.version = 1
+            return derived
 
         return bent
 

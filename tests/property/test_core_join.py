@@ -40,6 +40,7 @@ def check_lenient(lines: Sequence[Line], partition: int, partitions: int) -> Non
     for line in lines:
         joiner.read(line.offset, line.key, line.value)
         twin.read(line)
+    check_late(joiner, lines)
     assert joiner.stopped == (twin.stopped[1] if twin.stopped else 0)
     held = {key.decode(): offset for key, offset in joiner.last.items()}
     if not twin.stopped:  # the twin counts the record that stopped it, which no caught-up reader is told of
@@ -50,6 +51,26 @@ def check_lenient(lines: Sequence[Line], partition: int, partitions: int) -> Non
     for key in view.keys.values():
         assert key.settled == held.get(key.name, -1)
     assert not view.ledger.open
+
+
+def check_late(joiner: Joiner, lines: Sequence[Line]) -> None:
+    """Records that are decoded late, and only where it matters, leave the same as those that are decoded at once."""
+    chance = Random(len(lines))
+    late = Joiner(joiner.partition, joiner.partitions)
+    records = [record_of(line) for line in lines if line.offset <= joiner.applied]
+    while records:
+        size = chance.choice((1, 2, 7, 40, len(records)))
+        late.read_late(records[:size])
+        records = records[size:]
+        if chance.random() < 0.3:
+            late.settle()
+    late.settle()
+    assert {key: held.offset for key, held in late.held.items()} == {
+        key: held.offset for key, held in joiner.held.items()
+    }
+    assert [*late.last.items()] == [*joiner.last.items()]
+    assert (late.nulls, late.applied) == (joiner.nulls, joiner.applied)
+    assert states_of(late.view()) == states_of(joiner.view())
 
 
 @pytest.mark.parametrize("seed", seeds(25))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
+import orjson
 import pytest
 
+from statechannel.protocol import bulk_fold
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.digest import digest, digest_of, line
@@ -18,10 +20,17 @@ from statechannel.replay.auditor import AuditFindings, audit_part, findings_of
 from statechannel.replay.part import PartReader
 from statechannel.replay.survey import ReadFacts, join_facts
 from tests.bench.records import LogMaker
+from tests.support.accelerator import TAKERS
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, record_of, seeds
 
 CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(20)]
+
+
+@pytest.fixture(autouse=True, params=TAKERS)
+def _taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here is one of the Python code, and one of the accelerator."""
+    monkeypatch.setattr(bulk_fold, "take_plain_moves", TAKERS[request.param]())
 
 
 def settled(view: View) -> dict[bytes, tuple[int, bool]]:
@@ -98,6 +107,56 @@ def test_parts_read_in_bulk_in_pieces_end_as_the_whole_read_record_by_record(kno
             )
             assert (findings.stops, findings.tentative) == (expected.stops, expected.tentative)
             assert digest_of(text for _, text in sorted(lines_found.items())) == digest([whole.view])
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_a_lenient_reading_in_bulk_ends_as_one_record_by_record(knobs: str, seed: int) -> None:
+    """Whatever the cleaner left, however it is delivered, and however little may be kept."""
+    chance = random.Random(seed)
+    log = loggen.generate(seed, KNOBS[knobs])
+    for partition, lines in by_partition(log.compacted(seed, KNOBS[knobs])).items():
+        records = [record_of(line) for line in lines if line.offset > 0]
+        if not records:
+            continue
+        end = records[-1].offset + 1
+        clean_to = orjson.dumps(HEARTBEAT | {"clean_to": end - 1, "covers": end - 1})
+        after = RecordRead(Topic.CHANNEL, partition, end, records[-1].timestamp_ms, b"!heartbeat", clean_to)
+        bounds = {"kept_records_max": chance.choice([3, 1_000]), "kept_max_bytes": chance.choice([2_000, 1_000_000])}
+        lag_s = chance.choice([1, 60, 3_600, 10**6])
+        replicas = [Replica(partition, len(log.end_offsets), compaction_lag_s=lag_s, **bounds) for _ in range(2)]
+        for replica in replicas:
+            replica.opened(0.0, records[0].offset, end)
+        plain, bulk = replicas
+        left = [*records]
+        while left:
+            size = chance.choice((1, 2, 5, 30, len(left)))
+            portion, left = left[:size], left[size:]
+            for record in portion:
+                plain.read(0.0, record)
+            for record in portion[bulk.read_many(0.0, portion) :]:
+                bulk.read(0.0, record)
+            assert (bulk.phase, bulk.position, bulk.timestamp_ms) == (plain.phase, plain.position, plain.timestamp_ms)
+            assert aside_of(bulk) == aside_of(plain)
+        for replica in replicas:
+            replica.read(0.0, after)
+        assert (bulk.phase, bulk.why) == (plain.phase, plain.why)
+        assert (bulk.marks.newest, bulk.marks.mark) == (plain.marks.newest, plain.marks.mark)
+        assert (fingerprint(bulk.view), settled(bulk.view)) == (fingerprint(plain.view), settled(plain.view))
+        assert digest([bulk.view]) == digest([plain.view])
+
+
+HEARTBEAT = {"format": 1, "kind": "heartbeat", "id": "h", "by": {"broker": "b", "incarnation": "b-1"}}
+
+
+def aside_of(replica: Replica) -> object:
+    aside = replica._aside
+    return aside and (
+        aside.clean_to,
+        aside.floor,
+        aside._bytes,
+        aside._newest_ms,
+        [record.offset for record in aside._kept],
+    )
 
 
 def namespace_of(key: bytes | None) -> bytes:

@@ -8,18 +8,26 @@ from typing import Any
 import orjson
 import pytest
 
+from statechannel.protocol import bulk_fold
 from statechannel.protocol.bulk_fold import judge_many, read_many
 from statechannel.protocol.bundle import range_name
 from statechannel.protocol.codec import COLD_START_KEY, MAX_INT, MAX_VALUE_SIZE_BYTES
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
+from tests.support.accelerator import TAKERS
 
 TOP = 0xFFFFFFFF
 HALF = 0x80000000
 LOW, HIGH = f"t/n/{range_name(0, HALF)}", f"t/n/{range_name(HALF, TOP)}"
 BY = {"broker": "b1", "incarnation": "b1-1"}
 NEXT = "the record that is judged"
+
+
+@pytest.fixture(autouse=True, params=TAKERS)
+def _taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here is one of the Python code, and one of the accelerator."""
+    monkeypatch.setattr(bulk_fold, "take_plain_moves", TAKERS[request.param]())
 
 
 class Story:

@@ -319,10 +319,55 @@ def test_no_bulk_is_taken_by_who_has_to_start_over(after_s: float, taken: int) -
     assert opened(5).read_many(NOW_S + after_s, LONG) == taken
 
 
-def test_a_lenient_reading_has_no_bulk() -> None:
-    reader = reads(opened(9, first=1), records((NAMESPACE, CREATED), first=1))
-    assert reader.read_many(NOW_S, records((NOTE, b""), (NOTE, b""), first=2)) == 0
-    assert reader.position == 2
+def test_what_comes_before_a_gap_is_not_judged_in_vain() -> None:
+    reader, others = opened(9), []
+    broken_off = [*LONG[:3], *records((NOTE, b""), first=5)]
+    assert reader.read_many(NOW_S, broken_off, others) == 3
+    assert (reader.position, reader.timestamp_ms, others) == (3, LONG[2].timestamp_ms, LONG[:3])
+    assert not reader.view.keys
+    reader.read(NOW_S, broken_off[3])
+    assert (reader.phase, reader.has_met_gap) == (Phase.START_OVER, True)
+    assert reader.why == reads(opened(9), broken_off).why
+
+
+@pytest.mark.parametrize("end", [5, 6])
+def test_what_comes_before_a_gap_in_the_tail_is_judged(end: int) -> None:
+    reader = opened(end)
+    assert reader.read_many(NOW_S, [*LONG[:3], *records((NOTE, b""), first=5)]) == 3
+    assert reader.view.keys
+
+
+def test_a_newer_format_before_a_gap_stops_the_reader() -> None:
+    reader = opened(9)
+    written = [*LONG[:1], *records((NAMESPACE, NEWER), first=1), *records((NOTE, b""), first=5)]
+    assert reader.read_many(NOW_S, written) == 1
+    assert reads(reader, written[1:]).phase is Phase.STOPPED
+
+
+def lenient(end: int = 9) -> Replica:
+    return reads(opened(end, first=1), records((NAMESPACE, CREATED), first=1))
+
+
+def test_a_lenient_bulk_goes_on_over_gaps_and_ends_before_the_last_record() -> None:
+    reader = lenient()
+    read = [
+        *records((NOTE, b""), (HEARTBEAT, heartbeat("b-1", 1)), first=2),
+        *records((NOTE, b""), (NOTE, b""), first=7),
+    ]
+    others: list[RecordRead] = []
+    assert reader.read_many(NOW_S, read, others) == 3
+    assert (reader.position, reader.timestamp_ms, reader.phase) == (8, NOW_MS + 7, Phase.READING)
+    assert others == read[:3]
+    assert reads(reader, read[3:]).phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("last", [(NAMESPACE, NEWER), (MARK, mark("c-1", 0))])
+def test_a_lenient_bulk_ends_before_what_may_end_the_reading(last: Written) -> None:
+    assert lenient().read_many(NOW_S, records((NOTE, b""), last, (NOTE, b""), first=2)) == 1
+
+
+def test_a_lenient_bulk_leaves_alone_what_was_read() -> None:
+    assert lenient().read_many(NOW_S, records((NOTE, b""), (NOTE, b""), first=1)) == 0
 
 
 def test_a_heartbeat_in_the_bulk_makes_a_mark_void_like_any_other() -> None:

@@ -1,0 +1,634 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Plain moves of bundles, compiled: the fast path of `statechannel.protocol.bulk_fold`, where nearly all of a replay is spent.
+
+It has no rules of its own: the moves and what they ask for come from the tables of `statechannel.protocol.states`, translated
+to numbers below. It applies a record only if `View.read` would accept it with the same result, and leaves every other one to
+`View.read`: one with any escape, white space, further field or unknown name, too. So its reader of JSON knows
+only what brokers write, in any order of fields.
+
+The attributes of a key are read from its slots. Their order is checked at import; another one is an `ImportError`.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.string cimport memcmp, memcpy
+from libc.stdint cimport uint64_t
+
+from statechannel.protocol.codec import MAX_INT, MAX_VALUE_SIZE_BYTES, NAMES
+from statechannel.protocol.keys import KeyState as _KeyState
+from statechannel.protocol.keys import Ring as _Ring
+from statechannel.protocol.record import FORMAT
+from statechannel.protocol.states import BUNDLE_STATES, IN_FLIGHT, MOVES, Flow, MoveCondition, State, Who
+
+cdef extern from *:
+    """
+    typedef struct {
+        PyObject_HEAD
+        PyObject *bound, *bounds, *derived, *flow, *forced, *from_, *intent, *lower, *more, *namespace_, *offset, *operation;
+        PyObject *purged, *record_id, *ring, *server, *settled, *state, *to, *upper, *version, *was, *writer;
+    } KeySlots;
+    typedef struct {
+        PyObject_HEAD
+        PyObject *highest, *live, *namespace_, *owned, *parents;
+    } RingSlots;
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    #define EIGHT_AT_A_TIME 1
+    #else
+    #define EIGHT_AT_A_TIME 0
+    #endif
+    #define first_byte(marks) (__builtin_ctzll(marks) >> 3)
+    #define ONES 0x0101010101010101ULL
+    #define MARKS 0x8080808080808080ULL
+    #define QUOTES 0x2222222222222222ULL
+    #define SLASHES 0x5C5C5C5C5C5C5C5CULL
+    #define BLANKS 0x2020202020202020ULL
+    """
+    ctypedef class statechannel.protocol.keys.KeyState [object KeySlots, check_size error]:
+        cdef object bound
+        cdef object derived
+        cdef object flow
+        cdef object forced
+        cdef object from_
+        cdef object intent
+        cdef object lower
+        cdef object upper
+        cdef object more
+        cdef object offset
+        cdef object operation
+        cdef object record_id
+        cdef object ring
+        cdef object server
+        cdef object settled
+        cdef object state
+        cdef object to
+        cdef object version
+        cdef object was
+        cdef object writer
+    int first_byte(uint64_t marks) nogil
+    const bint EIGHT_AT_A_TIME
+    const uint64_t ONES, MARKS, QUOTES, SLASHES, BLANKS
+    ctypedef class statechannel.protocol.keys.Ring [object RingSlots, check_size error]:
+        cdef object highest
+        cdef object owned
+
+cdef extern from "Python.h":
+    object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
+    int PyUnicode_IS_ASCII(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    void *PyUnicode_DATA(object)
+    long long PyLong_AsLongLong(object) except? -1
+
+
+_KEY_SLOTS = (
+    "bound", "bounds", "derived", "flow", "forced", "from_", "intent", "lower", "more", "namespace", "offset", "operation",
+    "purged", "record_id", "ring", "server", "settled", "state", "to", "upper", "version", "was", "writer",
+)
+_RING_SLOTS = ("highest", "live", "namespace", "owned", "parents")
+for _type, _slots in ((_KeyState, _KEY_SLOTS), (_Ring, _RING_SLOTS)):
+    if tuple(sorted(_type.__slots__)) != _slots or _type.__mro__ != (_type, object):
+        raise ImportError(f"the accelerator is made for another version: {_type.__name__} has other fields")
+if FORMAT != 1:
+    raise ImportError(f"the accelerator is made for another version: records are of format {FORMAT}")
+
+# --- the tables, as numbers -------------------------------------------------------------------------------------------
+
+cdef enum:
+    STATES = 6
+    NONE = -1
+
+cdef enum Need:  # of the accepted state, before a move is listed at all
+    NEED_NOTHING
+    NEED_TO
+    NEED_NO_TO
+
+cdef enum Asked:  # of a broker of the record
+    ANYONE
+    NO_ONE
+    SOMEONE
+    ACCEPTED_FROM
+    ACCEPTED_TO
+    NO_ONE_OR_OTHER
+
+cdef struct Row:
+    bint listed
+    int need
+    int from_
+    int to
+
+cdef Row ROWS[6][6]
+cdef PyObject *STATES_AT[6]
+cdef const char *STATE_NAMES_AT[6]
+cdef Py_ssize_t STATE_NAME_SIZES[6]
+cdef bint IS_IN_FLIGHT[6]
+cdef bint IS_OWNED[6]
+cdef bint IS_SERVED[6]
+cdef tuple STATE_OBJECTS = tuple(sorted(BUNDLE_STATES))
+cdef tuple STATE_NAMES = tuple(state.value.encode() for state in STATE_OBJECTS)
+cdef tuple FLOWS = tuple(flow.value for flow in Flow)
+cdef int ASSIGNED = STATE_OBJECTS.index(State.ASSIGNED)
+cdef int ASSIGNING = STATE_OBJECTS.index(State.ASSIGNING)
+cdef int RELEASING = STATE_OBJECTS.index(State.RELEASING)
+cdef long long MOST = MAX_INT
+cdef Py_ssize_t MOST_BYTES = MAX_VALUE_SIZE_BYTES
+cdef dict _NAMES = NAMES
+cdef object NO = False
+
+_NEEDS = {
+    MoveCondition.NOTHING: NEED_NOTHING,
+    MoveCondition.DESTINATION: NEED_TO,
+    MoveCondition.NO_DESTINATION: NEED_NO_TO,
+}
+_ASKED = {
+    Who.ANY: ANYONE,
+    Who.NULL: NO_ONE,
+    Who.SET: SOMEONE,
+    Who.ACCEPTED_FROM: ACCEPTED_FROM,
+    Who.ACCEPTED_TO: ACCEPTED_TO,
+    Who.NULL_OR_OTHER: NO_ONE_OR_OTHER,
+}
+
+
+def _translate():
+    cdef int was, to
+    for was, before in enumerate(STATE_OBJECTS):
+        STATES_AT[was] = <PyObject *>before
+        STATE_NAMES_AT[was] = PyBytes_AS_STRING(STATE_NAMES[was])
+        STATE_NAME_SIZES[was] = PyBytes_GET_SIZE(STATE_NAMES[was])
+        IS_IN_FLIGHT[was] = before in IN_FLIGHT
+        IS_OWNED[was] = before in IN_FLIGHT or before is State.ASSIGNED
+        IS_SERVED[was] = before in (State.ASSIGNED, State.RELEASING, State.SPLITTING)
+        for to, after in enumerate(STATE_OBJECTS):
+            move = MOVES.get((before, after))
+            # Children, planned or made, are no plain moves.
+            ROWS[was][to].listed = move is not None and move.need in _NEEDS and after is not State.SPLITTING
+            if ROWS[was][to].listed:
+                ROWS[was][to].need = _NEEDS[move.need]
+                ROWS[was][to].from_ = _ASKED[move.from_]
+                ROWS[was][to].to = _ASKED[move.to]
+
+
+_translate()
+
+# --- the reader of JSON -----------------------------------------------------------------------------------------------
+
+cdef struct Text:
+    const char *at
+    Py_ssize_t size  # NONE: null, or the field is absent (then `at` is NULL)
+
+cdef struct Move:
+    Text id, base, state, from_, to, broker, incarnation, operation, flow
+    long long version, covers
+    unsigned int seen
+
+cdef enum:
+    SAW_FORMAT = 1
+    SAW_KIND = 2
+    SAW_ID = 4
+    SAW_COVERS = 8
+    SAW_BY = 16
+    SAW_VERSION = 32
+    SAW_BASE = 64
+    SAW_STATE = 128
+    SAW_FROM = 256
+    SAW_TO = 512
+    SAW_FLOW = 1024
+    SAW_OPERATION = 2048
+    SAW_ACTION = 4096
+    SAW_REASON = 8192
+    SAW_WRITTEN_AT = 16384
+    WANTED = 1023  # all of the first ten
+
+
+cdef inline bint is_(Text text, const char *word, Py_ssize_t size) noexcept nogil:
+    return text.size == size and memcmp(text.at, word, size) == 0
+
+
+cdef inline const char *read_text(const char *at, const char *end, Text *text) noexcept nogil:
+    """A string of printable ASCII without escapes, from behind its opening quote; behind the closing one, or NULL."""
+    cdef uint64_t word, quote, slash, found
+    text.at = at
+    while EIGHT_AT_A_TIME and end - at >= 8:  # eight at a time: the lowest mark is at the first of them that ends the run
+        memcpy(&word, at, 8)
+        quote, slash = word ^ QUOTES, word ^ SLASHES
+        found = ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash) | ((word - BLANKS) & ~word) | word
+        found &= MARKS
+        if found:
+            at += first_byte(found)
+            text.size = at - text.at
+            return at + 1 if at[0] == c'"' else NULL
+        at += 8
+    while at < end:
+        if at[0] == c'"':
+            text.size = at - text.at
+            return at + 1
+        if at[0] == c'\\' or at[0] < 32 or at[0] > 126:
+            return NULL
+        at += 1
+    return NULL
+
+
+cdef inline const char *read_only_text(const char *at, const char *end, Text *text) noexcept nogil:
+    if at >= end or at[0] != c'"':
+        return NULL
+    return read_text(at + 1, end, text)
+
+
+cdef inline const char *read_text_or_null(const char *at, const char *end, Text *text) noexcept nogil:
+    if at >= end:
+        return NULL
+    if at[0] == c'"':
+        return read_text(at + 1, end, text)
+    if end - at >= 4 and memcmp(at, b"null", 4) == 0:
+        text.at, text.size = at, NONE
+        return at + 4
+    return NULL
+
+
+cdef inline const char *read_number(const char *at, const char *end, long long *number) noexcept nogil:
+    """An integer of at most 16 digits; that nothing else of a number follows is seen by the caller, who wants a comma."""
+    cdef bint negative = at < end and at[0] == c'-'
+    cdef const char *first
+    cdef long long value = 0
+    if negative:
+        at += 1
+    first = at
+    while at < end and c'0' <= at[0] <= c'9' and at - first < 16:
+        value = value * 10 + (at[0] - c'0')
+        at += 1
+    if at == first or (first[0] == c'0' and (negative or at - first > 1)):
+        return NULL
+    number[0] = -value if negative else value
+    return at
+
+
+cdef const char *read_writer(const char *at, const char *end, Move *move) noexcept nogil:
+    """The object of `by`, with its two fields and no other."""
+    cdef Text name
+    cdef int field
+    if at >= end or at[0] != c'{':
+        return NULL
+    move.broker.at = move.incarnation.at = NULL
+    for field in range(2):
+        at += 1  # the brace, or the comma
+        if at >= end or at[0] != c'"':
+            return NULL
+        at = read_text(at + 1, end, &name)
+        if at == NULL or end - at < 2 or at[0] != c':' or at[1] != c'"':
+            return NULL
+        if is_(name, b"broker", 6) and move.broker.at == NULL:
+            at = read_text(at + 2, end, &move.broker)
+        elif is_(name, b"incarnation", 11) and move.incarnation.at == NULL:
+            at = read_text(at + 2, end, &move.incarnation)
+        else:
+            return NULL
+        if at == NULL or at >= end or at[0] != (c'}' if field else c','):
+            return NULL
+    return at + 1
+
+
+cdef const char *read_field(const char *at, const char *end, Text name, Move *move, unsigned int *saw) noexcept nogil:
+    """The value of a field; behind it, or NULL if the field or its value is none of a plain move."""
+    cdef Text text
+    cdef long long number
+    saw[0] = 0
+    if name.size == 2:
+        if name.at[0] == c'i' and name.at[1] == c'd':
+            saw[0] = SAW_ID
+            return read_only_text(at, end, &move.id)
+        if name.at[0] == c'b' and name.at[1] == c'y':
+            saw[0] = SAW_BY
+            return read_writer(at, end, move)
+        if name.at[0] == c't' and name.at[1] == c'o':
+            saw[0] = SAW_TO
+            return read_text_or_null(at, end, &move.to)
+    elif name.size == 4:
+        if memcmp(name.at, b"base", 4) == 0:
+            saw[0] = SAW_BASE
+            return read_only_text(at, end, &move.base)
+        if memcmp(name.at, b"from", 4) == 0:
+            saw[0] = SAW_FROM
+            return read_text_or_null(at, end, &move.from_)
+        if memcmp(name.at, b"flow", 4) == 0:
+            saw[0] = SAW_FLOW
+            return read_text_or_null(at, end, &move.flow)
+        if memcmp(name.at, b"kind", 4) == 0:
+            saw[0] = SAW_KIND
+            at = read_text_or_null(at, end, &text)
+            return at if at != NULL and is_(text, b"proposal", 8) else NULL
+    elif name.size == 5:
+        if memcmp(name.at, b"state", 5) == 0:
+            saw[0] = SAW_STATE
+            return read_only_text(at, end, &move.state)
+    elif name.size == 6:
+        if memcmp(name.at, b"format", 6) == 0:
+            saw[0] = SAW_FORMAT
+            at = read_number(at, end, &number)
+            return at if at != NULL and number == 1 else NULL
+        if memcmp(name.at, b"covers", 6) == 0:
+            saw[0] = SAW_COVERS
+            return read_number(at, end, &move.covers)
+        if memcmp(name.at, b"action", 6) == 0:
+            saw[0] = SAW_ACTION
+            return read_text_or_null(at, end, &text)
+        if memcmp(name.at, b"reason", 6) == 0:
+            saw[0] = SAW_REASON
+            return read_text_or_null(at, end, &text)
+    elif name.size == 7:
+        if memcmp(name.at, b"version", 7) == 0:
+            saw[0] = SAW_VERSION
+            return read_number(at, end, &move.version)
+    elif name.size == 9:
+        if memcmp(name.at, b"operation", 9) == 0:
+            saw[0] = SAW_OPERATION
+            return read_text_or_null(at, end, &move.operation)
+    elif name.size == 13:
+        if memcmp(name.at, b"written_at_ms", 13) == 0:
+            saw[0] = SAW_WRITTEN_AT
+            return read_number(at, end, &number)
+    return NULL
+
+
+cdef bint read_move(const char *at, Py_ssize_t size, Move *move) noexcept nogil:
+    """Whether this is a proposal with all fields of a plain move and no other than those known here."""
+    cdef const char *end = at + size
+    cdef Text name
+    cdef unsigned int saw
+    move.seen = 0
+    move.operation.size = move.flow.size = NONE
+    if size < 2 or at[0] != c'{':
+        return False
+    while True:
+        at += 1  # the brace, or the comma
+        if at >= end or at[0] != c'"':
+            return False
+        at = read_text(at + 1, end, &name)
+        if at == NULL or at >= end or at[0] != c':':
+            return False
+        at = read_field(at + 1, end, name, move, &saw)
+        if at == NULL or at >= end or move.seen & saw:
+            return False
+        move.seen |= saw
+        if at[0] == c'}':
+            return at + 1 == end and move.seen & WANTED == WANTED
+        if at[0] != c',':
+            return False
+
+
+cdef inline bint is_id(Text text) noexcept nogil:
+    cdef Py_ssize_t index
+    cdef char letter
+    if not 1 <= text.size <= 64:
+        return False
+    for index in range(text.size):
+        letter = text.at[index]
+        if not (c'0' <= letter <= c'9' or c'A' <= letter <= c'Z' or c'a' <= letter <= c'z' or letter == c'-'):
+            return False
+    return True
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    PLACES = 2048
+cdef enum:
+    RANGE_SIZE = 22  # of `/0xLLLLLLLL_0xUUUUUUUU`
+cdef const char *HEX = b"0123456789abcdef"
+cdef list _names = [None] * PLACES  # the strings of NAMES, found by their bytes
+
+
+cdef inline bint same_text(object string, Text text) noexcept:
+    """Whether a str, or None, is this text."""
+    if string is None:
+        return text.size == NONE
+    return (
+        PyUnicode_GET_LENGTH(string) == text.size
+        and PyUnicode_IS_ASCII(string)
+        and memcmp(PyUnicode_DATA(string), text.at, text.size) == 0
+    )
+
+
+cdef inline bint is_hex(const char *at, long long number) noexcept nogil:
+    cdef int digit
+    for digit in range(8):
+        if at[7 - digit] != HEX[number & 15]:
+            return False
+        number >>= 4
+    return True
+
+
+cdef bint is_accepted_id(KeyState key, Text text) except -1:
+    """Whether a text is `KeyState.accepted_id`; false for a null."""
+    cdef Text parent, range_
+    if key.record_id is None or text.size == NONE:
+        return False
+    if not key.derived:
+        return same_text(key.record_id, text)
+    if text.size <= RANGE_SIZE:
+        return False
+    parent.at, parent.size = text.at, text.size - RANGE_SIZE
+    range_.at, range_.size = text.at + parent.size, RANGE_SIZE
+    return (
+        same_text(key.record_id, parent)
+        and memcmp(range_.at, b"/0x", 3) == 0
+        and is_hex(range_.at + 3, PyLong_AsLongLong(key.lower))
+        and memcmp(range_.at + 11, b"_0x", 3) == 0
+        and is_hex(range_.at + 14, PyLong_AsLongLong(key.upper))
+    )
+
+
+cdef object name_of(Text text):
+    """The interned string of a broker or an incarnation; None if it is not known yet."""
+    cdef uint64_t hash_ = text.size, part
+    cdef Py_ssize_t index = 0
+    cdef object name
+    while index + 8 <= text.size:
+        memcpy(&part, text.at + index, 8)
+        hash_ = (hash_ ^ part) * 0x9E3779B97F4A7C15ULL
+        hash_ ^= hash_ >> 32
+        index += 8
+    while index < text.size:
+        hash_ = (hash_ ^ <unsigned char>text.at[index]) * 0x100000001B3ULL
+        index += 1
+    index = (hash_ ^ (hash_ >> 29)) % PLACES
+    name = _names[index]
+    if name is not None and same_text(name, text):
+        return name
+    name = _NAMES.get(PyUnicode_FromStringAndSize(text.at, text.size))
+    if name is not None:
+        _names[index] = name
+    return name
+
+
+cdef inline bint same(object one, object other):
+    return one is other or one == other
+
+
+cdef inline bint fits(int asked, object broker, object from_, KeyState key):
+    if asked == ACCEPTED_FROM:
+        return same(broker, key.from_)
+    if asked == ACCEPTED_TO:
+        return same(broker, key.to)
+    if asked == NO_ONE:
+        return broker is None
+    if asked == SOMEONE:
+        return broker is not None
+    if asked == NO_ONE_OR_OTHER:
+        return broker is None or not same(broker, from_)
+    return asked == ANYONE
+
+
+cdef inline int number_of(object state):
+    cdef int number
+    for number in range(STATES):
+        if STATES_AT[number] == <PyObject *>state:
+            return number
+    return NONE
+
+
+cdef inline int number_named(Text text):
+    cdef int number
+    for number in range(STATES):
+        if is_(text, STATE_NAMES_AT[number], STATE_NAME_SIZES[number]):
+            return number
+    return NONE
+
+# --- the fold ---------------------------------------------------------------------------------------------------------
+
+cdef bint take(dict open_debts, dict writers, dict in_flight, dict load, KeyState key, bytes value, object offset):
+    """Apply a record if it is a plain move; whether it was."""
+    cdef Move move
+    cdef int was, after
+    cdef Row row
+    cdef object from_ = None, to = None, broker, incarnation, writer
+    cdef PyObject *found
+    if PyLong_AsLongLong(key.lower) < 0 or (open_debts and key in open_debts):
+        return False
+    if PyBytes_GET_SIZE(value) > MOST_BYTES or not read_move(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), &move):
+        return False
+    was, after = number_of(key.state), number_named(move.state)
+    if was == NONE or after == NONE:
+        return False
+    row = ROWS[was][after]
+    if not row.listed or move.version != PyLong_AsLongLong(key.version) + 1 or move.version > MOST:
+        return False
+    if not PyLong_AsLongLong(key.settled) <= move.covers <= MOST:
+        return False
+    if not is_id(move.id) or not is_accepted_id(key, move.base) or is_accepted_id(key, move.id):
+        return False
+    if row.need != NEED_NOTHING and (key.to is None) != (row.need == NEED_NO_TO):
+        return False
+    if move.from_.size != NONE:
+        from_ = name_of(move.from_)
+        if from_ is None:
+            return False
+    if move.to.size != NONE:
+        to = name_of(move.to)
+        if to is None:
+            return False
+    if not (fits(row.from_, from_, from_, key) and fits(row.to, to, from_, key)):
+        return False
+    broker, incarnation = name_of(move.broker), name_of(move.incarnation)
+    if broker is None or incarnation is None:
+        return False
+    found = PyDict_GetItemWithError(writers, incarnation)
+    if found == NULL:
+        return False
+    writer = <object>found
+    if not same(<object>PyTuple_GET_ITEM(writer, 0), broker):
+        return False
+    apply(in_flight, load, key, &move, was, after, from_, to, writer, offset)
+    return True
+
+
+cdef void apply(
+    dict in_flight, dict load, KeyState key, Move *move, int was, int after, object from_, object to, object writer, object offset
+) except *:
+    """As `View.place` and `View.note`."""
+    cdef object bound, flow
+    cdef Ring ring
+    cdef long long version
+    key.was = key.state
+    key.state = <object>PyTuple_GET_ITEM(STATE_OBJECTS, after)
+    key.version = move.version
+    key.from_ = from_
+    key.to = to
+    if IS_IN_FLIGHT[after]:
+        in_flight[key] = None
+    elif IS_IN_FLIGHT[was]:
+        del in_flight[key]
+    if after == ASSIGNED or after == ASSIGNING:
+        bound = to
+    elif after == RELEASING:
+        bound = from_ if to is None else to
+    else:
+        bound = None
+    if not same(key.bound, bound):
+        if key.bound is not None:
+            left = load[key.bound] - 1
+            if left:
+                load[key.bound] = left
+            else:
+                del load[key.bound]
+        if bound is not None:
+            load[bound] = load.get(bound, 0) + 1
+        key.bound = bound
+    if key.ring is not None:
+        ring = <Ring>key.ring
+        if move.version > PyLong_AsLongLong(ring.highest):
+            ring.highest = key.version
+        if IS_OWNED[after] != IS_OWNED[was]:
+            ring.owned = ring.owned + (1 if IS_OWNED[after] else -1)
+    key.record_id = PyUnicode_FromStringAndSize(move.id.at, move.id.size)
+    key.derived = NO
+    key.forced = NO
+    key.writer = writer
+    if after == ASSIGNED:
+        key.server = writer
+    elif not IS_SERVED[after]:
+        key.server = None
+    key.operation = None if move.operation.size == NONE else PyUnicode_FromStringAndSize(move.operation.at, move.operation.size)
+    if move.flow.size == NONE:
+        key.flow = None
+    else:
+        for flow in FLOWS:
+            if same_text(flow, move.flow):
+                key.flow = flow
+                break
+        else:
+            key.flow = PyUnicode_FromStringAndSize(move.flow.at, move.flow.size)
+    key.offset = offset
+    key.intent = None
+    key.more = None
+    key.settled = offset
+
+
+def take_plain_moves(view, list records not None, Py_ssize_t first, long long position, long long end):
+    """See `statechannel.protocol.bulk_fold`."""
+    cdef dict keys = view.keys, open_debts = view.ledger.open, writers = view.writers
+    cdef dict in_flight = view.in_flight, load = view.load
+    cdef Py_ssize_t index = first, count = PyList_GET_SIZE(records)
+    cdef PyObject *found
+    cdef object record, value, offset, last = None
+    try:
+        while index < count:
+            record = <object>PyList_GET_ITEM(records, index)
+            offset = <object>PyTuple_GET_ITEM(record, 2)
+            if position >= 0 and (PyLong_AsLongLong(offset) != position or position >= end):
+                break
+            value = <object>PyTuple_GET_ITEM(record, 5)
+            found = PyDict_GetItemWithError(keys, <object>PyTuple_GET_ITEM(record, 4))
+            if found == NULL or not PyBytes_CheckExact(value):
+                break
+            if not take(open_debts, writers, in_flight, load, <KeyState><object>found, <bytes>value, offset):
+                break
+            last = offset
+            index += 1
+            if position >= 0:
+                position += 1
+    finally:
+        if last is not None:
+            view.applied = last
+    return index

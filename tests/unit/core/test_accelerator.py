@@ -1,0 +1,156 @@
+"""The accelerator takes what the Python code takes, refuses the rest, and steps aside where it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.protocol import bulk_fold
+from statechannel.protocol.bulk_fold import ANY_OFFSET, read_many
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from tests.support.accelerator import ROOT, TAKERS, built, compiled
+from tests.unit.core.test_replay_guards import BY, HALF, LOW, PLAIN, Story, everything
+
+SEEDS = range(40)
+PIECES = (
+    b'"', b"\\", b"\\u0061", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"null", b"true", b"-", b"0", b"1.0", b"1e3",
+    b"\x00", b"\x1f", b"\x7f", b"\xc3\xa9", b"\xff", b"9007199254740993", b'"format":1,', b'"forced":true,', b'"id":"x",',
+    b'"version":4,', b'"flow":null,', b'"operation":7,', b'"reason":"because",', b'"new-field":1,', b'"by":{},', b"b1", b"b2",
+)  # fmt: skip
+
+
+def bent(value: bytes, chance: random.Random) -> bytes:
+    """A value with one to three accidents in it."""
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(value) + 1)
+        match chance.randrange(5):
+            case 0:
+                value = value[:at] + chance.choice(PIECES) + value[at:]
+            case 1:
+                value = value[:at] + value[at + chance.randint(1, 9) :]
+            case 2:
+                value = value[:at] + bytes([chance.randrange(256)]) + value[at + 1 :]
+            case 3:  # a field is gone, stands there twice, or elsewhere
+                fields = value.strip(b"{}").split(b",")
+                chance.shuffle(fields)
+                fields = fields[chance.randint(0, 1) :] + fields[: chance.randint(0, 1)]
+                value = b"{" + b",".join(fields) + b"}"
+            case _:
+                comma = value.find(b",", at)
+                value = value if comma < 0 else value[: comma + 1] + chance.choice(PIECES) + value[comma + 1 :]
+    return value
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("taker", TAKERS)
+def test_bent_records_are_judged_as_by_the_view_alone(taker: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_fold, "take_plain_moves", TAKERS[taker]())
+    chance = random.Random(seed)
+    for _ in range(60):
+        story = Story()
+        value = bent(orjson.dumps(story.fields(LOW, **PLAIN) | {"flow": "transfer", "operation": "o-1"}), chance)
+        if story.put(LOW.encode(), value) is Verdict.UNSUPPORTED_FORMAT:
+            continue
+        story.move(LOW, "Assigning", **{"from": "b1", "to": "b2"})
+        view = View(0, 1)
+        assert read_many(view, story.records, 0, len(story.records)) == len(story.records)
+        assert everything(view) == everything(story.view), value
+
+
+def taken(change: Callable[[bytes], bytes] = lambda value: value, **fields: Any) -> bool:
+    """Whether the compiled code takes a move itself."""
+    story, view = Story(), View(0, 1)
+    for record in story.records:
+        view.read(record.offset, record.key, record.value)
+    value = change(orjson.dumps(story.fields(LOW, **PLAIN) | fields))
+    moves = [RecordRead(Topic.CHANNEL, 0, len(story.records), 7, LOW.encode(), value)]
+    return compiled().take_plain_moves(view, moves, 0, ANY_OFFSET, 0) == len(moves)
+
+
+def test_plain_moves_are_taken_in_any_order_of_their_fields() -> None:
+    assert taken()
+    assert taken(lambda value: orjson.dumps(dict(sorted(orjson.loads(value).items()))))
+    assert taken(
+        flow="transfer", operation="o-1", action="transfer", reason="it is hot", written_at_ms=1_700_000_000_000
+    )
+    assert taken(flow=None, operation=None, reason=None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"new-field": 1},
+        {"forced": False},
+        {"reason": "caf\u00e9"},
+        {"reason": 'a "word"'},
+        {"decision": {"by": "x"}},
+        {"by": BY | {"host": "h"}},
+        {"version": 5},
+        {"children": [range_name(0, HALF)]},
+    ],
+    ids=str,
+)
+def test_all_others_are_left_to_the_python_code(fields: dict[str, Any]) -> None:
+    assert not taken(**fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value + b" ",
+        lambda value: value[:-1],
+        lambda value: value.replace(b":1,", b": 1,", 1),
+        lambda value: value[:-1] + b',"format":1}',
+        lambda value: value + b"}",
+        lambda value: b"",
+    ],
+)
+def test_what_is_not_written_as_brokers_write_is_left_to_the_python_code(change: Callable[[bytes], bytes]) -> None:
+    assert not taken(change)
+
+
+def which(code: str = "", **variables: str) -> str:
+    """The name of what a new process with the package takes plain moves by."""
+    program = f"{code}\nfrom statechannel.protocol import bulk_fold; print(bulk_fold.take_plain_moves.__name__)"
+    path = os.pathsep.join((str(built()), str(ROOT)))
+    environment = {name: value for name, value in os.environ.items() if name != "STATECHANNEL_ACCELERATOR"}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | {"PYTHONPATH": path} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stdout.strip()
+
+
+ANOTHER_LAYOUT = """
+from statechannel.protocol import keys
+class KeyState(keys.KeyState):
+    __slots__ = ("another",)
+keys.KeyState = KeyState
+"""
+
+
+def test_it_is_used_where_it_is_installed() -> None:
+    assert which() == "take_plain_moves"
+
+
+@pytest.mark.parametrize("word", ["off", "0", "FALSE"])
+def test_a_variable_switches_it_off(word: str) -> None:
+    assert which(STATECHANNEL_ACCELERATOR=word) == "_take_plain_moves"
+
+
+def test_it_steps_aside_where_keys_have_other_fields() -> None:
+    assert which(ANOTHER_LAYOUT) == "_take_plain_moves"
