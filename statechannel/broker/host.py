@@ -45,6 +45,7 @@ from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     CommandReceived,
+    HookFailed,
     Input,
     LoopBlocked,
     PartitionBroken,
@@ -155,7 +156,7 @@ class Host:
             hooks,
             feed=self._driver.inbox.push,
             urls_of=self._around.urls_of,
-            on_problem=metrics.hook_failed,
+            on_problem=self._hook_failed,
             on_end=self._watch.hook_ended,
         )
         self.handlers = Handlers(self.options.extension_requests_max)
@@ -303,6 +304,10 @@ class Host:
             if self.availability is not None:
                 self.availability.review()
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
+
+    def _hook_failed(self, effect: CallHook, error: str) -> None:
+        self.metrics.hook_failed(effect.hook, error)
+        self._driver.inbox.push(HookFailed(effect.hook, effect.bundle, error))
 
     def _blocked(self, loop: asyncio.AbstractEventLoop, thread: int, seconds: float) -> None:
         """In the watchdog's thread."""

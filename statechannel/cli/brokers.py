@@ -49,11 +49,11 @@ def brokers(
     max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the live brokers, and those lost within the last minute; with --watch continuously."""
+    """List the live brokers, and those lost and not back; with --watch continuously."""
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        registry = read_registry(connection)
+        registry = read_registry(connection, all_lost=True)
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection))
         document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
@@ -202,7 +202,7 @@ def resume(_: Connect) -> BrokerRequest:
 
 
 def _effect_of_resume(connection: Connection) -> Effect:
-    registry = read_registry(connection)
+    registry = read_registry(connection, all_lost=True)
     paused = None if registry.leader is None else registry.leader.info.get("repair_paused")
     lost = sorted(registry.members.lost)
     facts = {"paused": paused, "lost": lost}

@@ -437,7 +437,9 @@ class Presence:
             "leaving": leaving,
             "repair_paused": context.repair_paused,
             "forged": self._provenance.fields(),
-            "blocked": None if context.blocked is None else context.blocked.fields(),
+            "blocked": None if context.troubles.blocked is None else context.troubles.blocked.fields(),
+            "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()} or None,
+            "unplaced": context.troubles.unplaced.fields(context.now.wall_ms),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

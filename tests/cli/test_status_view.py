@@ -324,7 +324,7 @@ def test_verdicts(changes: dict[str, Any], verdict: str, reasons: str) -> None:
 
 def test_only_some_of_many_lost_brokers_are_named() -> None:
     _, (problem,) = health(figures(brokers=[broker("b0"), *(broker(f"b{n}", **LOST) for n in range(1, 9))]), LIMITS)
-    assert problem.message.startswith("lost: b1, ")
+    assert problem.message.startswith("lost without a goodbye, and not back: b1, ")
     assert problem.message.endswith("; and 5 more")
 
 

@@ -67,11 +67,12 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         names = [f"{process.broker} (last heard {_ago(at_ms - process.last_heard_ms)})" for process in lost]
         yield DoctorFinding(
             Severity.WARNING,
-            f"lost without a goodbye: {_some(names)}",
-            "Bundles of a lost broker are reassigned; until then no broker serves them.",
-            "Check their logs and machines. Their bundles: `statechannel bundles`, `statechannel audit --gaps`."
+            f"lost without a goodbye, and not back: {_some(names)}",
+            "Bundles of a lost broker are reassigned, and until then no broker serves them; those that are left carry all."
             if alive
-            else "Check their logs and machines.",
+            else "Bundles of a lost broker wait until one is alive.",
+            "Check their logs and machines, and start them again. One that is gone for good is shown for "
+            f"{duration(facts.settings.membership.lost_shown_s * 1_000)} (`--set membership.lost_shown_s=SECONDS`).",
         )
     for broker, seen_ms in story.doubled.items():
         if at_ms - seen_ms < facts.settings.membership.expiry_s * 2_000:

@@ -319,7 +319,9 @@ def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, C
     """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
     membership = connection.settings.membership
     clock = LogClock()
-    fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)
+    fold = RegistryFold(
+        membership.expiry_s, observe=story.observe, clock=clock.now_ms, lost_shown_s=membership.lost_shown_s
+    )
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         span = tail.span()
         fold.take(tail.records(span))

@@ -145,8 +145,8 @@ class StatusFollower:
         self._connection = connection
         self._inputs = inputs
         self._clock = LogClock()
-        expiry_s = connection.settings.membership.expiry_s
-        self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
+        membership = connection.settings.membership
+        self._fold = RegistryFold(membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s)
         self._remarks = Remarks()
         self._requests = RequestIncidents()
         self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None

@@ -121,7 +121,10 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
 def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -> Iterator[HealthProblem]:
     lost = [f"{row['broker']}, last heard {duration(row['heard_ago_ms'])} ago" for row in _in(fields, "state", "lost")]
     if lost:
-        yield HealthProblem(HealthReason.BROKER_LOST, f"lost: {_named(lost)}")
+        left = f"; {alive[0]['broker']} alone is left, with {alive[0]['bundles']} bundles" if len(alive) == 1 else ""
+        yield HealthProblem(
+            HealthReason.BROKER_LOST, f"lost without a goodbye, and not back: {_named(lost)}{left}"
+        )
     if fields["orphans"]:
         yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
     if alive and fields["leader"] is None:
