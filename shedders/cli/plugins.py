@@ -174,7 +174,7 @@ def policy_remarks(connection: Connection) -> Remarks:
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
     for name, entry in failed_drains(connection, effective).items():
         brokers[name] = f"cordoned by a drain of {entry.author.person} that failed (`statechannel uncordon {name}`)"
-    return Remarks(cluster, brokers)
+    return Remarks(cluster, brokers, frozenset(cordons))
 
 
 _LATELY_MS: Final = 3_600_000

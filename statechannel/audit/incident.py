@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+KEPT_MAX = 200
+"""Number of newest incidents that are kept."""
+
 
 class IncidentKind(StrEnum):
     """Kind of an incident."""

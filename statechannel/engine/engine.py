@@ -155,10 +155,8 @@ class Engine:
                 pass
             case LeadershipChanged():
                 self.presence.elected_changed(elected=event.elected)
-            case LoopBlocked():
-                context.troubles.loop_blocked(event.blocked_s, event.place, event.hook, context.now.wall_ms)
-            case HookFailed():
-                context.troubles.hook_failed(event.hook, event.bundle, event.error, context.now.wall_ms)
+            case LoopBlocked() | HookFailed():
+                context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
             case PartitionBroken():

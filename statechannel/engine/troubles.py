@@ -1,10 +1,11 @@
-"""What a process tells operators in its heartbeats: code that blocks its event loop, hooks that fail, bundles without a broker."""
+"""What heartbeats tell operators: code that blocks the event loop, hooks that fail, bundles without a broker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from statechannel.engine.inputs import HookFailed, LoopBlocked
 from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
@@ -126,11 +127,12 @@ class Troubles:
     hooks: dict[Hook, HookFailures] = field(default_factory=dict)
     unplaced: UnplacedBundles = field(default_factory=UnplacedBundles)
 
-    def loop_blocked(self, blocked_s: float, place: str, hook: str | None, at_ms: int) -> None:
-        times = 1 if self.blocked is None else self.blocked.times + 1
-        self.blocked = BlockedLoop(times, blocked_s, place, hook, at_ms)
-
-    def hook_failed(self, hook: Hook, bundle: str, error: str, at_ms: int) -> None:
-        before = self.hooks.get(hook)
-        times, since_ms = (1, at_ms) if before is None else (before.times + 1, before.since_ms)
-        self.hooks[hook] = HookFailures(times, since_ms, at_ms, bundle, error)
+    def note(self, event: LoopBlocked | HookFailed, at_ms: int) -> None:
+        """Count one more of its kind."""
+        if isinstance(event, LoopBlocked):
+            times = 1 if self.blocked is None else self.blocked.times + 1
+            self.blocked = BlockedLoop(times, event.blocked_s, event.place, event.hook, at_ms)
+        else:
+            before = self.hooks.get(event.hook)
+            times, since_ms = (1, at_ms) if before is None else (before.times + 1, before.since_ms)
+            self.hooks[event.hook] = HookFailures(times, since_ms, at_ms, event.bundle, event.error)

@@ -137,10 +137,11 @@ def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPat
         raise StateChannelError("the topic is not there")
 
     points = [
-        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"})),
-        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"})),
+        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"}, {"b2"})),
+        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"}, {"b1"})),
         SimpleNamespace(name="a", load=lambda: broken),
     ]
     monkeypatch.setattr(remarks, "entry_points", lambda group: points if group == remarks.GROUP else [])
     result = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
-    assert result == Remarks(["a could not be read: the topic is not there", "one"], {"b1": "two; three"})
+    texts = ["a could not be read: the topic is not there", "one"]
+    assert result == Remarks(texts, {"b1": "two; three"}, frozenset({"b1", "b2"}))

@@ -126,7 +126,7 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
     assert kafka.followed_s == 0
 
 
-@pytest.mark.parametrize("lost_shown_s, lost", [(3_600, {"b2"}), (600, set()), (0, set())])
+@pytest.mark.parametrize(("lost_shown_s", "lost"), [(3_600, {"b2"}), (600, set()), (0, set())])
 def test_a_lost_broker_is_shown_until_it_is_back(
     lost_shown_s: float, lost: set[str], use: Callable[[Kafka], Kafka]
 ) -> None:

@@ -14,6 +14,8 @@ from statechannel.cli.status.health import (
     HealthLimits,
     blocked_sentence,
     decline_sentence,
+    hook_sentences,
+    unplaced_sentence,
     unserved_by_all,
     unspread,
 )
@@ -269,6 +271,14 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
                 "move its bundles: `statechannel transfer`.",
             )
+        for failing in hook_sentences(broker):
+            yield DoctorFinding(
+                Severity.WARNING,
+                failing,
+                "A bundle that moves waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",
+                f"The event hook.failed in the log of {broker['broker']} has the traceback. Move no bundles from or to it until "
+                "it is mended, or restart it.",
+            )
         late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
             yield DoctorFinding(
@@ -388,6 +398,19 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Bundles that clients ask for, and that policies and cordons keep from every broker."""
+    sentence = unplaced_sentence(facts.status) if facts.status.get("brokers") else ""
+    if sentence:
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            sentence,
+            "Their clients get no owner.",
+            "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy delete KIND "
+            "NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
+        )
+
+
 def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Brokers without bundles beside one that has many, as after a restart of all."""
     uneven = unspread(facts.status) if facts.status.get("brokers") else ""
@@ -454,10 +477,13 @@ CHECKS = (
         forged,
         needs=("kafka", "registry"),
     ),
-    DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
+    DoctorCheck(
+        "lag", "no broker is behind the log, blocked, or has hooks that fail", lag, needs=("kafka", "registry", "log")
+    ),
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
+    DoctorCheck("unplaced", "policies leave a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),

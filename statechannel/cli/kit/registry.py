@@ -92,7 +92,9 @@ def read_registry(
     whole = all_lost or observe is not None
     membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
-        fold = RegistryFold(membership.expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None)
+        fold = RegistryFold(
+            membership.expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None
+        )
         with notify_if_slow(connection):
             span = tail.span(from_time_ms=None if whole else now_ms() - fold.window_ms)
         fold.take(tail.records(span))
@@ -182,7 +184,9 @@ class RegistryFold:
         members.expire(read_at_ms / 1_000, keep="")
         last = max(members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
         members.lost = {
-            broker: lost for broker, lost in members.lost.items() if read_at_ms - lost.last_heard_ms <= self._kept_ms(lost)
+            broker: lost
+            for broker, lost in members.lost.items()
+            if read_at_ms - lost.last_heard_ms <= self._kept_ms(lost)
         }
         return Registry(members, read_at_ms, last)
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from statechannel.audit.incident import Incident, IncidentKind, seconds
-from statechannel.audit.incidents import ChannelIncidents, RegistryStory
+from statechannel.audit.incidents import ChannelIncidents
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
@@ -146,7 +147,9 @@ class StatusFollower:
         self._inputs = inputs
         self._clock = LogClock()
         membership = connection.settings.membership
-        self._fold = RegistryFold(membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s)
+        self._fold = RegistryFold(
+            membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s
+        )
         self._remarks = Remarks()
         self._requests = RequestIncidents()
         self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
@@ -243,7 +246,7 @@ class StatusFollower:
             views,
             self._fold.registry(),
             self._inputs,
-            Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
+            self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
             context=self._connection.context,

@@ -8,8 +8,9 @@ from typing import Any
 
 from statechannel.audit.forgeries import as_rows
 from statechannel.audit.incident import Incident, newest
-from statechannel.audit.incidents import ChannelIncidents, RegistryStory
+from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members

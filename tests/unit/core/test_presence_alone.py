@@ -10,7 +10,7 @@ import pytest
 
 from statechannel.engine.context import Mode
 from statechannel.engine.effects import Hook
-from statechannel.engine.inputs import PositionReached
+from statechannel.engine.inputs import HookFailed, PositionReached
 from statechannel.engine.lease import Lease
 from statechannel.engine.presence import FRESH_TO_REFUSE
 from statechannel.engine.troubles import UNPLACED_KEPT_MS, BlockedLoop, NoBroker
@@ -219,7 +219,7 @@ def test_hooks_that_fail_are_reported_with_count_and_last_error(bench):
     bench.presence.tick()
     assert bench.sent()[0]["hooks_failed"] is None
     for at_ms in (90, 99):
-        bench.context.troubles.hook_failed(Hook.ON_RELEASE, "t/n/x", "did not return", at_ms)
+        bench.context.troubles.note(HookFailed(Hook.ON_RELEASE, "t/n/x", "did not return"), at_ms)
     bench.later(5)
     last = {"times": 2, "since_ms": 90, "at_ms": 99, "bundle": "t/n/x", "error": "did not return"}
     assert bench.sent()[-1]["hooks_failed"] == {"on_release": last}
