@@ -370,7 +370,7 @@ def why_not(
     trail.settled(key.name, key.owner)
     book = DecisionBook()
     with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.newest(decisions, _sheds, behind=_no_placement):
+        for read in () if reader is None else reader.newest(decisions, _sheds, behind=lambda record: _explains(record, key)):
             book.add(read.record)
         if reader is not None:
             warn_of_unread(reader)
@@ -387,9 +387,11 @@ def _sheds(record: object) -> bool:
     return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
 
 
-def _no_placement(record: AnyRecord) -> bool:
-    """Whether a record is not a placement; placements come in thousands, and do not explain what stays."""
-    return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
+def _explains(record: AnyRecord, key: KeyState) -> bool:
+    """Placements come in thousands, and do not explain what stays: only that of a bundle without an owner does."""
+    if not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value:
+        return True
+    return key.owner is None and any(entry.bundle == key.name for entry in record.placed)
 
 
 def _trail(name: str) -> Trail:

@@ -102,11 +102,21 @@ DRAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 REFUSED = {"answer": "rejected", "reason": "no-extension"}
 
 
+IN_PART = {
+    "answer": "accepted",
+    "outcome": "done",
+    "operation": DRAIN,
+    "result": "drained-in-part",
+    "facts": {"message": "gold forbids it"},
+}
+
+
 @pytest.mark.parametrize(
     ("asked", "failed"),
     [
         (("expired", None), True),
         (("ended", REFUSED), True),
+        (("ended", IN_PART), True),
         (("ended", {"answer": "accepted", "result": "drained"}), False),
         (("open", None), False),
         (None, False),  # the requests topic has forgotten it
@@ -124,7 +134,7 @@ def test_a_cordon_that_a_failed_drain_left_is_named(
     by = Author("ann@desk", DRAIN).by
     left = PolicyRecord(PolicyKey(PolicyKind.CORDON, "b2"), {}, by, "new disks", None, NOW_MS)
     remarks = said(monkeypatch, left).brokers
-    assert ("that failed (`statechannel uncordon b2`)" in remarks["b2"]) is failed
+    assert ("that did not empty it (`statechannel uncordon b2`)" in remarks["b2"]) is failed
     facts = with_standing(healthy(), brokers=[{"broker": "b2", "bundles": 6}])
     findings = list(of_policies.policies(replace(facts, connection=SimpleNamespace())))  # type: ignore[arg-type]
     (finding,) = [finding for finding in findings if "b2" in finding.what]

@@ -23,6 +23,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
+from statechannel.cli.kit.requests import message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import HealthLimits, with_health
@@ -327,7 +328,9 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
         elif reply.outcome.get("answer") != "rejected":
             result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
             took = seconds(ended_ms - at_ms)
-            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}"))
+            message = message_of(reply.outcome)
+            why = f"; {message}" if message else ""
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}{why}"))
         else:
             reason = str(reply.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1
