@@ -54,6 +54,7 @@ from statechannel.cli.kit.requests import requests_seen
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.side_record import InvalidRecord
 
 app = typer.Typer(
@@ -370,7 +371,9 @@ def why_not(
     trail.settled(key.name, key.owner)
     book = DecisionBook()
     with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.newest(decisions, _sheds, behind=lambda record: _explains(record, key)):
+        for read in (
+            () if reader is None else reader.newest(decisions, _sheds, behind=lambda record: _explains(record, key))
+        ):
             book.add(read.record)
         if reader is not None:
             warn_of_unread(reader)

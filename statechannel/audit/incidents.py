@@ -192,6 +192,12 @@ class ChannelIncidents:
                 count.waiting.pop(bundle, None)
 
     @property
+    def deletions(self) -> list[NamespaceDeletion]:
+        """Deleted namespaces that were not created again, the newest last."""
+        newest = {deletion.namespace: deletion for deletion in self._deletions.values()}
+        return [deletion for deletion in newest.values() if deletion.namespace not in self._bundles]
+
+    @property
     def declines(self) -> list[DeclineCount]:
         """Brokers that declined bundles; the one that did so last comes last."""
         return list(self._declines.values())
@@ -241,10 +247,8 @@ class ChannelIncidents:
             )
             for item in self._deletions.values()
         ]
-        incidents += [
-            _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
-        ]
-        return incidents
+        gaps = [gap for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired]
+        return incidents + [_of_gaps(group) for group in _together(gaps)]
 
     def _of_lost(self, lost: _Lost) -> Incident:
         many = len(lost.bundles)
@@ -274,7 +278,30 @@ def _bundles(many: int) -> str:
     return "1 bundle" if many == 1 else f"{many} bundles"
 
 
-def _of_gap(gap: Gap) -> Incident:
+_TOGETHER_MS = 5_000
+
+
+def _together(gaps: Iterable[Gap]) -> list[list[Gap]]:
+    """Gaps of one broker with one cause that began within a moment, as of a drain or a crash."""
+    groups: list[list[Gap]] = []
+    newest: dict[tuple[str | None, GapCause], list[Gap]] = {}
+    for gap in sorted(gaps, key=lambda gap: (gap.start_ms, gap.bundle)):
+        group = newest.get((gap.before, gap.cause))
+        if group is None or gap.start_ms - group[0].start_ms > _TOGETHER_MS:
+            group = newest[gap.before, gap.cause] = []
+            groups.append(group)
+        group.append(gap)
+    return groups
+
+
+def _of_gaps(gaps: list[Gap]) -> Incident:
+    """One incident, with the cause in the longest of the gaps."""
+    longest = max(gaps, key=lambda gap: gap.length_ms or 0)
+    what, length = longest.bundle, seconds(longest.length_ms or 0)
+    if len(gaps) > 1:
+        what = f"{len(gaps)} bundles{f' of {longest.before}' if longest.before else ''}"
+        shortest = seconds(min(gap.length_ms or 0 for gap in gaps))
+        length = length if shortest == length else f"{shortest} to {length}"
     return Incident(
-        gap.start_ms, IncidentKind.GAP, f"no broker served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}"
+        gaps[0].start_ms, IncidentKind.GAP, f"no broker served {what} for {length}: {longest.brief or longest.why}"
     )

@@ -12,7 +12,7 @@ from rich.text import Text
 from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause
+from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.audit.history import meant
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import tables
@@ -20,7 +20,7 @@ from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_
 from statechannel.cli.audit.parts import about, log_line, not_named, require_writer
 from statechannel.cli.kit.fitted_tables import Tone, cell
 from statechannel.cli.kit.listing import Since, Until
-from statechannel.cli.kit.output import Output, duration, make_table, moment, print_json_lists
+from statechannel.cli.kit.output import Output, duration, make_table, moment, print_json_lists, say
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
@@ -90,6 +90,16 @@ def gaps_of(
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
     tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected)
+    deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
+    if deleted:
+        more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
+        say(
+            f"note: the gaps of a deleted namespace end with its deletion, and its clients have no broker from then on: "
+            f"{', '.join(deleted[:_NAMED_MAX])}{more}"
+        )
+
+
+_NAMED_MAX = 5
 
 
 def _require_live(asked: AuditOptions, until: str | None) -> None:

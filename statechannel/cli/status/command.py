@@ -27,7 +27,7 @@ from statechannel.cli.kit.requests import message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import HealthLimits, with_health
-from statechannel.cli.status.tables import status_blocks
+from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -50,7 +50,7 @@ def status(
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
     incidents: Annotated[
-        int, typer.Option("--incidents", min=0, max=200, help="Number of last incidents.")
+        int, typer.Option("--incidents", min=0, max=INCIDENTS_MAX, help="Number of last incidents.")
     ] = INCIDENTS,
     gap_over: Annotated[
         float,

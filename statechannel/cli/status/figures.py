@@ -61,6 +61,7 @@ def figures(
 ) -> dict[str, Any]:
     """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
+    happened = [*inputs.story.incidents, *inputs.incidents.all(), *drains]
     live = views.live()
     debts = _debts(views, inputs.times, at_ms)
     return {
@@ -112,13 +113,23 @@ def figures(
         ],
         "forged": as_rows(inputs.incidents.forgeries),
         "declined_bundles": _declined(live, registry, inputs.incidents),
+        "deleted_namespaces": [
+            {
+                "namespace": item.namespace,
+                "bundles": item.bundles,
+                "by": inputs.incidents.requesters.get(item.operation or ""),
+            }
+            | {"ago_ms": max(0, at_ms - item.at_ms)}
+            for item in inputs.incidents.deletions
+        ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
         "incidents": [
             {"at_ms": incident.at_ms, "kind": incident.kind.value, "said": incident.message}
-            for incident in newest([*inputs.story.incidents, *inputs.incidents.all(), *drains], incidents)
+            for incident in newest(happened, incidents)
         ],
+        "incidents_left_out": max(0, len(happened) - incidents),
     }
 
 

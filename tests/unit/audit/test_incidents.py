@@ -62,6 +62,23 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
         assert result[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
+def test_gaps_of_one_broker_that_began_together_are_one_incident_with_the_cause_first() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    reason = "decision 01M8BYK: moves 7.2 % of the capacity of b1 to b2, as b1 has more than all others have"
+    for half in (LOWER, UPPER):
+        served(log, f"{NAMESPACE}/{half}", "b1")
+    for half in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{half}", "Releasing", reason=reason, **{"from": "b1", "to": "b2"})
+    for half in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{half}", "Assigning", by="b1", after_ms=15_000, **{"from": "b1", "to": "b2"})
+        log.write(f"{NAMESPACE}/{half}", "Assigned", by="b2", **{"from": "b1", "to": "b2"})
+    (result,) = find_incidents(log)
+    assert result.message == (
+        "no broker served 2 bundles of b1 for 17.0 s to 32.0 s: b1 took 31.0 s to release it; transfer from b1 to b2"
+    )
+
+
 def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
     log = Log()
     log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
