@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
@@ -20,7 +20,7 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, stdout, waiting
+from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import message_of
@@ -39,6 +39,7 @@ from statechannel.replay.survey import FormatStop
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _LEAST_ROWS = 4
+_TRIED_AGAIN_S = 2.0
 _ALL = 50
 
 
@@ -62,13 +63,17 @@ def status(
 ) -> None:
     """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
     connection = connect().within(max_seconds if watch else None)
-    inputs = StatusInputs(
-        RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
-    )
+
+    def inputs() -> StatusInputs:
+        return StatusInputs(
+            RegistryStory(connection.settings.membership.expiry_s),
+            incidents=ChannelIncidents(max(0.0, gap_over) * 1_000),
+        )
+
     if watch:
         _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
-    fields = read_once(connection, inputs, incidents)
+    fields = read_once(connection, inputs(), incidents)
     if output is Output.JSON:
         print_json(fields)
     else:
@@ -96,13 +101,18 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
 
 
 def _stay(
-    connection: Connection, inputs: StatusInputs, incidents: int, *, every_s: float, max_s: float | None, output: Output
+    connection: Connection,
+    inputs: Callable[[], StatusInputs],
+    incidents: int,
+    *,
+    every_s: float,
+    max_s: float | None,
+    output: Output,
 ) -> None:
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            follower = stack.enter_context(StatusFollower(connection, inputs))
-            _read_up(follower, connection)
+            follower = _follower(connection, inputs, stack, ends_s=None if max_s is None else began_s + max_s)
             draw = stack.enter_context(screen(output))
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
@@ -113,6 +123,37 @@ def _stay(
                 follower.turn()
     except KeyboardInterrupt:
         return  # the way to end it
+
+
+def _follower(
+    connection: Connection, inputs: Callable[[], StatusInputs], stack: ExitStack, *, ends_s: float | None
+) -> StatusFollower:
+    """One that has read all; while Kafka does not answer it is tried again, as this is what people open in an outage.
+
+    Args:
+        ends_s: The last attempt begins before this time (monotonic); None: there is none.
+
+    Raises:
+        KafkaUnavailableError: At that time Kafka does not answer yet.
+    """
+    away = False
+    while True:
+        began_s = time.monotonic()
+        try:
+            with ExitStack() as opened:
+                follower = opened.enter_context(StatusFollower(connection, inputs()))
+                _read_up(follower, connection)
+                stack.push(opened.pop_all())
+                return follower
+        except KafkaUnavailableError as error:
+            again_s = began_s + _TRIED_AGAIN_S
+            if ends_s is not None and max(again_s, time.monotonic()) >= ends_s:
+                raise
+            if not away:
+                say(f"UNKNOWN: {error}. {error.hint}".rstrip())
+                say("the display begins when it answers (Ctrl-C ends it)")
+            away = True
+            time.sleep(max(0.0, again_s - time.monotonic()))
 
 
 def _read_up(follower: StatusFollower, connection: Connection) -> None:
