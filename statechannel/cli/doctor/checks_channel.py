@@ -377,14 +377,14 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
     if refused:
-        bundle = refused[0]["bundle"]
+        bundle, brokers = refused[0]["bundle"], sorted({broker for row in refused for broker in row["by"]})
         yield DoctorFinding(
             Severity.CRITICAL,
             f"{decline_sentence(refused)}; the first is {bundle}",
             "Their clients get no owner. A lookup asks the brokers again, each at most once in "
             f"{facts.settings.repair.decline_memory_s:g} s.",
-            f"Fix what fails at {_some(sorted(refused[0]['by']))} (the event hook.failed in the log has the traceback), then "
-            f"`statechannel lookup {bundle}`.",
+            f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
+            f"{bundle}`.",
         )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:

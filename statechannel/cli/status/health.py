@@ -15,6 +15,7 @@ LAG_WARNING_MS = 5_000
 BLOCKED_LATELY_MS = 60_000
 HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
 SLOW_NOTE_MS = 3_000
+_BRIEF_MS = 1_000
 _NAMED = 3
 _OWN = "on_own"
 _UNSPREAD_AT_LEAST = 2
@@ -138,7 +139,7 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
     if alive and fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
-        since = "" if without_ms is None else f" for {duration(without_ms)}"
+        since = "" if without_ms is None or without_ms < _BRIEF_MS else f" for {duration(without_ms)}"
         yield HealthProblem(HealthReason.NO_LEADER, f"no broker has led{since}" if since else "no broker leads")
     for row in fields["repair_paused"]:
         yield HealthProblem(
