@@ -282,6 +282,12 @@ class Drains:
             "leads": picture.broker == plan.broker,
             "took_s": round(self._ports.clocks.mono_s() - running.began_s, 3),
         }
+        if step.left:
+            first, moved = step.left[0], plan.moved + len(earlier)
+            left = f"{count(len(step.left), 'bundle')} {are(len(step.left))} left"
+            facts["message"] = (
+                f"{count(moved, 'bundle')} {were(moved)} moved, {left}, {first.name} the first: {first.why}"
+            )
         return Done(plan.operation, "drained" if not step.left else "drained-in-part", facts)
 
     async def _before(self, running: _Running) -> Collection[str] | None:

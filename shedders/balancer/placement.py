@@ -25,7 +25,9 @@ from shedders.filters.destinations import Takers
 from shedders.model.cluster import Bundle, Cluster, Policies
 from shedders.model.plan import Placed
 from statechannel.engine.placement import FewestBundles
+from statechannel.engine.troubles import NoBroker
 from statechannel.logger import SafeLogger
+from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _log = SafeLogger(__name__)
 OFFERED = "offered"  # word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)
+_CORDON = "cordon"
+_ORDERS = frozenset({_CORDON, "isolation", "pin"})  # words of the filters for what only operators change
 PRICE = 10.0  # the inputs are not rebuilt before this multiple of the time that it took to build them
 
 
@@ -123,10 +127,12 @@ class LivePlacement:
     _homeless: dict[str, tuple[str, float]] = field(default_factory=dict)
     _awaited: dict[str, _Awaited] = field(default_factory=dict)
     _shed: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _refusals: dict[str, NoBroker] = field(default_factory=dict)
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
         """See `Placement.choose`. Also None if the leader was asked: it will assign the bundle."""
+        self._refusals.pop(bundle, None)
         try:
             note = self._choose(bundle, candidates, load)
         except Exception as error:
@@ -136,7 +142,24 @@ class LivePlacement:
         if note.broker is not None:
             self._book(note.broker, bundle)
         self._note(note)
+        self._refuse(note)
         return note.broker
+
+    def refusal(self, bundle: str) -> NoBroker | None:
+        """See `Placement.refusal`."""
+        return self._refusals.get(bundle)
+
+    def _refuse(self, note: PlacedNote) -> None:
+        if note.broker is not None or note.how == "asked":
+            return
+        message = _FAILED if note.placed is None else note.placed.why
+        removed = {} if note.placed is None else note.placed.removed
+        remember(
+            self._refusals,
+            note.bundle,
+            NoBroker(note.reason, message, note.how == "nobody" and _kept_out(removed)),
+            self.settings().placements_noted_max,
+        )
 
     def forget(self) -> None:
         """Rebuild the inputs at the next choice, after a change of policies for example."""
@@ -321,6 +344,12 @@ def _most(removed: Mapping[str, tuple[str, str]]) -> str:
     """The filter that removed most of the brokers that the engine offers."""
     counts = Counter(name for name, _ in removed.values() if name != OFFERED)
     return min(counts, key=lambda name: (-counts[name], name)) if counts else "no-brokers"
+
+
+def _kept_out(removed: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether a cordon keeps out a broker that would do, and no other one may come: only an operator can change it."""
+    words = {word for word, _ in removed.values()}
+    return _CORDON in words and words <= _ORDERS
 
 
 def _shorten(entries: list[Any], longest: int) -> None:

@@ -60,6 +60,7 @@ from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, 
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.side_record import InvalidRecord
 
 app = typer.Typer(
@@ -392,7 +393,9 @@ def why_not(
     trail.settled(key.name, key.owner)
     book = DecisionBook()
     with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.newest(decisions, _sheds, behind=_no_placement):
+        for read in (
+            () if reader is None else reader.newest(decisions, _sheds, behind=lambda record: _explains(record, key))
+        ):
             book.add(read.record)
         if reader is not None:
             warn_of_unread(reader)
@@ -409,9 +412,11 @@ def _sheds(record: object) -> bool:
     return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
 
 
-def _no_placement(record: AnyRecord) -> bool:
-    """Whether a record is not a placement; placements come in thousands, and do not explain what stays."""
-    return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
+def _explains(record: AnyRecord, key: KeyState) -> bool:
+    """Placements come in thousands, and do not explain what stays: only that of a bundle without an owner does."""
+    if not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value:
+        return True
+    return key.owner is None and any(entry.bundle == key.name for entry in record.placed)
 
 
 def _trail(name: str, check: ForgeryCheck | None = None) -> Trail:

@@ -52,14 +52,19 @@ LIVE = "live"
 
 
 def live(connect: Connect) -> Snapshot:
-    """Take a snapshot of the cluster from its topics.
+    """Take a snapshot of the cluster from its topics; raises as `live_at`."""
+    return live_at(connect())
+
+
+def live_at(connection: Connection) -> Snapshot:
+    """The same, of a connection.
 
     Raises:
         KafkaAdapterError: Kafka is out of reach, or the channel does not exist.
         SnapshotError: The topics do not make a consistent snapshot.
         SettingsError: The settings of the balancer, from this command's configuration, are invalid.
     """
-    snapshot = snapshot_taken(gather(connect()))
+    snapshot = snapshot_taken(gather(connection))
     return parse_snapshot(snapshot_bytes(snapshot), "the live snapshot")
 
 

@@ -93,13 +93,17 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "`statechannel policy list` shows them in force, but a broker without the balancer assigns bundles against them.",
             RUN_IT,
         )
-    failed = failed_drains(facts.connection, effective)
     held = {row["broker"]: row["bundles"] for row in facts.status.get("brokers", ())}
-    for broker, entry in sorted(failed.items()):
+    failed = {
+        broker: drain
+        for broker, drain in failed_drains(facts.connection, effective).items()
+        if held.get(broker, 1)  # what a drain had left may have gone since
+    }
+    for broker, (entry, why) in sorted(failed.items()):
         yield DoctorFinding(
             Severity.WARNING,
             f"{broker} was cordoned by a drain ({entry.author.person}, {moment(entry.logged_at_ms)}) that no longer runs and did "
-            f"not succeed; it has {count(held.get(broker, 0), 'bundle')}",
+            f"not empty it; it has {count(held.get(broker, 0), 'bundle')}{f': {why}' if why else ''}",
             "No bundle is assigned to it, and nothing moves away those that it has.",
             f"`statechannel uncordon {broker}` lets it take bundles again; `statechannel drain {broker}` drains it.",
         )
@@ -173,9 +177,11 @@ def policy_remarks(connection: Connection) -> Remarks:
     cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
-    for name, entry in failed_drains(connection, effective).items():
-        brokers[name] = f"cordoned by a drain of {entry.author.person} that failed (`statechannel uncordon {name}`)"
-    return Remarks(cluster, brokers)
+    for name, (entry, _) in failed_drains(connection, effective).items():
+        brokers[name] = (
+            f"cordoned by a drain of {entry.author.person} that did not empty it (`statechannel uncordon {name}`)"
+        )
+    return Remarks(cluster, brokers, frozenset(cordons))
 
 
 _LATELY_MS: Final = 3_600_000

@@ -385,12 +385,21 @@ def why_not(
         if (verdict.word, verdict.reason) != (verdicts[0].word, verdicts[0].reason):
             break
         same += 1
-    sentences = list(_sentences(bundle, owner, sheds, verdicts, same, now_ms))
+    unplaced = [] if owner is not None else list(_unplaced(bundle, book, now_ms))
+    sentences = unplaced + list(_sentences(bundle, owner, sheds, verdicts, same, now_ms, asked=bool(unplaced)))
     sentences += [
         f"{split.leader} looked for bundles to split {length(max(0, now_ms - split.at_ms))} ago: {split.said}"
         for split in splits
     ]
     return WhyNot(bundle, owner, sentences, [*verdicts, *splits], same)
+
+
+def _unplaced(bundle: str, book: DecisionBook, now_ms: int) -> Iterator[str]:
+    """Why the newest placement of the bundle found no broker; nothing if it found one."""
+    placements = ((record, entry) for record in book.newest(Subject.PLACE) for entry in record.placed)
+    record, entry = next(((record, entry) for record, entry in placements if entry.bundle == bundle), (None, None))
+    if record is not None and entry is not None and entry.broker is None:
+        yield f"no broker serves it: {by_whom(record)}, {length(max(0, now_ms - record.at_ms))} ago: {entry.why}"
 
 
 def _sentences(
@@ -400,8 +409,10 @@ def _sentences(
     verdicts: Sequence[NotMovedReason],
     same: int,
     now_ms: int,
+    *,
+    asked: bool,
 ) -> Iterator[str]:
-    if owner is None:
+    if owner is None and not asked:
         yield f"no broker serves {bundle} now: it is in flight, or no client has looked it up yet"
     if not sheds:
         yield "there is no decision record: no balancer is running, or it has not decided yet"

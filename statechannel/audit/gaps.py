@@ -34,6 +34,7 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
 _SIGNS_SHOWN = 3
+_BRIEF_MAX = 60
 _BEFORE_LOG = "began before the first record judged"
 SLOW_RELEASE_MS = 2_000
 """A release that takes this long is named: a broker waits for its hook."""
@@ -76,6 +77,7 @@ class Gap:
         unassigned_ms: Part of it in which the bundle was Unassigned for any reason: no broker was asked to serve it.
         repaired: A forced record was needed.
         why: A sentence, with the names of the brokers.
+        brief: The same with what kept the bundle unserved first, and without a long reason of the change that began it.
         certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
         forged: Offsets of forged records among those that began, continued or ended it; `why` says what shows it.
     """
@@ -97,6 +99,7 @@ class Gap:
     repaired: bool = False
     certain: bool = True
     forged: tuple[int, ...] = ()
+    brief: str = field(default="", compare=False)
 
     @property
     def length_ms(self) -> int | None:
@@ -136,16 +139,20 @@ class _Open:
 
     def so_far(self) -> Gap:
         """The gap, with what happened in it in its sentence."""
-        gap = replace(self.gap, why=f"{self.gap.why}; {self.slow}") if self.slow else self.gap
-        if self.declines:
-            often = f", the last of {self.declines} times" if self.declines > 1 else ""
-            gap = replace(gap, why=f"{gap.why}; {self.declined}{often}")
-        if self.assigned:
-            gap = replace(gap, why=f"{gap.why}; {self.assigned}")
-        if self.forged:
-            signs = "; ".join(sign.at(offset) for offset, sign in self.forged[:_SIGNS_SHOWN])
-            gap = replace(gap, why=f"{gap.why}; {signs}", forged=tuple(offset for offset, _ in self.forged))
-        return gap
+        often = f", the last of {self.declines} times" if self.declines > 1 else ""
+        declined = f"{self.declined}{often}" if self.declines else ""
+        signs = "; ".join(sign.at(offset) for offset, sign in self.forged[:_SIGNS_SHOWN])
+        gap = self.gap
+        return replace(
+            gap,
+            why=_joined(gap.why, self.slow, declined, self.assigned, signs),
+            brief=_joined(self.slow, declined, gap.brief, self.assigned, signs),
+            forged=tuple(offset for offset, _ in self.forged) or gap.forged,
+        )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 class Gaps:
@@ -282,7 +289,9 @@ class Gaps:
             held = self._open[bundle]
             if held.gap.cause is GapCause.UNLOAD and operation is not None and held.gap.operation == operation:
                 why = f"namespace deleted, {held.gap.why}"
-                held.gap = replace(held.gap, cause=GapCause.NAMESPACE_DELETED, why=why, on_request_ms=0)
+                held.gap = replace(
+                    held.gap, cause=GapCause.NAMESPACE_DELETED, why=why, brief="namespace deleted", on_request_ms=0
+                )
                 held.on_request = False
             self._close(bundle, record, GapEnd.NAMESPACE_DELETED, None)
         for bundle in [name for name in self._served if name.startswith(prefix)]:
@@ -350,7 +359,10 @@ class Gaps:
     def _forced(self, record: RecordRead, change: Record, bundle: str) -> None:
         held = self._open.get(bundle)
         if held is not None:
-            held.gap = replace(held.gap, repaired=True, why=f"{held.gap.why}; {repair_reason(change)}")
+            repair = repair_reason(change)
+            held.gap = replace(
+                held.gap, repaired=True, why=_joined(held.gap.why, repair), brief=_joined(held.gap.brief, repair)
+            )
         elif bundle not in self._unserved:
             served = self._served.get(bundle)
             lost = lost_of(change)
@@ -384,6 +396,7 @@ class Gaps:
                 start_ms=record.timestamp_ms,
                 before=before,
                 why=why if reason is None else f"{why} ({reason})",
+                brief=why if reason is None or len(reason) > _BRIEF_MAX else f"{why} ({reason})",
                 operation=change.text("operation"),
             ),
             change.state,

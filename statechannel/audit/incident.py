@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.writers import Disowned
 
+KEPT_MAX = 200
+"""Number of newest incidents that are kept."""
+
 
 class IncidentKind(StrEnum):
     """Kind of an incident."""

@@ -144,7 +144,7 @@ class HookRunner:
     Args:
         feed: Takes `HookFinished`.
         urls_of: Registered listeners of a broker, for `on_moved`.
-        on_problem: Called with the hook and the error of each failed call; for metrics.
+        on_problem: Called with each failed call and its error.
         on_end: Called with each ended call, the seconds since its request, its failure as text, and what it raised.
         broker: Id of the broker, for log lines.
     """
@@ -155,7 +155,7 @@ class HookRunner:
         *,
         feed: Callable[[Input], None],
         urls_of: Callable[[str], Mapping[str, str]],
-        on_problem: Callable[[Hook, str], None] | None = None,
+        on_problem: Callable[[CallHook, str], None] | None = None,
         on_end: Callable[[CallHook, float, str | None, BaseException | None], None] | None = None,
         broker: str = "",
     ) -> None:
@@ -290,7 +290,7 @@ class HookRunner:
         if call.timer is not None:
             call.timer.cancel()
         if error is not None and self._on_problem is not None:
-            self._on_problem(effect.hook, error)
+            self._on_problem(effect, error)
         if self._on_end is not None:
             self._on_end(effect, time.monotonic() - call.asked_s, error, raised)
         self._notify_engine(effect, error)

@@ -56,6 +56,7 @@ from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     CommandReceived,
+    HookFailed,
     Input,
     LoopBlocked,
     PartitionBroken,
@@ -170,7 +171,7 @@ class Host:
             hooks,
             feed=partial(self._driver.inbox.push, lane=InboxLane.REPORTS),
             urls_of=self._around.urls_of,
-            on_problem=metrics.hook_failed,
+            on_problem=self._hook_failed,
             on_end=self._watch.hook_ended,
             broker=engine.identity.broker,
         )
@@ -324,6 +325,10 @@ class Host:
             if self.availability is not None:
                 self.availability.review()
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
+
+    def _hook_failed(self, effect: CallHook, error: str) -> None:
+        self.metrics.hook_failed(effect.hook, error)
+        self._driver.inbox.push(HookFailed(effect.hook, effect.bundle, error))
 
     def _blocked(self, loop: asyncio.AbstractEventLoop, thread: int, seconds: float) -> None:
         """In the watchdog's thread."""

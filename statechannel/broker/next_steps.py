@@ -88,6 +88,8 @@ UNDETERMINED: dict[str, str] = {
     "owner-not-heard": f"{_AGAIN}: the leader reassigns its bundles. {_WHO}.",
     "joining": f"{_AGAIN}: {_WHO}.",
     "declined": "Mend the cause at that broker, or start another one; `statechannel why {name}` shows what happened.",
+    "no-broker-allowed": "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
+    "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
     "timed-out": "`statechannel status` shows what is in flight; to wait longer: --timeout SECONDS.",
     "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
     "running": "It may still succeed: `statechannel operation show {operation}`.",

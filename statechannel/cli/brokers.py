@@ -49,11 +49,11 @@ def brokers(
     max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the live brokers, and those lost within the last minute; with --watch continuously."""
+    """List the live brokers, and those lost and not back; with --watch continuously."""
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        registry = read_registry(connection)
+        registry = read_registry(connection, all_lost=True)
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection))
         document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
@@ -124,9 +124,13 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
                 "urls": {},
                 "http": None,
                 "blocked": None,
+                "hooks_failed": {},
+                "unplaced": None,
             }
         )
-    return [row | {"remarks": notes.brokers.get(row["broker"])} for row in rows]
+    return [
+        row | {"remarks": notes.brokers.get(row["broker"]), "cordoned": row["broker"] in notes.cordoned} for row in rows
+    ]
 
 
 def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *, leading: bool) -> dict[str, Any]:
@@ -149,6 +153,8 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "urls": dict(member.urls),
         "http": member.info.get("http"),
         "blocked": _blocked(info, max(0, registry.read_at_ms - member.heard_at_ms)),
+        "hooks_failed": _hooks_failed(info, max(0, registry.read_at_ms - member.heard_at_ms)),
+        "unplaced": _unplaced(info, max(0, registry.read_at_ms - member.heard_at_ms)),
     }
 
 
@@ -167,6 +173,39 @@ def _blocked(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | Non
         "hook": hook if isinstance(hook, str) else None,
         "ago_ms": max(0, sent_ms - blocked["at_ms"]) + heard_ago_ms,
     }
+
+
+def _hooks_failed(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, dict[str, Any]]:
+    """Failures by hook, as far as they are well-formed."""
+    hooks = info.get("hooks_failed")
+    failures = (
+        {name: _aged(info, fields, heard_ago_ms) for name, fields in hooks.items()} if isinstance(hooks, dict) else {}
+    )
+    return {
+        name: failed
+        for name, failed in failures.items()
+        if failed is not None and _has(failed, {"times": int, "since_ms": int, "bundle": str, "error": str})
+    }
+
+
+def _unplaced(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | None:
+    """Bundles for which its placement found no broker."""
+    fields = _aged(info, info.get("unplaced"), heard_ago_ms)
+    kinds = {"bundles": int, "bundle": str, "reason": str, "message": str, "since_ms": int}
+    return fields if fields is not None and _has(fields, kinds) else None
+
+
+def _aged(info: Mapping[str, Any], fields: object, heard_ago_ms: int) -> dict[str, Any] | None:
+    """The fields with `ago_ms` in place of `at_ms`, by the broker's own clock and the time since it was heard."""
+    sent_ms = info.get("sent_at_ms")
+    if not isinstance(fields, dict) or type(sent_ms) is not int or type(fields.get("at_ms")) is not int:
+        return None
+    kept = {name: value for name, value in fields.items() if name != "at_ms"}
+    return kept | {"ago_ms": max(0, sent_ms - fields["at_ms"]) + heard_ago_ms}
+
+
+def _has(fields: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
+    return all(type(fields.get(name)) is kind for name, kind in kinds.items())
 
 
 def _lag(applied: object, views: LogViews) -> int | None:
@@ -202,7 +241,7 @@ def resume(_: Connect) -> BrokerRequest:
 
 
 def _effect_of_resume(connection: Connection) -> Effect:
-    registry = read_registry(connection)
+    registry = read_registry(connection, all_lost=True)
     paused = None if registry.leader is None else registry.leader.info.get("repair_paused")
     lost = sorted(registry.members.lost)
     facts = {"paused": paused, "lost": lost}

@@ -18,11 +18,21 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
-from statechannel.cli.kit.output import Output, columns, make_table, print_facts, print_json, print_table, stdout
+from statechannel.cli.kit.output import (
+    Output,
+    columns,
+    make_table,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    stdout,
+)
 from statechannel.cli.kit.requests import (
     BrokerRequest,
     broker_request,
     confirmed_request,
+    requests_seen,
 )
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.errors import ExitCode
@@ -112,7 +122,11 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
 def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     """Show one namespace: its states, owners, and the bundles that were split."""
     _require_namespace(name)
-    views = read_channel(connect())
+    connection = connect()
+    incidents = ChannelIncidents(0, with_gaps=False)
+    views = read_channel(connection, [incidents.observe])
+    if views.key(name) is not None and _is_gone(views, name):
+        raise deleted(connection, incidents, name)
     key = _existing(views, name)
     fields = _namespace_fields(key) | _namespace_details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
@@ -128,12 +142,31 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
 
 def _existing(views: LogViews, name: str) -> KeyState:
     key = views.key(name)
-    if key is None or key.state is not State.ACTIVE:
+    if key is None or _is_gone(views, name):
+        was = " (it was deleted)" if key is not None else ""
+        hint = NAMESPACES
         if key is not None:
             hint = f"`statechannel audit history {name}` shows what it had, and `audit diff` what was served before."
-            raise not_found(f"namespace {name} does not exist (it was deleted)", hint=hint)
-        raise not_found(f"namespace {name} does not exist", hint=NAMESPACES)
+        raise not_found(f"namespace {name} does not exist{was}", hint=hint)
     return key
+
+
+def _is_gone(views: LogViews, name: str) -> bool:
+    key = views.key(name)
+    return key is None or key.state is not State.ACTIVE
+
+
+def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str) -> CommandError:
+    """The error that a namespace was deleted: by whom and when, as far as log and requests still show it."""
+    deletion = next((item for item in incidents.deletions if item.namespace == namespace), None)
+    if deletion is None:
+        return not_found(f"namespace {namespace} does not exist (it was deleted)", hint=NAMESPACES)
+    asked = requests_seen(connection).get(deletion.operation or "")
+    by = deletion.message(None if asked is None else asked["by"] or None)
+    return not_found(
+        f"namespace {namespace} does not exist: {by}, {moment(deletion.at_ms)}",
+        hint=f"`statechannel namespace create {namespace} --bundles {deletion.bundles}` creates it again, with equal bundles.",
+    )
 
 
 def _namespace_fields(key: KeyState) -> dict[str, Any]:

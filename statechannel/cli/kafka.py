@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.kit.connection import embedded_folder, read_settings
+from statechannel.cli.kit.connection import embedded_folder, read_settings, settings_of
+from statechannel.cli.kit.contexts import context_in_use
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import notify_if_slow
 from statechannel.cli.kit.options import Config, Connect, OutputAs, SettingFlags, with_connection
@@ -19,6 +20,7 @@ from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
 from statechannel.embedded import up as start_broker
 from statechannel.errors import ExitCode
+from statechannel.kafka.client_settings import names_servers, to_client
 from statechannel.kafka.topics import create_topics, verify_topics
 from statechannel.settings import Settings
 
@@ -42,9 +44,11 @@ def up(
         broker, started = start_broker(
             embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
         )
-    _show(broker, output, {"started": started})
+    used = _used_address(config, flags)
+    _show(broker, output, {"started": started, "used_address": used})
     if output is not Output.JSON:
         say("started" if started else "it was already running")
+        _say_if_another(broker, used)
 
 
 @kafka_app.command()
@@ -76,13 +80,30 @@ def status(
             code=ExitCode.NOT_FOUND,
         )
     broker = broker_status(place)
-    _show(broker, output, {})
+    used = _used_address(config, flags)
+    _show(broker, output, {"used_address": used})
+    _say_if_another(broker, used)
     if broker.state is BrokerState.CRASHED:
         say(f"it ended unexpectedly; see {broker.log_path}; `statechannel kafka up` starts it again")
     if broker.state is BrokerState.SUSPENDED:
         say(f"its process is suspended: {resume_hint(broker)}")
     if broker.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
+
+
+def _used_address(config: Path | None, flags: list[str] | None) -> str | None:
+    """Address of the Kafka that commands use by settings and context; None: the embedded one, where it runs."""
+    _, context = context_in_use(None)
+    settings = settings_of(None, None, config, None, None, flags, context)
+    return to_client(settings).bootstrap_servers if names_servers(settings) else None
+
+
+def _say_if_another(broker: BrokerStatus, used: str | None) -> None:
+    if used not in (None, broker.bootstrap_servers):
+        say(
+            f"note: this is not the Kafka that your settings or context name: commands use {used}, which `statechannel doctor` "
+            "checks"
+        )
 
 
 def _options(settings: Settings) -> BrokerOptions:

@@ -15,7 +15,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connec
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_success
-from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
+from statechannel.engine.commands import BoundTo, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle, split_topic
 from statechannel.protocol.states import State
@@ -67,6 +67,8 @@ def lookup(
         print_json(answer.fields())
         require_success(answer)
         return
+    if isinstance(answer.outcome, NotFound) and answer.outcome.reason == "unknown-namespace":
+        _require_not_deleted(connection, name)
     require_success(answer)
     outcome = answer.outcome
     if isinstance(outcome, Owned):
@@ -163,6 +165,23 @@ def _heard_again(lost: Mapping[str, Any]) -> str:
     )
 
 
+def _require_not_deleted(connection: Connection, name: str) -> None:
+    """Say who deleted the namespace of a topic or bundle, if the log shows it."""
+    from statechannel.audit.incidents import ChannelIncidents
+    from statechannel.cli.bundles import deleted
+    from statechannel.cli.kit.channel_view import read_channel
+
+    incidents = ChannelIncidents(0, with_gaps=False)
+    namespace = _namespace_of(name)
+    read_channel(connection, [incidents.observe])
+    if any(item.namespace == namespace for item in incidents.deletions):
+        raise deleted(connection, incidents, namespace)
+
+
+def _namespace_of(name: str) -> str:
+    return name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
+
+
 def _place(at_ms: int | None, offset: int | None) -> str:
     """Time and offset of a record, as far as the log still has them."""
     if at_ms is None:
@@ -172,8 +191,7 @@ def _place(at_ms: int | None, offset: int | None) -> str:
 
 def _from_log(connection: Connection, name: str) -> Outcome:
     registry = read_registry(connection)
-    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
-    tenant, _, broker = namespace.partition("/")
+    tenant, _, broker = _namespace_of(name).partition("/")
     if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
         return BoundTo(broker, registry.members.alive[broker].urls)
     from statechannel.cli.kit.channel_view import locate, read_channel

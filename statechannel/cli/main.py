@@ -30,7 +30,7 @@ class CommandLoadError(StateChannelError):
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look": {
         "status": "Show the state of the channel and its brokers, and the last incidents; with --watch continuously",
-        "brokers": "List the live brokers, and those lost within the last minute; with --watch continuously",
+        "brokers": "List the live brokers, and those lost and not back; with --watch continuously",
         "bundles": "List the live bundles; with --watch continuously",
         "lookup": "Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner",
         "namespace": "Namespaces: create, list, show, delete",

@@ -8,13 +8,14 @@ method.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from statechannel.engine.commands import Rejected
 from statechannel.engine.effects import Complete, Emit
 from statechannel.engine.inputs import Now
 from statechannel.engine.membership import Membership
 from statechannel.engine.seat import Deputy, Seat, SeatBounds
+from statechannel.engine.troubles import Troubles
 from statechannel.protocol.bundle import parse_key, partition_of
 from statechannel.protocol.keys import KeyState, Writer
 from statechannel.protocol.replica import Phase, Replica
@@ -39,25 +40,6 @@ class Mode(StrEnum):
     SETTLING = "settling"  # the log is back: wait for the others to be heard
 
 
-class BlockedLoop(NamedTuple):
-    """How often other code kept the event loop from running, and the last time."""
-
-    times: int
-    blocked_s: float
-    place: str
-    hook: str | None
-    at_ms: int
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "times": self.times,
-            "seconds": round(self.blocked_s, 1),
-            "place": self.place,
-            "hook": self.hook,
-            "at_ms": self.at_ms,
-        }
-
-
 class Context:
     """The shared state of one engine.
 
@@ -78,7 +60,7 @@ class Context:
         suspended: This process writes probes instead of heartbeats; written by `Lease`.
         draining: This process is leaving; written by `Departure`.
         repair_paused: Why repair waits, or None; written by `Repair`.
-        blocked: How often other code kept the event loop from running, and the last time; None: never.
+        troubles: What its heartbeats tell operators; written by the engine and `Lookups`.
         cold_starting: Partitions whose cold start is under way; a table of `ColdStart`.
         doubtful: Partitions with a cold start's mark of unknown origin; a table of `ColdStart`.
     """
@@ -110,7 +92,7 @@ class Context:
         self.suspended = False
         self.draining = False
         self.repair_paused: str | None = None
-        self.blocked: BlockedLoop | None = None
+        self.troubles = Troubles()
         self.cold_starting: Collection[int] = ()
         self.doubtful: Collection[int] = ()
         self._effects: list[Effect] = []

@@ -28,7 +28,7 @@ from statechannel.engine.commands import (
     Unload,
 )
 from statechannel.engine.config import EngineConfig, Identity
-from statechannel.engine.context import BlockedLoop, Context, Mode
+from statechannel.engine.context import Context, Mode
 from statechannel.engine.controls import Controls
 from statechannel.engine.effects import Effect, StopEngine
 from statechannel.engine.freshness import lag_s
@@ -36,6 +36,7 @@ from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     CommandReceived,
+    HookFailed,
     HookFinished,
     Input,
     LeadershipChanged,
@@ -154,9 +155,8 @@ class Engine:
                 pass
             case LeadershipChanged():
                 self.presence.elected_changed(elected=event.elected)
-            case LoopBlocked():
-                times = 1 if context.blocked is None else context.blocked.times + 1
-                context.blocked = BlockedLoop(times, event.blocked_s, event.place, event.hook, context.now.wall_ms)
+            case LoopBlocked() | HookFailed():
+                context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
             case PartitionBroken():

@@ -9,6 +9,7 @@ from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 if TYPE_CHECKING:
     from statechannel.engine.commands import Command
+    from statechannel.engine.effects import Hook
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,15 @@ class HookFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class HookFailed:
+    """A hook raised, or did not return in time; for operators. `HookFinished` says so to the reaction that waits for it."""
+
+    hook: Hook
+    bundle: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReceived:
     """A caller asks for something; the answer is a `Complete` effect with the same token."""
 
@@ -151,6 +161,7 @@ Input = (
     | AppendFailed
     | LeadershipChanged
     | LoopBlocked
+    | HookFailed
     | HookFinished
     | CommandReceived
     | Tick

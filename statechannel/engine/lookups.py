@@ -89,11 +89,16 @@ DECLINERS_NAMED = 5
 
 
 class Wait(NamedTuple):
-    """Why a lookup waits, in the words of the answer that it gets if nothing changes before its time is up."""
+    """Why a lookup waits, in the words of the answer that it gets if nothing changes before its time is up.
+
+    Attributes:
+        in_vain: Only an operator can change it: it is answered at once.
+    """
 
     message: str
     hint: str = "Try again."
     reason: str = "timed-out"
+    in_vain: bool = False
 
 
 _FINAL = Wait("")
@@ -105,6 +110,9 @@ _LEASE_RAN_OUT = Wait(
 )
 _NO_ROOM = Wait("too many records are in flight")
 _BEGUN = Wait("being assigned")
+_NONE_ACCEPTS = Wait("no broker accepts bundles", "Start a broker, or see in `status` why those that run accept none.")
+_NONE_ALLOWED = "no-broker-allowed"
+_CHANGE_POLICIES = "Change the policy or end the cordon that keeps the brokers out, or start a broker that they allow."
 
 
 @dataclass(slots=True)
@@ -176,6 +184,8 @@ class Lookups:
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.target, read_only=waiter.command.read_only)
+        if outcome is None and why.in_vain:
+            outcome = self._as_answer(waiter.command, why)
         token = waiter.token
         if outcome is not None:
             self._context.complete(token, outcome)
@@ -255,9 +265,7 @@ class Lookups:
         self._in_line.drop(name)
         broker = self._placer.choose(key)
         if broker is None:
-            return Wait(
-                "no broker accepts bundles", "Start a broker, or see in `status` why those that run accept none."
-            )
+            return self._unplaced(key)
 
         def done(_: ProposalResult) -> None:
             self.assigning.drop(name)
@@ -278,6 +286,14 @@ class Lookups:
             return _NO_ROOM
         self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
         return _BEGUN
+
+    def _unplaced(self, key: KeyState) -> Wait:
+        """Why no broker was chosen for a bundle; noted for operators."""
+        refusal = self._placer.refusal(key)
+        if refusal is None:
+            return _NONE_ACCEPTS
+        self._context.troubles.unplaced.note(key.name, refusal, self._context.now.wall_ms)
+        return Wait(refusal.message, _CHANGE_POLICIES, _NONE_ALLOWED, refusal.lasting)
 
     @property
     def _room(self) -> int:
@@ -314,6 +330,8 @@ class Lookups:
 
     def changed(self, key: KeyState) -> None:
         """The state of a key changed; between two owners there is no answer."""
+        if key.state is not State.UNASSIGNED:
+            self._context.troubles.unplaced.forget(key.name)
         if key.state not in BETWEEN_OWNERS:
             self.recheck(key.name)
 
@@ -389,13 +407,16 @@ class Lookups:
         name, now_s = waiter.command.name, self._context.now.mono_s
         decliners = self._decliners(waiter)
         if not decliners:
-            return Undetermined(waiter.why.reason, f"{name}: {waiter.why.message}", waiter.why.hint)
+            return self._as_answer(waiter.command, waiter.why)
         declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
         sentences = [_sentence(declined) for declined in declines[: -DECLINERS_NAMED - 1 : -1]]
         if len(declines) > DECLINERS_NAMED:
             sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
         return Undetermined("declined", f"{name}: {'; '.join(sentences)}", hint, declines)
+
+    def _as_answer(self, command: Lookup, wait: Wait) -> Undetermined:
+        return Undetermined(wait.reason, f"{command.name}: {wait.message}", wait.hint)
 
     def _decliners(self, waiter: Waiter) -> list[Decliner]:
         """Who would be asked for the bundle now, or declined it; empty where something else keeps it from an owner."""

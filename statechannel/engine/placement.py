@@ -14,6 +14,7 @@ from statechannel.protocol.states import Action, State
 
 if TYPE_CHECKING:
     from statechannel.engine.context import Context
+    from statechannel.engine.troubles import NoBroker
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.record import Record
 
@@ -31,6 +32,10 @@ class Placement(Protocol):
         """
         ...
 
+    def refusal(self, bundle: str) -> NoBroker | None:
+        """Why the last choice for the bundle was None; None where that has no reason but a lack of candidates."""
+        ...
+
 
 class FewestBundles:
     """The broker with the fewest bundles; among equals the one that comes first after the bundle's place in the alphabet.
@@ -44,6 +49,10 @@ class FewestBundles:
         start = sum(bundle.encode()) % len(candidates)
         turned = [*candidates[start:], *candidates[:start]]
         return min(turned, key=lambda broker: load.get(broker, 0))
+
+    def refusal(self, bundle: str) -> NoBroker | None:  # noqa: ARG002 - it takes any candidate
+        """See `Placement.refusal`."""
+        return None
 
 
 class Decliner(NamedTuple):
@@ -85,6 +94,10 @@ class Placer:
             if broker != without and broker not in declined and context.accepts(broker)
         )
         return self.placement.choose(key.name, candidates, self._load())
+
+    def refusal(self, key: KeyState) -> NoBroker | None:
+        """See `Placement.refusal`."""
+        return self.placement.refusal(key.name)
 
     def _load(self) -> dict[str, int]:
         load: dict[str, int] = {}

@@ -78,6 +78,7 @@ class Presence:
         self._heard_self_sent_s = 0.0
         self._heartbeat_sent_s = 0.0
         self._mode_since_s = 0.0
+        self._safe_since_ms: int | None = None
         self._expected: set[str] = set()
         self._fresh_foreign: dict[str, int] = {}
         self._foreign_last_ms: dict[str, int] = {}
@@ -380,6 +381,10 @@ class Presence:
         context = self._context
         before, context.registry_mode = context.registry_mode, mode
         self._mode_since_s = context.now.mono_s
+        if mode is Mode.SAFE:
+            self._safe_since_ms = context.now.wall_ms
+        elif mode is Mode.NORMAL:
+            self._safe_since_ms = None
         context.emit("mode.changed", before=before, mode=mode)
         self._next_at_s = context.now.mono_s
 
@@ -456,6 +461,7 @@ class Presence:
             "writes": self.writes_format,
             "phase": "caught-up" if context.caught_up else "joining",
             "mode": context.mode,
+            "safe_since_ms": self._safe_since_ms,
             # Only until we are known: a late record of a process that took over once must not do it again.
             "since": self._own_first_offset,
             "take_over": context.config.take_over and not self._own_first_read,
@@ -469,7 +475,10 @@ class Presence:
             "leaving": leaving,
             "repair_paused": context.repair_paused,
             "forged": self._provenance.fields(),
-            "blocked": None if context.blocked is None else context.blocked.fields(),
+            "blocked": None if context.troubles.blocked is None else context.troubles.blocked.fields(),
+            "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()}
+            or None,
+            "unplaced": context.troubles.unplaced.fields(context.now.wall_ms),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
@@ -255,8 +256,21 @@ def _unanswered(address: KafkaAddress, request: bytes) -> str | None:
             return "closes them without an answer"
 
 
-def is_hung(text: str, protocol: str) -> bool:
-    """Whether a port listens there and no program behind it answers, as of a process that is suspended or hangs.
+class KafkaSilence(StrEnum):
+    """How an address is silent.
+
+    Attributes:
+        NO_ANSWER: The port takes connections and no program behind it answers, as of a process that is suspended or hangs.
+        NO_CONNECTION: Connections are neither taken nor refused: such a process has as many waiting as its queue holds, or
+            the network drops what is sent there.
+    """
+
+    NO_ANSWER = "no-answer"
+    NO_CONNECTION = "no-connection"
+
+
+def silence_of(text: str, protocol: str) -> KafkaSilence | None:
+    """How the addresses are silent; None where all answer, refuse connections, or cannot be found.
 
     Looks at the first three addresses, for at most two seconds each.
 
@@ -265,30 +279,26 @@ def is_hung(text: str, protocol: str) -> bool:
         protocol: `security.protocol` of the client.
     """
     tls = protocol.lower() in ("ssl", "sasl_ssl")
-    return any(
-        _is_silent(address, _client_hello(address.host) if tls else _API_VERSIONS)
+    kinds = [
+        _silence_at(address, _client_hello(address.host) if tls else _API_VERSIONS)
         for address in addresses_of(text)[:_ASKED_MAX]
-    )
+    ]
+    return next((kind for kind in KafkaSilence if kind in kinds), None)
 
 
-def _is_silent(address: KafkaAddress, request: bytes) -> bool:
+def _silence_at(address: KafkaAddress, request: bytes) -> KafkaSilence | None:
+    silence = KafkaSilence.NO_CONNECTION
     try:
         with socket.create_connection(address, timeout=CONNECT_S) as connection:
+            silence = KafkaSilence.NO_ANSWER
             connection.settimeout(CONNECT_S)
             connection.sendall(request)
             connection.recv(1)
     except TimeoutError:
-        return _accepts(address)
+        return silence
     except (OSError, UnicodeError):
-        return False
-    return False
-
-
-def _accepts(address: KafkaAddress) -> bool:
-    """Whether a connection can be made; that of an address without a route times out."""
-    with suppress(OSError, UnicodeError), socket.create_connection(address, timeout=CONNECT_S):
-        return True
-    return False
+        return None
+    return None
 
 
 def _answer(address: KafkaAddress, request: bytes) -> bytes:

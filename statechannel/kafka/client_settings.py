@@ -195,8 +195,8 @@ class ClientSettings:
         if not self.bootstrap_servers.strip():
             raise ClientSettingRefusedError(
                 "No Kafka address is given.",
-                hint="Set kafka.bootstrap_servers (`kafka={'bootstrap_servers': ...}`, --bootstrap-servers), or start a Kafka "
-                "here with `statechannel kafka up`.",
+                hint="Set kafka.bootstrap_servers (--bootstrap-servers, the variable STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS, in "
+                "Python `kafka={'bootstrap_servers': ...}`), or start a Kafka here with `statechannel kafka up`.",
             )
         if "@" in self.bootstrap_servers:  # not shown: what stands before it is a name, and often a password
             raise ClientSettingRefusedError(

@@ -23,6 +23,13 @@ class MembershipSettings(SettingsGroup):
         False,
         "Start although a process with the same broker id may still be alive: for supervisors that know it is gone.",
     )
+    lost_shown_s: float = setting(
+        3_600.0,
+        "Time for which commands show a broker that was lost without a goodbye and is not back, and call the channel degraded: "
+        "as long as the registry keeps heartbeats, unless its `retention.ms` is longer. 0: not at all.",
+        ge=0,
+        le=30 * DAY_S,
+    )
 
 
 class LeaderSettings(SettingsGroup):

@@ -239,7 +239,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         heard((20, heartbeat("b2")), (0.5, heartbeat("b1"))),
         "brokers",
         Severity.WARNING,
-        "lost without a goodbye: b2 (last heard 20.00 s ago)",
+        "lost without a goodbye, and not back: b2 (last heard 20.00 s ago)",
     ),
     (
         "one id twice",

@@ -75,3 +75,19 @@ def test_a_command_that_ends_soon_does_not_wait_long_for_kafka() -> None:
     assert connection.within(8.0).timeout_s == 8.0
     assert connection.within(0.5).timeout_s == 5.0  # Kafka may need that for its first answer
     assert connection.within(None) == connection.within(600.0) == connection
+
+
+def test_status_of_the_embedded_kafka_says_if_commands_use_another(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "kafka").mkdir()
+    flags = ["--folder", str(tmp_path / "kafka"), "--set", "kafka.bootstrap_servers=kafka.example:9092"]
+    result = run("kafka", "status", *flags)
+    assert "commands use kafka.example:9092" in result.stderr
+    assert json.loads(run("kafka", "status", "-o", "json", *flags).stdout)["used_address"] == "kafka.example:9092"
+    assert "commands use" not in run("kafka", "status", *flags[:2]).stderr
+
+
+def test_a_display_that_is_opened_in_an_outage_waits_for_its_end(run: Callable[..., Result]) -> None:
+    result = run("status", "--watch", "--for", "4", "-b", "127.0.0.1:1", "--set", "kafka.refused_wait_s=0")
+    assert result.stderr.startswith("UNKNOWN: Kafka at 127.0.0.1:1 refuses the connection")
+    assert "the display begins when it answers" in result.stderr
+    assert result.exit_code == ExitCode.KAFKA_AWAY

@@ -102,11 +102,21 @@ DRAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 REFUSED = {"answer": "rejected", "reason": "no-extension"}
 
 
+IN_PART = {
+    "answer": "accepted",
+    "outcome": "done",
+    "operation": DRAIN,
+    "result": "drained-in-part",
+    "facts": {"message": "gold forbids it"},
+}
+
+
 @pytest.mark.parametrize(
     ("asked", "failed"),
     [
         (("expired", None), True),
         (("ended", REFUSED), True),
+        (("ended", IN_PART), True),
         (("ended", {"answer": "accepted", "result": "drained"}), False),
         (("open", None), False),
         (None, False),  # the requests topic has forgotten it
@@ -124,7 +134,7 @@ def test_a_cordon_that_a_failed_drain_left_is_named(
     by = Author("ann@desk", DRAIN).by
     left = PolicyRecord(PolicyKey(PolicyKind.CORDON, "b2"), {}, by, "new disks", None, NOW_MS)
     remarks = said(monkeypatch, left).brokers
-    assert ("that failed (`statechannel uncordon b2`)" in remarks["b2"]) is failed
+    assert ("that did not empty it (`statechannel uncordon b2`)" in remarks["b2"]) is failed
     facts = with_standing(healthy(), brokers=[{"broker": "b2", "bundles": 6}])
     findings = list(of_policies.policies(replace(facts, connection=SimpleNamespace())))  # type: ignore[arg-type]
     (finding,) = [finding for finding in findings if "b2" in finding.what]
@@ -137,10 +147,11 @@ def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPat
         raise StateChannelError("the topic is not there")
 
     points = [
-        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"})),
-        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"})),
+        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"}, {"b2"})),
+        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"}, {"b1"})),
         SimpleNamespace(name="a", load=lambda: broken),
     ]
     monkeypatch.setattr(remarks, "entry_points", lambda group: points if group == remarks.GROUP else [])
     result = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
-    assert result == Remarks(["a could not be read: the topic is not there", "one"], {"b1": "two; three"})
+    texts = ["a could not be read: the topic is not there", "one"]
+    assert result == Remarks(texts, {"b1": "two; three"}, frozenset({"b1", "b2"}))

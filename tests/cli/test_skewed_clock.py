@@ -126,6 +126,22 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
     assert kafka.followed_s == 0
 
 
+@pytest.mark.parametrize(("lost_shown_s", "lost"), [(3_600, {"b2"}), (600, set()), (0, set())])
+def test_a_lost_broker_is_shown_until_it_is_back(
+    lost_shown_s: float, lost: set[str], use: Callable[[Kafka], Kafka]
+) -> None:
+    kafka = use(Kafka(0, "b1"))
+    for name in ("b2", "b3", "b4"):
+        kafka.write(name, 1_200)
+    kafka.write("b3", 1_199, leaving=True)
+    kafka.write_minutes("b1")
+    kafka.write_minutes("b4")
+    membership = CONNECTION.settings.membership.model_copy(update={"lost_shown_s": lost_shown_s})
+    connection: Any = SimpleNamespace(settings=CONNECTION.settings.model_copy(update={"membership": membership}))
+    seen = registry.read_registry(connection, all_lost=True)
+    assert (set(seen.members.lost), set(seen.members.alive)) == (lost, {"b1", "b4"})
+
+
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka())
     message = f"no broker is running on channel {CONNECTION.settings.channel.name}: its registry has no heartbeat"

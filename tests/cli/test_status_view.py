@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews, read_views
@@ -20,7 +20,7 @@ from statechannel.cli.kit.registry import RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.screen import FittedScreen, screen, stacked
 from statechannel.cli.status import figures as status_figures
-from statechannel.cli.status.health import HealthLimits, health, with_health
+from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
@@ -152,7 +152,7 @@ def test_a_terminal_of_24_lines_shows_the_verdict_and_the_incidents_and_says_wha
     monkeypatch.setenv("COLUMNS", "80")
     lost = figures(brokers=[broker("b1", leading=True), broker("b3", **LOST, heard_ago_ms=8_200)], incidents=INCIDENTS)
     lines = on_screen(lost, 80, 24)
-    assert lines[0] == "DEGRADED  lost: b3, last heard 8.20 s ago"
+    assert lines[0] == "DEGRADED  lost without a goodbye, and not back: b3, last heard 8.20 s ago"
     assert lines[3].startswith("2025-06-15 15:06Z  b0 was lost; b1 repaired 9 bundles;")
     assert sum(line.startswith("2025-06-15") for line in lines) == 8
     assert lines[-1] == "no room for: channel, in flight, awaiting repair, partitions, rates"
@@ -212,6 +212,21 @@ def test_they_are_counted_from_the_restart() -> None:
     assert unasked(max(waiting)) == len(waiting)
 
 
+HUNG = {
+    "times": 5,
+    "since_ms": AT,
+    "ago_ms": 20_000,
+    "bundle": "t/n/x",
+    "error": "on_release did not return within 15 s",
+}
+UNPLACED = {
+    "bundles": 3,
+    "bundle": "t/n/x",
+    "reason": "isolation",
+    "message": "gold forbids it",
+    "since_ms": AT,
+    "ago_ms": 4_000,
+}
 BLOCKED = {"times": 28, "seconds": 1.0, "place": "broker.py:20 in main", "hook": "on_own", "ago_ms": 900}
 REFUSED = {
     "bundle": "t/n/x",
@@ -236,6 +251,17 @@ def test_all_bundles_on_one_of_three_is_worth_a_note(
     monkeypatch.setenv("COLUMNS", "160")
     three = [broker("b1", bundles=18), broker("b2", bundles=0), broker("b3", bundles=0)]
     assert "b2 and b3 have no bundles, b1 has 18;" in shown(figures(brokers=three), capsys)[1]
+    for trouble in (
+        {"cordoned": True},
+        {"blocked": BLOCKED},
+        {"hooks_failed": {"on_release": HUNG}},
+    ):
+        drained = [broker("b1", bundles=9), broker("b2", bundles=9), broker("b3", bundles=0, **trouble)]
+        assert unspread(figures(brokers=drained)) == "", "nobody is advised to move bundles to it"
+    two = [broker("b1", bundles=18), broker("b2", bundles=0)]
+    decline = {"broker": "b2", "times": 1, "waiting": 0, "bundle": "t/n/x", "reason": "", "age_ms": 9}
+    assert unspread(figures(brokers=two, declines=[decline])) == ""
+    assert unspread(figures(brokers=two)) == "b2 has no bundles, b1 has 18"
     few = [broker("b1", bundles=2), broker("b2", bundles=0)]
     assert "no bundles" not in "".join(shown(figures(brokers=few), capsys))
 
@@ -257,6 +283,14 @@ def test_a_hook_that_takes_long_is_named_while_it_does(
     assert problem.message.endswith(f"the longest t/n/x: it waits for {sentence}")
 
 
+def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
+    rows = [broker("b1", hooks_failed={"on_release": HUNG}), broker("b2", unplaced=UNPLACED)]
+    _, (policies, hook) = health(figures(brokers=rows), LIMITS)
+    assert policies.message == "t/n/x and 2 more: gold forbids it; b2 last looked for one 4.00 s ago"
+    assert hook.message.startswith("b1's hook on_release failed 5 times since ")
+    assert hook.message.endswith(", the last time 20.00 s ago: on_release did not return within 15 s")
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
     _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
     assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"
@@ -264,7 +298,7 @@ def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
 
 @pytest.mark.parametrize(("lost", "end"), [(4, "b4, last heard 1.00 s ago"), (5, "; and 2 more")])
 def test_the_last_of_many_names_is_not_cut_off_alone(lost: int, end: str) -> None:
-    rows = [broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
+    rows = [broker("a"), broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
     _, (problem,) = health(figures(brokers=rows), LIMITS)
     assert problem.message.endswith(end)
 
@@ -306,6 +340,10 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),
     ({"brokers": [broker("b1", blocked=BLOCKED)]}, "degraded", "loop-blocked"),
     ({"brokers": [broker("b1", blocked=BLOCKED | {"ago_ms": 60_001})]}, "healthy", ""),
+    ({"brokers": [broker("b1", hooks_failed={"on_release": HUNG})]}, "degraded", "hook-fails"),
+    ({"brokers": [broker("b1", hooks_failed={"on_release": HUNG | {"ago_ms": 600_001}})]}, "healthy", ""),
+    ({"brokers": [broker("b1", hooks_failed={"on_own": HUNG})]}, "healthy", ""),
+    ({"brokers": [broker("b1", unplaced=UNPLACED)]}, "down", "bundles-unplaced"),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),
@@ -324,8 +362,8 @@ def test_verdicts(changes: dict[str, Any], verdict: str, reasons: str) -> None:
 
 def test_only_some_of_many_lost_brokers_are_named() -> None:
     _, (problem,) = health(figures(brokers=[broker("b0"), *(broker(f"b{n}", **LOST) for n in range(1, 9))]), LIMITS)
-    assert problem.message.startswith("lost: b1, ")
-    assert problem.message.endswith("; and 5 more")
+    assert problem.message.startswith("lost without a goodbye, and not back: b1, ")
+    assert problem.message.endswith("; and 5 more; b0 alone is left, with 3 bundles")
 
 
 def test_where_not_all_brokers_can_be_seen_trouble_is(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState

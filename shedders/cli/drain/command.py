@@ -74,7 +74,7 @@ def drain_(
     connection = connect()
     registry = check(connection, broker, force=force)
     if not confirm(
-        lambda: _effect(connection, registry, broker),
+        lambda: _effect(connection, registry, broker, force=force),
         connection=lambda: connection,
         yes=yes,
         dry_run=dry_run,
@@ -89,14 +89,36 @@ def drain_(
     require_empty(drained)
 
 
-def _effect(connection: Connection, registry: Registry, broker: str) -> Effect:
+def _effect(connection: Connection, registry: Registry, broker: str, *, force: bool) -> Effect:
     bundles = sorted(key.name for key in read_channel(connection).live() if key.owner == broker)
     others = sorted(name for name, member in registry.members.alive.items() if name != broker and member.accepting)
-    sentence = (
-        f"{broker} would be cordoned, and its {count(len(bundles), 'bundle')} moved to {', '.join(others) or 'nobody'}"
-    )
-    facts = {"broker": broker, "bundles": bundles, "others": others}
-    return Effect([f"{sentence}; it stays cordoned until `statechannel uncordon {broker}`"], facts)
+    stays = {} if force or not bundles or not others else _kept_by_policies(connection, broker, bundles)
+    moved = count(len(bundles) - len(stays), "bundle")
+    sentences = [
+        f"{broker} would be cordoned, and {'' if stays else 'its '}{moved} moved to {', '.join(others) or 'nobody'}; it stays "
+        f"cordoned until `statechannel uncordon {broker}`"
+    ]
+    if stays:
+        first = next(iter(stays))
+        sentences.append(f"{count(len(stays), 'bundle')} would stay, as policies are now; {first}: {stays[first]}")
+    return Effect(sentences, {"broker": broker, "bundles": bundles, "others": others, "stays": stays})
+
+
+def _kept_by_policies(connection: Connection, broker: str, bundles: Sequence[str]) -> dict[str, str]:
+    """Bundles that the filters let no other broker take, with why; each by itself, on the newest load reports."""
+    # Other uses of the command begin sooner without them.
+    from shedders.cli.live_source import live_at
+    from shedders.filters.chain import Filters
+    from shedders.filters.rules import FilterSettings
+    from shedders.model.cluster import Bundle
+    from shedders.snapshots.cluster import cluster_of
+    from shedders.snapshots.selection import FILTERS, part_settings
+
+    snapshot = live_at(connection)
+    settings = part_settings(snapshot, FILTERS, FilterSettings, profile=None, values={})
+    filters = Filters(cluster_of(snapshot), settings)
+    faults = {name: filters.cannot_leave(filters.cluster.bundles.get(name) or Bundle(name, broker)) for name in bundles}
+    return {name: fault for name, fault in faults.items() if fault is not None}
 
 
 @uncordon_app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
@@ -15,11 +15,13 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests
+from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests, message_of
 from statechannel.errors import ExitCode
 
 DRAIN: Final = "drain"
 """The balancer's request."""
+IN_PART: Final = "drained-in-part"
+"""Its result where bundles were left."""
 
 
 def key_of(broker: str) -> PolicyKey:
@@ -47,8 +49,19 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     return next(entries, None)
 
 
-def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, PolicyEntry]:
-    """Cordons, by broker, whose drain neither runs any more nor ended well.
+class FailedDrain(NamedTuple):
+    """A cordon whose drain has ended and left bundles, or failed.
+
+    Attributes:
+        why: What its reply says; empty without one.
+    """
+
+    entry: PolicyEntry
+    why: str
+
+
+def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, FailedDrain]:
+    """Cordons, by broker, whose drain neither runs any more nor emptied its broker.
 
     Raises:
         StateChannelError: The requests cannot be read.
@@ -59,18 +72,26 @@ def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[
         if entry.key.kind is PolicyKind.CORDON and drained_by(entry) is not None and entry.force is not Force.LAPSED
     }
     if not left:
-        return left
+        return {}
     newest: dict[str, LoggedRequest] = {}
     for request in extension_requests(connection, BALANCER, DRAIN):
         newest[str(request.request.args.get("drain") or request.request.id)] = request
-    return {broker: entry for broker, entry in left.items() if not _goes_well(newest.get(drained_by(entry) or ""))}
+    drains = {broker: (entry, newest.get(drained_by(entry) or "")) for broker, entry in left.items()}
+    return {
+        broker: FailedDrain(
+            entry, "" if request is None or request.reply is None else message_of(request.reply.outcome) or ""
+        )
+        for broker, (entry, request) in drains.items()
+        if not _goes_well(request)
+    }
 
 
 def _goes_well(request: LoggedRequest | None) -> bool:
-    """Whether a drain runs, or has done what it could; of one that the requests topic has forgotten nothing is known."""
+    """Whether a drain runs, or has emptied its broker; of one that the requests topic has forgotten nothing is known."""
     if request is None or request.open:
         return True
-    return request.reply is not None and request.reply.outcome.get("answer") == "accepted"
+    outcome = {} if request.reply is None else request.reply.outcome
+    return outcome.get("answer") == "accepted" and outcome.get("result") != IN_PART
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
-from statechannel.audit.incident import Incident, IncidentKind, seconds, without_listed
-from statechannel.audit.incidents import KEPT_MAX, ChannelIncidents
+from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_listed
+from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
 from statechannel.protocol.bounded import remember

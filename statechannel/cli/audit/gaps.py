@@ -13,7 +13,7 @@ from rich.text import Text
 from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause
+from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.audit.history import meant
 from statechannel.audit.local import audit_export
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
@@ -116,6 +116,16 @@ def gaps_of(
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
     tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
+    deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
+    if deleted:
+        more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
+        say(
+            f"note: the gaps of a deleted namespace end with its deletion, and its clients have no broker from then on: "
+            f"{', '.join(deleted[:_NAMED_MAX])}{more}"
+        )
+
+
+_NAMED_MAX = 5
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:

@@ -28,9 +28,9 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History
-from statechannel.audit.incidents import RegistryStory
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.spool import Spool

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.registry import Registry
 from statechannel.embedded import BrokerState

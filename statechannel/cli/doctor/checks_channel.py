@@ -15,6 +15,8 @@ from statechannel.cli.status.health import (
     HealthLimits,
     blocked_sentence,
     decline_sentence,
+    hook_sentences,
+    unplaced_sentence,
     unserved_by_all,
     unspread,
 )
@@ -68,11 +70,12 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         names = [f"{process.broker} (last heard {_ago(at_ms - process.last_heard_ms)})" for process in lost]
         yield DoctorFinding(
             Severity.WARNING,
-            f"lost without a goodbye: {_some(names)}",
-            "Bundles of a lost broker are reassigned; until then no broker serves them.",
-            "Check their logs and machines. Their bundles: `statechannel bundles`, `statechannel audit --gaps`."
+            f"lost without a goodbye, and not back: {_some(names)}",
+            "Bundles of a lost broker are reassigned, and until then no broker serves them; those that are left carry all."
             if alive
-            else "Check their logs and machines.",
+            else "Bundles of a lost broker wait until one is alive.",
+            "Check their logs and machines, and start them again. One that is gone for good is shown for "
+            f"{duration(facts.settings.membership.lost_shown_s * 1_000)} (`--set membership.lost_shown_s=SECONDS`).",
         )
     for broker in story.doubled_at(at_ms):
         yield DoctorFinding(
@@ -270,6 +273,14 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
                 "move its bundles: `statechannel transfer`.",
             )
+        for failing in hook_sentences(broker):
+            yield DoctorFinding(
+                Severity.WARNING,
+                failing,
+                "A bundle that moves waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",
+                f"The event hook.failed in the log of {broker['broker']} has the traceback. Move no bundles from or to it until "
+                "it is mended, or restart it.",
+            )
         late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
             yield DoctorFinding(
@@ -368,14 +379,14 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
     if refused:
-        bundle = refused[0]["bundle"]
+        bundle, brokers = refused[0]["bundle"], sorted({broker for row in refused for broker in row["by"]})
         yield DoctorFinding(
             Severity.CRITICAL,
             f"{decline_sentence(refused)}; the first is {bundle}",
             "Their clients get no owner. A lookup asks the brokers again, each at most once in "
             f"{facts.settings.repair.decline_memory_s:g} s.",
-            f"Fix what fails at {_some(sorted(refused[0]['by']))} (the event hook.failed in the log has the traceback), then "
-            f"`statechannel lookup {bundle}`.",
+            f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
+            f"{bundle}`.",
         )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
@@ -386,6 +397,19 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
             f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
+        )
+
+
+def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Bundles that clients ask for, and that policies and cordons keep from every broker."""
+    sentence = unplaced_sentence(facts.status) if facts.status.get("brokers") else ""
+    if sentence:
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            sentence,
+            "Their clients get no owner.",
+            "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy delete KIND "
+            "NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
         )
 
 
@@ -455,10 +479,13 @@ CHECKS = (
         forged,
         needs=("kafka", "registry"),
     ),
-    DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
+    DoctorCheck(
+        "lag", "no broker is behind the log, blocked, or has hooks that fail", lag, needs=("kafka", "registry", "log")
+    ),
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
+    DoctorCheck("unplaced", "policies leave a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),

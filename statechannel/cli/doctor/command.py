@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.text import Text
 
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.doctor import checks_channel, checks_kafka
 from statechannel.cli.doctor.checks import (
     ClockFacts,
@@ -40,7 +40,7 @@ from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_hanging, print_json, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
-from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.kit.remarks import remarks
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
@@ -319,7 +319,9 @@ def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, C
     """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
     membership = connection.settings.membership
     clock = LogClock()
-    fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)
+    fold = RegistryFold(
+        membership.expiry_s, observe=story.observe, clock=clock.now_ms, lost_shown_s=membership.lost_shown_s
+    )
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         span = tail.span()
         fold.take(tail.records(span))
@@ -351,7 +353,7 @@ def _read_log(connection: Connection, registry: Registry, story: RegistryStory) 
         views,
         registry,
         inputs,
-        Remarks(),
+        remarks(connection),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
     )

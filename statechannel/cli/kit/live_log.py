@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
-from statechannel.kafka.addresses import FirstLook, is_hung
+from statechannel.kafka.addresses import FirstLook, KafkaSilence, silence_of
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
@@ -67,14 +67,20 @@ def naming_address(connection: Connection) -> Iterator[None]:
     except KafkaUnavailableError as error:
         if error.address:
             raise
-        hung = is_hung(address, connection.client.properties.get("security.protocol", "plaintext"))
-        raise error.at(address, hint=_HUNG if hung else _CHECK) from error
+        silence = silence_of(address, connection.client.properties.get("security.protocol", "plaintext"))
+        raise error.at(address, hint=_CHECK if silence is None else _HINTS[silence]) from error
 
 
-_HUNG = (
-    "The port listens, but no program answers there: the process of Kafka is suspended or hangs. On its machine, `ps -o "
-    "pid,stat,args -C java` shows T for a suspended one, and `kill -CONT PID` resumes it; nothing is lost."
+_RESUME = (
+    "On its machine, `ps -o pid,stat,args -C java` shows T for a suspended one, and `kill -CONT PID` resumes it; nothing is "
+    "lost."
 )
+_HINTS = {
+    KafkaSilence.NO_ANSWER: "The port listens, but no program answers there: the process of Kafka is suspended or hangs. "
+    + _RESUME,
+    KafkaSilence.NO_CONNECTION: "Connections there time out and are not refused: the process of Kafka is suspended or hangs, "
+    f"with its queue of connections full, or the network or a firewall cuts it off. {_RESUME}",
+}
 _CHECK = "Check that Kafka runs there, and the address: --bootstrap-servers, setting kafka.bootstrap_servers."
 
 

@@ -52,7 +52,7 @@ class Registry:
     """The members as of now.
 
     Attributes:
-        members: Those heard within the expiry, and those lost within the last minute.
+        members: Those heard within the expiry, and those lost: lately, or within `membership.lost_shown_s` if all was read.
         read_at_ms: Time of this reading, by our clock or, if known, by Kafka's; ages are computed from it.
         last_lost: The lost member with the newest heartbeat, however old.
     """
@@ -78,7 +78,9 @@ Observe = Callable[[RecordRead, Mapping[str, Any]], None]
 """Called with each valid heartbeat, in log order."""
 
 
-def read_registry(connection: Connection, *, listen: bool = True, observe: Observe | None = None) -> Registry:
+def read_registry(
+    connection: Connection, *, listen: bool = True, observe: Observe | None = None, all_lost: bool = False
+) -> Registry:
     """Fold the heartbeats of the topic: those of the last minute if they show a live broker, else all.
 
     If our clock is ahead of Kafka's, every broker looks lost. So before reporting that no broker is
@@ -89,15 +91,19 @@ def read_registry(connection: Connection, *, listen: bool = True, observe: Obser
         connection: Where.
         listen: False: trust our clock, and be quick.
         observe: Called with every heartbeat of the topic; without it the last minute is enough if a broker is alive.
+        all_lost: Read the whole topic, for all brokers that were lost within `membership.lost_shown_s`.
     """
+    whole = all_lost or observe is not None
     membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
-        fold = RegistryFold(membership.expiry_s, observe=observe)
+        fold = RegistryFold(
+            membership.expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None
+        )
         with notify_if_slow(connection):
-            span = tail.span(from_time_ms=None if observe is not None else now_ms() - fold.window_ms)
+            span = tail.span(from_time_ms=None if whole else now_ms() - fold.window_ms)
         fold.take(tail.records(span))
         if not fold.anybody:
-            if observe is None:
+            if not whole:
                 span = tail.span()
                 fold = RegistryFold(membership.expiry_s)
                 fold.take(tail.records(span))
@@ -127,12 +133,19 @@ class RegistryFold:
 
     Args:
         clock: Clock in milliseconds, for callers that know the log's time better than our wall clock.
+        lost_shown_s: Time for which a broker that was lost without a goodbye is kept; None: as one that left.
     """
 
     def __init__(
-        self, expiry_s: float, *, observe: Observe | None = None, clock: Callable[[], int] | None = None
+        self,
+        expiry_s: float,
+        *,
+        observe: Observe | None = None,
+        clock: Callable[[], int] | None = None,
+        lost_shown_s: float | None = None,
     ) -> None:
         self.window_ms = int(max(_LEAST_WINDOW_S, 5 * expiry_s) * 1_000)
+        self._lost_shown_ms = self.window_ms if lost_shown_s is None else int(lost_shown_s * 1_000)
         self._members = Membership(expiry_s)
         self._observe = observe
         self._clock = clock or now_ms
@@ -190,6 +203,13 @@ class RegistryFold:
         members, read_at_ms = self._members, self._now_ms
         members.expire(read_at_ms / 1_000, keep="")
         last = max(members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
-        lately = {k: lost for k, lost in members.lost.items() if lost.last_heard_ms >= read_at_ms - self.window_ms}
-        members.lost = lately
+        members.lost = {
+            broker: lost
+            for broker, lost in members.lost.items()
+            if read_at_ms - lost.last_heard_ms <= self._kept_ms(lost)
+        }
         return Registry(members, read_at_ms, last)
+
+    def _kept_ms(self, lost: LostMember) -> int:
+        left = (lost.broker, lost.incarnation) in self._members.gone
+        return self.window_ms if left else self._lost_shown_ms

@@ -5,7 +5,7 @@ Packages register them in the entry point group `statechannel.remarks`: a functi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
@@ -18,16 +18,22 @@ GROUP = "statechannel.remarks"
 
 
 class Remarks(NamedTuple):
-    """Sentences on the whole cluster, and by broker."""
+    """Sentences on the whole cluster, and by broker.
+
+    Attributes:
+        cordoned: Brokers to which an operator wants no bundles to go.
+    """
 
     cluster: Sequence[str] = ()
     brokers: Mapping[str, str] = {}
+    cordoned: Collection[str] = frozenset()
 
 
 def remarks(connection: Connection) -> Remarks:
     """Remarks of every installed package; a package that fails is named, and the others are still shown."""
     cluster: list[str] = []
     brokers: dict[str, str] = {}
+    cordoned: set[str] = set()
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             more = point.load()(connection)
@@ -35,9 +41,10 @@ def remarks(connection: Connection) -> Remarks:
             cluster.append(f"{point.name} could not be read: {error}")
             continue
         cluster += more.cluster
+        cordoned |= set(more.cordoned)
         for broker, text in more.brokers.items():
             brokers[broker] = f"{brokers[broker]}; {text}" if broker in brokers else text
-    return Remarks(cluster, brokers)
+    return Remarks(cluster, brokers, frozenset(cordoned))
 
 
 def formats(connection: Connection) -> Remarks:

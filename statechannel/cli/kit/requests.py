@@ -496,12 +496,15 @@ def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
     accepted = outcome.get("answer") == "accepted"
     row["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
     row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
-    row["message"] = _message(outcome)
+    row["message"] = message_of(outcome)
 
 
-def _message(outcome: Mapping[str, Any]) -> str | None:
+def message_of(outcome: Mapping[str, Any]) -> str | None:
+    """What a reply says for people, if anything; of an operation that has ended, what it did only in part."""
     try:
-        return getattr(outcomes.from_json(outcome), "message", None)
+        ended = outcomes.from_json(outcome)
+        message: object = ended.facts.get("message") if isinstance(ended, Done) else getattr(ended, "message", None)
+        return message if isinstance(message, str) else None
     except ValueError:  # anybody may write a reply
         return None
 

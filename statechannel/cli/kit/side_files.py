@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.writers import WritersHeard
 from statechannel.engine.membership import decode_member

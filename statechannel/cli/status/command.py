@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from statechannel.audit.incident import Incident, IncidentKind, seconds
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
@@ -19,13 +19,14 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, stdout, waiting
+from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
+from statechannel.cli.kit.requests import message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import HealthLimits, with_health
-from statechannel.cli.status.tables import status_blocks
+from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -37,6 +38,7 @@ from statechannel.replay.survey import FormatStop
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _LEAST_ROWS = 4
+_TRIED_AGAIN_S = 2.0
 _ALL = 50
 
 
@@ -48,7 +50,7 @@ def status(
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
     incidents: Annotated[
-        int, typer.Option("--incidents", min=0, max=200, help="Number of last incidents.")
+        int, typer.Option("--incidents", min=0, max=INCIDENTS_MAX, help="Number of last incidents.")
     ] = INCIDENTS,
     gap_over: Annotated[
         float,
@@ -60,12 +62,15 @@ def status(
 ) -> None:
     """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
     connection = connect().within(max_seconds if watch else None)
-    story = RegistryStory(connection.settings.membership.expiry_s)
-    inputs = StatusInputs(story, gap_over_ms=max(0.0, gap_over) * 1_000)
+
+    def inputs() -> StatusInputs:
+        story = RegistryStory(connection.settings.membership.expiry_s)
+        return StatusInputs(story, gap_over_ms=max(0.0, gap_over) * 1_000)
+
     if watch:
         _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
-    fields = read_once(connection, inputs, incidents)
+    fields = read_once(connection, inputs(), incidents)
     if output is Output.JSON:
         print_json(fields)
     else:
@@ -95,13 +100,18 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
 
 
 def _stay(
-    connection: Connection, inputs: StatusInputs, incidents: int, *, every_s: float, max_s: float | None, output: Output
+    connection: Connection,
+    inputs: Callable[[], StatusInputs],
+    incidents: int,
+    *,
+    every_s: float,
+    max_s: float | None,
+    output: Output,
 ) -> None:
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            follower = stack.enter_context(StatusFollower(connection, inputs))
-            _read_up(follower, connection)
+            follower = _follower(connection, inputs, stack, ends_s=None if max_s is None else began_s + max_s)
             draw = stack.enter_context(screen(output))
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
@@ -112,6 +122,37 @@ def _stay(
                 follower.turn()
     except KeyboardInterrupt:
         return  # the way to end it
+
+
+def _follower(
+    connection: Connection, inputs: Callable[[], StatusInputs], stack: ExitStack, *, ends_s: float | None
+) -> StatusFollower:
+    """One that has read all; while Kafka does not answer it is tried again, as this is what people open in an outage.
+
+    Args:
+        ends_s: The last attempt begins before this time (monotonic); None: there is none.
+
+    Raises:
+        KafkaUnavailableError: At that time Kafka does not answer yet.
+    """
+    away = False
+    while True:
+        began_s = time.monotonic()
+        try:
+            with ExitStack() as opened:
+                follower = opened.enter_context(StatusFollower(connection, inputs()))
+                _read_up(follower, connection)
+                stack.push(opened.pop_all())
+                return follower
+        except KafkaUnavailableError as error:
+            again_s = began_s + _TRIED_AGAIN_S
+            if ends_s is not None and max(again_s, time.monotonic()) >= ends_s:
+                raise
+            if not away:
+                say(f"UNKNOWN: {error}. {error.hint}".rstrip())
+                say("the display begins when it answers (Ctrl-C ends it)")
+            away = True
+            time.sleep(max(0.0, again_s - time.monotonic()))
 
 
 def _read_up(follower: StatusFollower, connection: Connection) -> None:
@@ -146,8 +187,10 @@ class StatusFollower:
         self._connection = connection
         self._inputs = inputs
         self._clock = LogClock()
-        expiry_s = connection.settings.membership.expiry_s
-        self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
+        membership = connection.settings.membership
+        self._fold = RegistryFold(
+            membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s
+        )
         self._remarks = Remarks()
         self._requests = RequestIncidents()
         self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
@@ -246,7 +289,7 @@ class StatusFollower:
             views,
             self._fold.registry(),
             self._inputs,
-            Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
+            self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
             context=self._connection.context,
@@ -327,7 +370,9 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
         elif reply.outcome.get("answer") != "rejected":
             result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
             took = seconds(ended_ms - at_ms)
-            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}"))
+            message = message_of(reply.outcome)
+            why = f"; {message}" if message else ""
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}{why}"))
         else:
             reason = str(reply.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1

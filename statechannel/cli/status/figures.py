@@ -8,8 +8,9 @@ from typing import Any
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
 from statechannel.audit.incident import Incident, newest, without_listed
-from statechannel.audit.incidents import ChannelIncidents, RegistryStory
+from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members
@@ -120,6 +121,15 @@ def figures(
         "disowned": [seen.forged.sentence(seen.broker) for seen in inputs.story.disowned(forged["newest"])],
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": _declined(live, registry, inputs.incidents),
+        "deleted_namespaces": [
+            {
+                "namespace": item.namespace,
+                "bundles": item.bundles,
+                "by": inputs.incidents.requesters.get(item.operation or ""),
+            }
+            | {"ago_ms": max(0, at_ms - item.at_ms)}
+            for item in inputs.incidents.deletions
+        ],
         "remarks": list(notes.cluster),
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),

@@ -14,8 +14,11 @@ from statechannel.settings import Settings
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
+HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
 SLOW_NOTE_MS = 3_000
+_BRIEF_MS = 1_000
 _NAMED = 3
+_OWN = "on_own"
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
@@ -43,12 +46,14 @@ class HealthReason(StrEnum):
     NEWER_FORMAT = "newer-format"
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
+    BUNDLES_UNPLACED = "bundles-unplaced"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
     REPAIR_PAUSED = "repair-paused"
     SAFE_MODE = "safe-mode"
     LOOP_BLOCKED = "loop-blocked"
+    HOOK_FAILS = "hook-fails"
     NONE_ACCEPTS = "none-accepts"
     SLOW_OPERATION = "slow-operation"
     AWAITING_REPAIR = "awaiting-repair"
@@ -93,7 +98,7 @@ def health(fields: Mapping[str, Any], limits: HealthLimits) -> tuple[ChannelHeal
     reasons = {problem.reason for problem in problems}
     if reasons & {HealthReason.KAFKA_SILENT, HealthReason.NEWER_FORMAT}:
         return ChannelHealth.UNKNOWN, problems
-    if reasons & {HealthReason.NO_BROKER, HealthReason.BUNDLES_DECLINED}:
+    if reasons & {HealthReason.NO_BROKER, HealthReason.BUNDLES_DECLINED, HealthReason.BUNDLES_UNPLACED}:
         return ChannelHealth.DOWN, problems
     return (ChannelHealth.DEGRADED if problems else ChannelHealth.HEALTHY), problems
 
@@ -117,6 +122,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     refused = unserved_by_all(fields, limits)
     if refused:
         yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
+    unplaced = unplaced_sentence(fields)
+    if unplaced:
+        yield HealthProblem(HealthReason.BUNDLES_UNPLACED, unplaced)
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
@@ -125,12 +133,17 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
 def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -> Iterator[HealthProblem]:
     lost = [f"{row['broker']}, last heard {duration(row['heard_ago_ms'])} ago" for row in _in(fields, "state", "lost")]
     if lost:
-        yield HealthProblem(HealthReason.BROKER_LOST, f"lost: {_named(lost)}")
+        left = (
+            f"; {alive[0]['broker']} alone is left, with {alive[0]['bundles']} bundles"
+            if len(alive) == 1 < len(lost)
+            else ""
+        )
+        yield HealthProblem(HealthReason.BROKER_LOST, f"lost without a goodbye, and not back: {_named(lost)}{left}")
     if fields["orphans"]:
         yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
     if alive and fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
-        since = "" if without_ms is None else f" for {duration(without_ms)}"
+        since = "" if without_ms is None or without_ms < _BRIEF_MS else f" for {duration(without_ms)}"
         yield HealthProblem(HealthReason.NO_LEADER, f"no broker has led{since}" if since else "no broker leads")
     for row in fields["repair_paused"]:
         yield HealthProblem(
@@ -144,6 +157,8 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         blocked = blocked_sentence(row)
         if blocked:
             yield HealthProblem(HealthReason.LOOP_BLOCKED, blocked)
+        for failing in hook_sentences(row):
+            yield HealthProblem(HealthReason.HOOK_FAILS, failing)
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
@@ -186,6 +201,32 @@ def blocked_sentence(row: Mapping[str, Any]) -> str:
     return (
         f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
         f"{duration(blocked['ago_ms'])} ago"
+    )
+
+
+def hook_sentences(row: Mapping[str, Any]) -> Iterator[str]:
+    """Which hooks of a broker failed lately; one that declines bundles by `on_own` is reported by its declines."""
+    for hook, failed in sorted((row.get("hooks_failed") or {}).items()):
+        if hook == _OWN or failed["ago_ms"] > HOOK_FAILED_LATELY_MS:
+            continue
+        times = "once" if failed["times"] == 1 else f"{failed['times']} times since {moment(failed['since_ms'])}"
+        yield (
+            f"{row['broker']}'s hook {hook} failed {times}, the last time {duration(failed['ago_ms'])} ago: {failed['error']}"
+        )
+
+
+def unplaced_sentence(fields: Mapping[str, Any]) -> str:
+    """For which bundles clients get no owner, as placement finds no broker, and why; empty without any."""
+    rows = [row for row in fields["brokers"] if row.get("unplaced") is not None]
+    if not rows:
+        return ""
+    newest = min(rows, key=lambda row: row["unplaced"]["ago_ms"])
+    unplaced = newest["unplaced"]
+    many = max(row["unplaced"]["bundles"] for row in rows)
+    more = "" if many == 1 else f" and {many - 1} more"
+    return (
+        f"{unplaced['bundle']}{more}: {unplaced['message']}; {newest['broker']} last looked for one "
+        f"{duration(unplaced['ago_ms'])} ago"
     )
 
 
@@ -253,8 +294,20 @@ def _named(names: Sequence[str]) -> str:
 
 
 def unspread(fields: Mapping[str, Any]) -> str:
-    """Brokers that take bundles and have none, while another has far more than its share, as a sentence; mostly empty."""
-    takers = [row for row in fields["brokers"] if row["accepting"]]
+    """Brokers that take bundles and have none, while another has far more than its share, as a sentence; mostly empty.
+
+    Those that are cordoned, or in trouble, should not be given any.
+    """
+    declining = {row["broker"] for row in fields.get("declines", ()) if row["age_ms"] <= DECLINED_LATELY_MS}
+    takers = [
+        row
+        for row in fields["brokers"]
+        if row["accepting"]
+        and not row.get("cordoned")
+        and row["broker"] not in declining
+        and not blocked_sentence(row)
+        and not any(hook_sentences(row))
+    ]
     without = [row["broker"] for row in takers if not row["bundles"]]
     most = max(takers, key=lambda row: row["bundles"], default=None)
     if most is None or not without or most["bundles"] < _UNSPREAD_AT_LEAST * len(takers):

@@ -15,6 +15,9 @@ from statechannel.cli.kit.screen import Block, plain_block
 from statechannel.cli.status.health import SLOW_NOTE_MS, ChannelHealth, unspread, waits_for
 
 _SHOWN = 50
+INCIDENTS_MAX = 200
+_DELETED_SHOWN = 3
+_DELETED_LATELY_MS = 3_600_000
 _LAG_SHOWN_MS = 1_000
 _TONES = {
     ChannelHealth.HEALTHY: Tone.GOOD,
@@ -61,6 +64,11 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
         verb = "bundle had" if many == 1 else "bundles had"
         note = f"{many} {verb} an owner before the last stop and no client has looked {'it' if many == 1 else 'them'} up since"
         facts.append(Fact("", note))
+    for deleted in fields.get("deleted_namespaces", ())[-_DELETED_SHOWN:]:
+        if deleted["ago_ms"] <= _DELETED_LATELY_MS:
+            by = f" by {deleted['by']}" if deleted["by"] else ""
+            ago = f"was deleted{by} {duration(deleted['ago_ms'])} ago"
+            facts.append(Fact("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
     oldest = fields["in_flight"][0] if fields["in_flight"] else None
     if oldest is not None and (oldest["age_ms"] or 0) >= SLOW_NOTE_MS and waits_for(oldest):
         facts.append(Fact("", f"{oldest['bundle']} is in flight for {duration(oldest['age_ms'])}: {waits_for(oldest)}"))
@@ -78,16 +86,16 @@ def _well(fields: dict[str, Any]) -> str:
 
 
 def _incidents(fields: dict[str, Any], at_most: int) -> RenderableType:
-    incidents = fields["incidents"]
+    incidents, older = fields["incidents"], fields.get("incidents_older", 0)
     table = make_table(
         ("when", Column("last incidents", text=True)),
         [(when(row["at_ms"]), row["said"]) for row in incidents[:at_most]],
         footer=False,
     )
-    older = fields.get("incidents_older", 0)
-    if older and len(incidents) <= at_most:
-        return Group(table, Text(f"and {older} older (`--incidents {len(incidents) + older}`)", style=Tone.QUIET))
-    return _counted(table, len(incidents), at_most)
+    if older and at_most >= len(incidents):
+        wanted = min(INCIDENTS_MAX, len(incidents) + older)
+        return Group(table, Text(f"and {older} older (`--incidents {wanted}`)", style=Tone.QUIET))
+    return _counted(table, len(incidents) + older, at_most)
 
 
 def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from statechannel.audit.incident import Incident, IncidentKind, newest
-from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle, RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -59,6 +60,23 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
     assert len(result) == incidents
     if result:
         assert result[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+
+
+def test_gaps_of_one_broker_that_began_together_are_one_incident_with_the_cause_first() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    reason = "decision 01M8BYK: moves 7.2 % of the capacity of b1 to b2, as b1 has more than all others have"
+    for half in (LOWER, UPPER):
+        served(log, f"{NAMESPACE}/{half}", "b1")
+    for half in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{half}", "Releasing", reason=reason, **{"from": "b1", "to": "b2"})
+    for half in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{half}", "Assigning", by="b1", after_ms=15_000, **{"from": "b1", "to": "b2"})
+        log.write(f"{NAMESPACE}/{half}", "Assigned", by="b2", **{"from": "b1", "to": "b2"})
+    (result,) = find_incidents(log)
+    assert result.message == (
+        "no broker served 2 bundles of b1 for 17.0 s to 32.0 s: b1 took 31.0 s to release it; transfer from b1 to b2"
+    )
 
 
 def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
@@ -287,6 +305,22 @@ def test_kafka_away_is_silence_of_nobody() -> None:
         (2.0, "b2 is in safe mode: it lost its connection to Kafka"),
         (66.0, "b1 is back in normal mode, after 64.0 s"),
         (66.0, "b2 is back in normal mode, after 64.0 s"),
+    ]
+
+
+def test_safe_mode_began_when_the_broker_says_also_where_the_records_of_before_came_late() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2")
+    registry.beat(61, "b1", seq=4, sent_at_ms=2_500)  # Kafka took it only when it was resumed
+    registry.beat(61, "b1", seq=60, mode="safe", safe_since_ms=4_995)
+    registry.beat(61.5, "b2", seq=60, mode="settling", safe_since_ms=5_995)
+    registry.beat(62, "b1", seq=61)
+    registry.beat(62, "b2", seq=61)
+    assert [incident for incident in registry.incidents if "mode" in incident[1]] == [
+        (5.0, "b1 is in safe mode: it lost its connection to Kafka"),
+        (6.0, "b2 is in safe mode: it lost its connection to Kafka"),
+        (62.0, "b1 is back in normal mode, after 57.0 s"),
+        (62.0, "b2 is back in normal mode, after 56.0 s"),
     ]
 
 

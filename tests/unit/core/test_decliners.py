@@ -1,10 +1,13 @@
 """A lookup that ends without an answer names who declined the bundle, where that is what keeps it from being assigned."""
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
 
-from statechannel.engine.commands import Lookup, Outcome, Undetermined
+from statechannel.engine.commands import Lookup, Outcome, Owned, Undetermined
+from statechannel.engine.placement import FewestBundles
+from statechannel.engine.troubles import NoBroker
 from statechannel.protocol.states import State
 from tests.support.lone_engine import LoneEngine
 from tests.unit.core.test_floods import leader, ring
@@ -92,3 +95,35 @@ def test_where_another_broker_would_take_it_the_cause_is_another(alone: LoneEngi
     outcome = asked(alone, bundle)
     assert (outcome.reason, outcome.declines) == ("timed-out", ())
     assert outcome.message.endswith("being assigned")
+
+
+class Refusing(FewestBundles):
+    """Chooses nobody, as where policies forbid every broker."""
+
+    def __init__(self, *, lasting: bool) -> None:
+        self.lasting, self.refuses = lasting, True
+
+    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        return None if self.refuses else super().choose(bundle, candidates, load)
+
+    def refusal(self, bundle: str) -> NoBroker | None:
+        return NoBroker("isolation", "gold forbids a", self.lasting) if self.refuses else None
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_where_policies_leave_no_broker_the_answer_says_so(alone: LoneEngine, bundle: str, *, lasting: bool) -> None:
+    placement = alone.engine.placer.placement = Refusing(lasting=lasting)
+    outcomes: list[Outcome] = []
+    alone.ask(Lookup(bundle, 2.0), outcomes.append)
+    assert len(outcomes) == lasting, "where waiting cannot help it is answered at once"
+    unplaced = alone.engine.context.troubles.unplaced
+    assert (unplaced.fields(0) or {})["reason"] == "isolation"
+    alone.run(3.0)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Undetermined)
+    assert (outcome.reason, outcome.message) == ("no-broker-allowed", f"{bundle}: gold forbids a")
+    placement.refuses = False
+    alone.ask(Lookup(bundle, 2.0), outcomes.append)
+    alone.run(3.0)
+    assert isinstance(outcomes[-1], Owned)
+    assert unplaced.fields(0) is None

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from statechannel.engine.context import BlockedLoop, Mode
-from statechannel.engine.inputs import PositionReached
+from statechannel.engine.context import Mode
+from statechannel.engine.effects import Hook
+from statechannel.engine.inputs import HookFailed, PositionReached
 from statechannel.engine.lease import Lease
 from statechannel.engine.presence import FRESH_TO_REFUSE
+from statechannel.engine.troubles import UNPLACED_KEPT_MS, BlockedLoop, NoBroker
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT
 from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
@@ -207,10 +209,34 @@ def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
 def test_what_blocks_its_loop_is_told(bench):
     bench.presence.tick()
     assert bench.sent()[0]["blocked"] is None
-    bench.context.blocked = BlockedLoop(2, 1.04, "broker.py:20 in main", None, 99)
+    bench.context.troubles.blocked = BlockedLoop(2, 1.04, "broker.py:20 in main", None, 99)
     bench.later(5)
     expected = {"times": 2, "seconds": 1.0, "place": "broker.py:20 in main", "hook": None, "at_ms": 99}
     assert bench.sent()[-1]["blocked"] == expected
+
+
+def test_hooks_that_fail_are_reported_with_count_and_last_error(bench):
+    bench.presence.tick()
+    assert bench.sent()[0]["hooks_failed"] is None
+    for at_ms in (90, 99):
+        bench.context.troubles.note(HookFailed(Hook.ON_RELEASE, "t/n/x", "did not return"), at_ms)
+    bench.later(5)
+    last = {"times": 2, "since_ms": 90, "at_ms": 99, "bundle": "t/n/x", "error": "did not return"}
+    assert bench.sent()[-1]["hooks_failed"] == {"on_release": last}
+
+
+def test_bundles_without_a_broker_are_reported_until_one_takes_them_or_nobody_asks(bench):
+    unplaced, now_ms = bench.context.troubles.unplaced, bench.context.now.wall_ms
+    unplaced.note("t/n/x", NoBroker("isolation", "not x"), now_ms)
+    unplaced.note("t/n/y", NoBroker("cordon", "not y", lasting=True), now_ms + 1)
+    bench.later(5)
+    bench.presence.tick()
+    expected = {"bundles": 2, "bundle": "t/n/y", "reason": "cordon", "message": "not y"}
+    assert bench.sent()[-1]["unplaced"] == expected | {"since_ms": now_ms, "at_ms": now_ms + 1}
+    unplaced.forget("t/n/x")
+    assert (unplaced.fields(now_ms) or {})["bundles"] == 1
+    assert unplaced.fields(now_ms + 1 + UNPLACED_KEPT_MS) is not None
+    assert unplaced.fields(now_ms + 2 + UNPLACED_KEPT_MS) is None
 
 
 def test_the_extensions_that_run_with_it_are_told(bench):

@@ -4,12 +4,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import trustme
 
-from statechannel.kafka.addresses import FirstLook, KafkaAddress, addresses_of, is_hung
+from statechannel.kafka.addresses import FirstLook, KafkaAddress, KafkaSilence, addresses_of, silence_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
 
@@ -159,11 +159,22 @@ def test_a_port_that_listens_without_an_answer_is_a_process_that_hangs() -> None
     with socket.create_server(("127.0.0.1", 0)) as suspended:  # the kernel takes the connection, no program accepts it
         address = f"127.0.0.1:{suspended.getsockname()[1]}"
         look(address, "plaintext")
-        assert is_hung(address, "plaintext")
-        assert is_hung(f"127.0.0.1:1,{address}", "SASL_SSL")
-    assert not is_hung(address, "plaintext"), "nothing listens any more"
+        assert silence_of(address, "plaintext") is KafkaSilence.NO_ANSWER
+        assert silence_of(f"127.0.0.1:1,{address}", "SASL_SSL") is KafkaSilence.NO_ANSWER
+    assert silence_of(address, "plaintext") is None, "nothing listens any more"
     with listener(plain) as address:
-        assert not is_hung(address, "plaintext")
+        assert silence_of(address, "plaintext") is None
+
+
+def test_a_queue_of_connections_that_is_full_is_a_process_that_hangs_too() -> None:
+    with ExitStack() as stack:
+        suspended = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        place = suspended.getsockname()
+        for _ in range(4):  # the kernel takes as many as its queue holds, and drops the rest
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(place)
+        assert silence_of(f"127.0.0.1:{place[1]}", "plaintext") is KafkaSilence.NO_CONNECTION
 
 
 def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:

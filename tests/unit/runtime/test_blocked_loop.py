@@ -78,11 +78,11 @@ async def test_the_heartbeat_says_how_often_the_loop_was_blocked_and_where() -> 
         heard = Heard(lines, "loop-blocked").heard
         async with lone_host(options=HostOptions(blocked_s=0.2)) as host:
             await asyncio.sleep(0.1)
-            assert host.engine.context.blocked is None
+            assert host.engine.context.troubles.blocked is None
             heard.wait(WAIT_S)
-            await until(lambda: host.engine.context.blocked is not None)
-            assert host.engine.context.blocked is not None
-            blocked = host.engine.context.blocked.fields()
+            await until(lambda: host.engine.context.troubles.blocked is not None)
+            assert host.engine.context.troubles.blocked is not None
+            blocked = host.engine.context.troubles.blocked.fields()
     assert (blocked["times"], blocked["hook"]) == (1, None)
     assert blocked["place"].partition(":")[0] in ("threading.py", "test_blocked_loop.py"), "a file, without its folder"
 

@@ -312,6 +312,16 @@ def asked(*records: Any, bundle: str = ONE, owner: str | None = "b1") -> WhyNot:
     return why_not(bundle, owner, book(*records), now_ms=NOW_MS)
 
 
+def test_a_bundle_without_an_owner_is_explained_by_the_placement_that_found_no_broker() -> None:
+    forbidden = Placed(ONE, None, "no broker may take it: `isolation` removed b1 (policy `gold`)")
+    first = asked(place_record(occasion(1), decision().cluster, [forbidden]), record(), owner=None).said[0]
+    assert first.startswith("no broker serves it: decision ")
+    assert first.endswith(forbidden.why)
+    placed = place_record(occasion(1), decision().cluster, [Placed(ONE, "b2", "best")])
+    for answer in (asked(placed, owner=None), asked(record(), owner=None)):
+        assert answer.said[0].endswith("it is in flight, or no client has looked it up yet")
+
+
 SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
 
 

@@ -12,7 +12,7 @@ from shedders.balancer.placement import LivePlacement, PlacedEnd, PlacementInput
 from shedders.balancer.settings import BalancerSettings
 from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
-from shedders.model.cluster import Broker, Bundle, Cluster, Policies
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
 from tests.support.live_balancer import Clock, First, key, load
 
 BROKERS = ["b1", "b2", "b3"]
@@ -104,6 +104,34 @@ def test_filters_that_leave_nobody_are_kept_to(place: Place) -> None:
     assert place.choose(b1=0) is None
     assert place.choose(1) == "b1"
     assert place.notes() == [(None, "nobody"), ("b1", "strategy")]
+
+
+def test_why_nobody_is_chosen_is_known_until_somebody_is(place: Place) -> None:
+    gold = IsolationPolicy("gold", ("t/n",), ("b2",))
+    place.policies(isolation=(gold,), cordons={"b2": "disk"})
+    assert place.choose() is None
+    refusal = place.placement.refusal(key(0))
+    assert refusal is not None
+    assert (refusal.reason, refusal.lasting) == ("isolation", True)
+    assert "`isolation` removed b1 and 1 more" in refusal.message
+    assert "`cordon` removed b2 (it is cordoned: disk)" in refusal.message
+    place.policies()
+    assert place.choose() == "b1"
+    assert place.placement.refusal(key(0)) is None
+
+
+def test_to_wait_helps_where_a_broker_that_may_take_it_can_come_back(place: Place) -> None:
+    place.policies(isolation=(IsolationPolicy("gold", ("t/n",), ("b2",)),))
+    assert place.choose(0, ["b1", "b3"]) is None
+    refusal = place.placement.refusal(key(0))
+    assert refusal is not None
+    assert not refusal.lasting
+    place.known = False
+    place.placement.forget()
+    assert place.choose() is None
+    refusal = place.placement.refusal(key(0))
+    assert refusal is not None
+    assert (refusal.reason, refusal.lasting) == ("policies-unread", False)
 
 
 def test_a_pin_is_obeyed_as_soon_as_it_is_known(place: Place) -> None:
