@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -217,19 +218,43 @@ def _is_foreign(answer: bytes) -> bool:
 _ASKED_MAX: Final = 3
 
 
+class PortState(StrEnum):
+    """What is found at an address.
+
+    Attributes:
+        ANSWERS: A program answers.
+        NO_ANSWER: The port takes connections and no program behind it answers, as of a process that is suspended or hangs.
+        CLOSED: Connections are taken and closed without an answer: another program, or a Kafka that wants TLS.
+        NO_CONNECTION: Connections are neither taken nor refused: such a process has as many waiting as its queue holds, or
+            the network drops what is sent there.
+        ABSENT: Connections are refused, or the host is unknown.
+    """
+
+    ANSWERS = "answers"
+    NO_ANSWER = "no-answer"
+    CLOSED = "closed"
+    NO_CONNECTION = "no-connection"
+    ABSENT = "absent"
+
+
+_SILENT: Final = {
+    PortState.NO_ANSWER: "takes connections, but says nothing",
+    PortState.CLOSED: "takes connections, but closes them without an answer",
+}
+
+
 def require_answer(text: str, protocol: str) -> None:
     """Return if a program answers at any of the first three addresses, or none takes connections at all.
 
     Raises:
         KafkaUnavailableError: All that take connections close them, or are silent: no Kafka, or one that wants TLS, or hangs.
     """
-    tls = protocol.lower() in ("ssl", "sasl_ssl")
     whys = []
-    for address in addresses_of(text)[:_ASKED_MAX]:
-        why = _unanswered(address, _client_hello(address.host) if tls else _API_VERSIONS)
-        if why is None:
+    for address, state in _states(text, protocol):
+        if state is PortState.ANSWERS:
             return
-        whys += [f"{address.text} takes connections, but {why}"] if why else []
+        if state in _SILENT:
+            whys.append(f"{address.text} {_SILENT[state]}")
     if whys:
         raise KafkaUnavailableError(
             f"No Kafka answers: {'; '.join(whys)}",
@@ -239,66 +264,41 @@ def require_answer(text: str, protocol: str) -> None:
         )
 
 
-def _unanswered(address: KafkaAddress, request: bytes) -> str | None:
-    """What a listener does instead of an answer; empty if there is none, None if it answers."""
-    try:
-        connection = socket.create_connection(address, timeout=CONNECT_S)
-    except (OSError, UnicodeError):
-        return ""
-    with connection:
-        try:
-            connection.settimeout(CONNECT_S)
-            connection.sendall(request)
-            return None if connection.recv(1) else "closes them without an answer"
-        except TimeoutError:
-            return "says nothing"
-        except OSError:
-            return "closes them without an answer"
-
-
-class KafkaSilence(StrEnum):
-    """How an address is silent.
-
-    Attributes:
-        NO_ANSWER: The port takes connections and no program behind it answers, as of a process that is suspended or hangs.
-        NO_CONNECTION: Connections are neither taken nor refused: such a process has as many waiting as its queue holds, or
-            the network drops what is sent there.
-    """
-
-    NO_ANSWER = "no-answer"
-    NO_CONNECTION = "no-connection"
-
-
-def silence_of(text: str, protocol: str) -> KafkaSilence | None:
-    """How the addresses are silent; None where all answer, refuse connections, or cannot be found.
-
-    Looks at the first three addresses, for at most two seconds each.
+def silence_of(text: str, protocol: str) -> PortState | None:
+    """Which of the addresses are silent: `NO_ANSWER` or else `NO_CONNECTION`; None where none is.
 
     Args:
         text: Addresses, separated by commas.
         protocol: `security.protocol` of the client.
     """
+    states = {state for _, state in _states(text, protocol)}
+    return next((state for state in (PortState.NO_ANSWER, PortState.NO_CONNECTION) if state in states), None)
+
+
+def _states(text: str, protocol: str) -> Iterator[tuple[KafkaAddress, PortState]]:
+    """Of the first three addresses, for at most two seconds each."""
     tls = protocol.lower() in ("ssl", "sasl_ssl")
-    kinds = [
-        _silence_at(address, _client_hello(address.host) if tls else _API_VERSIONS)
-        for address in addresses_of(text)[:_ASKED_MAX]
-    ]
-    return next((kind for kind in KafkaSilence if kind in kinds), None)
+    for address in addresses_of(text)[:_ASKED_MAX]:
+        yield address, _state_of(address, tls=tls)
 
 
-def _silence_at(address: KafkaAddress, request: bytes) -> KafkaSilence | None:
-    silence = KafkaSilence.NO_CONNECTION
+def _state_of(address: KafkaAddress, *, tls: bool) -> PortState:
     try:
-        with socket.create_connection(address, timeout=CONNECT_S) as connection:
-            silence = KafkaSilence.NO_ANSWER
+        request = _client_hello(address.host) if tls else _API_VERSIONS
+        connection = socket.create_connection(address, timeout=CONNECT_S)
+    except TimeoutError:
+        return PortState.NO_CONNECTION
+    except (OSError, UnicodeError):
+        return PortState.ABSENT
+    with connection:
+        try:
             connection.settimeout(CONNECT_S)
             connection.sendall(request)
-            connection.recv(1)
-    except TimeoutError:
-        return silence
-    except (OSError, UnicodeError):
-        return None
-    return None
+            return PortState.ANSWERS if connection.recv(1) else PortState.CLOSED
+        except TimeoutError:
+            return PortState.NO_ANSWER
+        except OSError:
+            return PortState.CLOSED
 
 
 def _answer(address: KafkaAddress, request: bytes) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
-from statechannel.kafka.addresses import FirstLook, KafkaSilence, silence_of
+from statechannel.kafka.addresses import FirstLook, PortState, silence_of
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
@@ -76,9 +76,9 @@ _RESUME = (
     "lost."
 )
 _HINTS = {
-    KafkaSilence.NO_ANSWER: "The port listens, but no program answers there: the process of Kafka is suspended or hangs. "
+    PortState.NO_ANSWER: "The port listens, but no program answers there: the process of Kafka is suspended or hangs. "
     + _RESUME,
-    KafkaSilence.NO_CONNECTION: "Connections there time out and are not refused: the process of Kafka is suspended or hangs, "
+    PortState.NO_CONNECTION: "Connections there time out and are not refused: the process of Kafka is suspended or hangs, "
     f"with its queue of connections full, or the network or a firewall cuts it off. {_RESUME}",
 }
 _CHECK = "Check that Kafka runs there, and the address: --bootstrap-servers, setting kafka.bootstrap_servers."

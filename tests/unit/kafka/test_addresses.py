@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trustme
 
-from statechannel.kafka.addresses import FirstLook, KafkaAddress, KafkaSilence, addresses_of, silence_of
+from statechannel.kafka.addresses import FirstLook, KafkaAddress, PortState, addresses_of, silence_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
 
@@ -159,8 +159,8 @@ def test_a_port_that_listens_without_an_answer_is_a_process_that_hangs() -> None
     with socket.create_server(("127.0.0.1", 0)) as suspended:  # the kernel takes the connection, no program accepts it
         address = f"127.0.0.1:{suspended.getsockname()[1]}"
         look(address, "plaintext")
-        assert silence_of(address, "plaintext") is KafkaSilence.NO_ANSWER
-        assert silence_of(f"127.0.0.1:1,{address}", "SASL_SSL") is KafkaSilence.NO_ANSWER
+        assert silence_of(address, "plaintext") is PortState.NO_ANSWER
+        assert silence_of(f"127.0.0.1:1,{address}", "SASL_SSL") is PortState.NO_ANSWER
     assert silence_of(address, "plaintext") is None, "nothing listens any more"
     with listener(plain) as address:
         assert silence_of(address, "plaintext") is None
@@ -174,7 +174,7 @@ def test_a_queue_of_connections_that_is_full_is_a_process_that_hangs_too() -> No
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(place)
-        assert silence_of(f"127.0.0.1:{place[1]}", "plaintext") is KafkaSilence.NO_CONNECTION
+        assert silence_of(f"127.0.0.1:{place[1]}", "plaintext") is PortState.NO_CONNECTION
 
 
 def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
