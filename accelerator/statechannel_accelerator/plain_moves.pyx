@@ -28,7 +28,7 @@ cdef extern from *:
     """
     typedef struct {
         PyObject_HEAD
-        PyObject *bound, *bounds, *derived, *flow, *forced, *from_, *intent, *lower, *more, *namespace_, *offset, *operation;
+        PyObject *bound, *bounds, *derived, *flow, *forced, *from_, *intent, *key, *lower, *more, *namespace_, *offset, *operation;
         PyObject *purged, *record_id, *ring, *server, *settled, *state, *to, *upper, *version, *was, *writer;
     } KeySlots;
     typedef struct {
@@ -84,7 +84,7 @@ cdef extern from "Python.h":
 
 
 _KEY_SLOTS = (
-    "bound", "bounds", "derived", "flow", "forced", "from_", "intent", "lower", "more", "namespace", "offset", "operation",
+    "bound", "bounds", "derived", "flow", "forced", "from_", "intent", "key", "lower", "more", "namespace", "offset", "operation",
     "purged", "record_id", "ring", "server", "settled", "state", "to", "upper", "version", "was", "writer",
 )
 _RING_SLOTS = ("highest", "live", "namespace", "owned", "parents")
