@@ -101,8 +101,11 @@ class Presence:
         self._check_listened()
 
     def _check_listened(self) -> None:
-        listening = self._context.listening_since_s is not None
-        if not listening and self._registry_end is not None and self._position >= self._registry_end:
+        if (
+            self._context.listening_since_s is None
+            and self._registry_end is not None
+            and self._position >= self._registry_end
+        ):
             self._context.listening_since_s = self._context.now.mono_s
             self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
 

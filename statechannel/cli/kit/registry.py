@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.output import say, waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
 from statechannel.errors import StateChannelError
@@ -94,6 +94,8 @@ def read_registry(
         all_lost: Read the whole topic, for all brokers that were lost within `membership.lost_shown_s`.
     """
     whole = all_lost or observe is not None
+    if observe is not None:  # read before the channel: a client that only reads is told less of a password or of rights
+        describe_topic(connection, Topic.CHANNEL)
     membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         fold = RegistryFold(

@@ -56,6 +56,8 @@ class SideRecords:
 
 def side_file(export: Path, role: SideRole) -> Path:
     """Name of the file of a topic beside an export: `ev.jsonl` has `ev.requests.jsonl`."""
+    if not export.name:
+        return export / f"{role}{_SUFFIX}"  # `.` or `/`, which is refused as an export
     return export.with_name(f"{export.stem}.{role}{export.suffix or _SUFFIX}")
 
 

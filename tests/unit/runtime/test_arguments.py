@@ -59,7 +59,9 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
         lambda c, v: c.create_namespace("a/b", v),
         [*NO_WHOLE, 0, -1, MAX_CHILDREN + 1, HUGE],
     ),
+    ("create_namespace", "reason"): (lambda c, v: c.create_namespace("a/b", reason=v), [7]),
     ("delete_namespace", "name"): (lambda c, v: c.delete_namespace(v), NO_TEXT),
+    ("delete_namespace", "reason"): (lambda c, v: c.delete_namespace("a/b", reason=v), [7]),
     ("ticket", "operation"): (lambda c, v: c.ticket(v), NO_TEXT),
     ("ask", "command"): (lambda c, v: c.ask(v), [None, "lookup", commands.Lookup, object()]),
     ("changes", "since"): (
