@@ -6,7 +6,6 @@ Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from statechannel.engine.pending_assignments import PendingAssignment
@@ -144,26 +143,20 @@ class Repair:
                 yield key
 
     def _go_on(self, scan: Iterator[KeyState]) -> None:
-        if self._room == 0:
-            return  # the records that are read back make room, or are late
-        portion = list(islice(scan, LOOKED_AT_A_TICK))
-        left = self._look_at(iter(portion))
-        self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
-        if self._scan is not None and self._room > 0:
-            self._context.wake_soon(self.tick)
-
-    def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
-        """Force what is orphaned on; the keys for which there was no room."""
-        left = FORCED_A_STEP
-        for key in keys:
+        """As much of a scan as one step may look at, and force on."""
+        looked = forced = 0
+        while looked < LOOKED_AT_A_TICK and forced < FORCED_A_STEP and self._room > 0:
+            key = next(scan, None)
+            if key is None:
+                self._scan = None
+                return
+            looked += 1
             why = self._orphaned(key)
-            if why is None or key.name in self.pending:
-                continue
-            if left == 0 or self._room == 0:
-                return [key, *keys]
-            left -= 1
-            self._force(key, why)
-        return []
+            if why is not None and key.name not in self.pending:
+                self._force(key, why)
+                forced += 1
+        if self._room > 0:
+            self._context.wake_soon(self.tick)  # else the records that are read back make room, or are late
 
     @property
     def _room(self) -> int:

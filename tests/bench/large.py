@@ -142,6 +142,8 @@ class Cluster:
         self._watch_modes()
         killed_ns, last_ms, count = time.monotonic_ns(), 0.0, len(waiting)
         self._running.pop(victim).kill()
+        while asked.ask("owners", waiting[:1])["owners"][0] == victim:
+            time.sleep(LOOK_S)  # to ask for all of them again and again would keep the asked broker from its work
         while waiting:
             facts = asked.ask("owners", waiting)
             last_ms = (facts["at_ns"] - killed_ns) / 1e6
@@ -196,9 +198,9 @@ class Cluster:
         for process in self._running.values():
             process.ask("watch_modes")
 
-    def _modes(self) -> Counter[str]:
+    def _modes(self) -> dict[str, int]:
         """How often a look at a broker found it in each mode since `_watch_modes`."""
-        return sum((Counter(process.ask("modes")) for process in self._running.values()), Counter())
+        return dict(sum((Counter(process.ask("modes")) for process in self._running.values()), Counter()))
 
     def _processor_s(self) -> float:
         times = [psutil.Process(process.pid).cpu_times() for process in self._running.values()]
