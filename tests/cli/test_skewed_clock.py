@@ -9,7 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
+from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.kit import registry, requests
+from statechannel.cli.status import command
+from statechannel.cli.status.figures import StatusInputs
 from statechannel.engine.membership import MEMBER_FORMAT
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
@@ -140,6 +143,27 @@ def test_a_lost_broker_is_shown_until_it_is_back(
     connection: Any = SimpleNamespace(settings=CONNECTION.settings.model_copy(update={"membership": membership}))
     seen = registry.read_registry(connection, all_lost=True)
     assert (set(seen.members.lost), set(seen.members.alive)) == (lost, {"b1", "b4"})
+
+
+def test_status_has_a_broker_that_was_lost_long_ago(
+    use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = use(Kafka(0, "b1"))
+    kafka.write("b2", 1_200)
+    kafka.write_minutes("b1")
+    connection: Any = SimpleNamespace(
+        settings=CONNECTION.settings,
+        topics=SimpleNamespace(channel="c"),
+        client=SimpleNamespace(bootstrap_servers="a:1"),
+        context="",
+    )
+    monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
+    monkeypatch.setattr(command, "read_channel", lambda *_: None)
+    monkeypatch.setattr(command, "remarks", lambda _: None)
+    monkeypatch.setattr(command, "requests_of_last_hour", lambda _: SimpleNamespace(requesters={}, drains=[]))
+    monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"lost": set(seen.members.lost)})
+    monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
+    assert command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8) == {"lost": {"b2"}}
 
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:

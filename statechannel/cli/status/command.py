@@ -82,7 +82,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
     # Whether a process had left or never was there shows which records are forged.
     read_registry(connection, listen=False, observe=inputs.story.observe)
     views = read_channel(connection, inputs.observers())
-    registry = read_registry(connection)
+    registry = read_registry(connection, all_lost=True)
     seen = requests_of_last_hour(connection)
     inputs.incidents.requesters = seen.requesters
     fields = figures(
