@@ -166,8 +166,7 @@ class Context:
 
     def judges(self, partition: int) -> bool:
         """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""
-        caught_up = self.replicas[partition].phase is Phase.CAUGHT_UP
-        return caught_up and partition not in self.cold_starting and partition not in self.doubtful
+        return self.replicas[partition].caught_up and self.settled(partition)
 
     @property
     def caught_up(self) -> bool:

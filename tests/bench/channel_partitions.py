@@ -13,11 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import psutil
-
 from statechannel.protocol.bundle import bundle_key, namespace_bounds, partition_of
 from statechannel.settings import load as load_settings
-from tests.bench.cluster import BrokerProcess, brokers
+from tests.bench.cluster import BrokerProcess, brokers, processor_s
 from tests.bench.deaths import kill_and_wait, victim_of
 from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load, median
@@ -82,18 +80,12 @@ def _partitions(count: int) -> Iterator[None]:
             os.environ[_SETTING] = before
 
 
-def _used_s(processes: Sequence[BrokerProcess]) -> float:
-    """Processor time since their start, that of all threads."""
-    times = [psutil.Process(process.pid).cpu_times() for process in processes]
-    return sum(used.user + used.system for used in times)
-
-
 def _idle(running: dict[str, BrokerProcess]) -> float:
     """Per broker, leader and followers together."""
     time.sleep(SETTLE_S)
-    used_s, began_s = _used_s([*running.values()]), time.monotonic()
+    used_s, began_s = processor_s(running.values()), time.monotonic()
     time.sleep(IDLE_S)
-    return 100 * (_used_s([*running.values()]) - used_s) / (time.monotonic() - began_s) / len(running)
+    return 100 * (processor_s(running.values()) - used_s) / (time.monotonic() - began_s) / len(running)
 
 
 def _namespaces(running: dict[str, BrokerProcess], partitions: int) -> list[str]:
@@ -111,7 +103,7 @@ def _namespaces(running: dict[str, BrokerProcess], partitions: int) -> list[str]
 
 def _storm(running: dict[str, BrokerProcess], bundles: Sequence[str]) -> dict[str, float]:
     """All brokers are asked for all bundles at once; until the last has its last answer."""
-    used_s, began_ns = _used_s([*running.values()]), time.monotonic_ns()
+    used_s, began_ns = processor_s(running.values()), time.monotonic_ns()
     for process in running.values():
         process.tell("owners", bundles)
     answers = [process.answer() for process in running.values()]
@@ -120,7 +112,7 @@ def _storm(running: dict[str, BrokerProcess], bundles: Sequence[str]) -> dict[st
         raise RuntimeError("the brokers do not agree on the owners")
     return {
         "storm": (max(answer["at_ns"] for answer in answers) - began_ns) / 1e6,
-        "storm.cpu": (_used_s([*running.values()]) - used_s) / len(bundles) * 1e6,
+        "storm.cpu": (processor_s(running.values()) - used_s) / len(bundles) * 1e6,
     }
 
 
@@ -128,9 +120,9 @@ def _repair(running: dict[str, BrokerProcess], bundles: Sequence[str]) -> dict[s
     """A follower is killed; until each of its bundles has a living owner, net of the expiry, in which the others idle."""
     victim = victim_of(running, "follower")
     left = [process for name, process in running.items() if name != victim]
-    used_s = _used_s(left)
+    used_s = processor_s(left)
     answered_ms = kill_and_wait(running, victim, bundles)
-    spent_s = _used_s(left) - used_s
+    spent_s = processor_s(left) - used_s
     return {
         "repair": max(answered_ms) - load_settings().membership.expiry_s * 1_000,
         "repair.cpu": spent_s / len(answered_ms) * 1e6,
@@ -143,4 +135,4 @@ def _join(running: dict[str, BrokerProcess], bootstrap: str, channel: str) -> di
     running["b4"] = BrokerProcess("b4", bootstrap, channel)
     running["b4"].wait_ready()
     took_s = time.monotonic() - began_s
-    return {"join": took_s * 1e3, "join.cpu": _used_s([running["b4"]]) * 1e3}
+    return {"join": took_s * 1e3, "join.cpu": processor_s([running["b4"]]) * 1e3}

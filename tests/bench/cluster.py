@@ -6,9 +6,11 @@ import json
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import psutil
 
 from tests.bench.measure import ROOT
 
@@ -60,6 +62,12 @@ class BrokerProcess:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()
         self._process.wait()
+
+
+def processor_s(processes: Iterable[BrokerProcess]) -> float:
+    """Processor time of all brokers since their start."""
+    times = [psutil.Process(process.pid).cpu_times() for process in processes]
+    return sum(used.user + used.system for used in times)
 
 
 @contextmanager

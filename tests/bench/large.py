@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import psutil
-
 from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from statechannel.settings import load as load_settings
-from tests.bench.cluster import BrokerProcess, brokers
+from tests.bench.cluster import BrokerProcess, brokers, processor_s
+from tests.bench.deaths import victim_of
 from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load, percentile
 
@@ -90,12 +89,12 @@ class Cluster:
         """All brokers are asked for all bundles at once, until the last has its last answer."""
         load = Load()
         self._watch_modes()
-        used_s, began_ns = self._processor_s(), time.monotonic_ns()
+        used_s, began_ns = processor_s(self._running.values()), time.monotonic_ns()
         for process in self._running.values():
             process.tell("owners", bundles)
         answers = [process.answer() for process in self._running.values()]
         took_s = (max(answer["at_ns"] for answer in answers) - began_ns) / 1e9
-        cpu_us = (self._processor_s() - used_s) / len(bundles) * 1e6
+        cpu_us = (processor_s(self._running.values()) - used_s) / len(bundles) * 1e6
         owners = answers[0]["owners"]
         if None in owners or any(answer["owners"] != owners for answer in answers):
             raise RuntimeError("the brokers do not agree on the owners")
@@ -135,7 +134,7 @@ class Cluster:
 
     def death(self, role: str, bundles: Sequence[str]) -> Figure:
         """kill -9; until all bundles have living owners, net of the expiry."""
-        load, victim = Load(), self._member(role)
+        load, victim = Load(), victim_of(self._running, role)
         asked = next(process for name, process in self._running.items() if name != victim)
         owners = asked.ask("owners", bundles)["owners"]
         waiting = [bundle for bundle, owner in zip(bundles, owners, strict=True) if owner == victim]
@@ -182,17 +181,8 @@ class Cluster:
     def _heaviest(self, bundles: Sequence[str]) -> str:
         """A follower with the most bundles."""
         counts = Counter(next(iter(self._running.values())).ask("owners", bundles)["owners"])
-        leading = self._member("leader")
+        leading = victim_of(self._running, "leader")
         return max((name for name in self._running if name != leading), key=lambda name: counts[name])
-
-    def _member(self, role: str) -> str:
-        until_s = time.monotonic() + LONGEST_S
-        while time.monotonic() < until_s:
-            leading = {name: process.ask("leading") for name, process in self._running.items()}
-            if sum(leading.values()) == 1:
-                return next(name for name, leads in leading.items() if leads is (role == "leader"))
-            time.sleep(LOOK_S)
-        raise RuntimeError("nobody leads")
 
     def _watch_modes(self) -> None:
         for process in self._running.values():
@@ -201,10 +191,6 @@ class Cluster:
     def _modes(self) -> dict[str, int]:
         """How often a look at a broker found it in each mode since `_watch_modes`."""
         return dict(sum((Counter(process.ask("modes")) for process in self._running.values()), Counter()))
-
-    def _processor_s(self) -> float:
-        times = [psutil.Process(process.pid).cpu_times() for process in self._running.values()]
-        return sum(used.user + used.system for used in times)
 
     @staticmethod
     def _say(text: str) -> None:

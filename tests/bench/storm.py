@@ -7,10 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-import psutil
-
 from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
-from tests.bench.cluster import BrokerProcess, brokers
+from tests.bench.cluster import BrokerProcess, brokers, processor_s
 from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load, median
 
@@ -50,11 +48,11 @@ def _storm(running: dict[str, BrokerProcess], size: int, aim: str, rounds: int) 
     taken_ms, again_ms, cpu_us, spread = [], [], [], ""
     for number in range(rounds):
         bundles = _namespace(running, f"storm/n{size}-{number}", size)
-        used_s, began_ns = _processor_s(running), time.monotonic_ns()
+        used_s, began_ns = processor_s(running.values()), time.monotonic_ns()
         for process in running.values():
             process.tell("owners", bundles)
         answers = [process.answer() for process in running.values()]
-        cpu_us.append((_processor_s(running) - used_s) / size * 1e6)
+        cpu_us.append((processor_s(running.values()) - used_s) / size * 1e6)
         taken_ms.append((max(answer["at_ns"] for answer in answers) - began_ns) / 1e6)
         first = answers[0]["owners"]
         if None in first or any(answer["owners"] != first for answer in answers):
@@ -68,12 +66,6 @@ def _storm(running: dict[str, BrokerProcess], size: int, aim: str, rounds: int) 
         Figure(f"storm.{size}.cpu", median(cpu_us), "us/bundle", aim="450", rounds=cpu_us, load=str(load)),
         Figure(f"storm.{size}.owned-already", median(again_ms), "ms", rounds=again_ms, load=str(load)),
     ]
-
-
-def _processor_s(running: dict[str, BrokerProcess]) -> float:
-    """Processor time of all brokers since their start."""
-    times = [psutil.Process(process.pid).cpu_times() for process in running.values()]
-    return sum(used.user + used.system for used in times)
 
 
 def _splits(running: dict[str, BrokerProcess]) -> list[Figure]:
