@@ -360,8 +360,11 @@ class Lookups:
     def _go_on(self) -> None:
         """As many of those that are to be tried again as a step may."""
         room = TRIES_A_STEP
-        while self._again and room > 0:
-            room -= self._try_again(next(iter(self._again)), room)
+        for name in list(islice(self._again, room)):
+            if room <= 0:
+                return
+            if name in self._again:
+                room -= self._try_again(name, room)
 
     def _try_again(self, name: str, most: int) -> int:
         """Try the first of those that wait for a bundle; how many. The rest is left noted."""

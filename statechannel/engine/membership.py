@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -383,6 +383,22 @@ class Membership:
             lambda: any(
                 other != broker and (member.leads or (other < broker and member.deputizes))
                 for other, member in self.alive.items()
+            ),
+        )
+
+    def takers(self, broker: str, *, itself: bool) -> Sequence[str]:
+        """Brokers that take bundles, sorted: the others by their last heartbeats.
+
+        Args:
+            itself: Whether `broker` does.
+        """
+        return self._derive(
+            "takers" if itself else "other-takers",
+            broker,
+            lambda: tuple(
+                sorted(
+                    other for other, member in self.alive.items() if (itself if other == broker else member.accepting)
+                )
             ),
         )
 

@@ -124,6 +124,8 @@ class OwnerCache:
         key = target if isinstance(target, NotFound) else locate_target(context, target)
         if isinstance(target, NotFound) or isinstance(key, NotFound) or self._closing_marks.mentions(key.namespace):
             return None
+        if key.owner is None:
+            return None  # as in a storm: the answer of a step is no owner, and costs more
         outcome = self._answer(target)
         if not isinstance(outcome, Owned) or outcome.stale_age_s is not None:
             return None

@@ -86,14 +86,14 @@ class Placer:
 
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
         """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
-        context = self._context
-        declined = {decliner.broker for decliner in self.decliners(key.name)}
-        candidates = sorted(
-            broker
-            for broker in context.members.alive
-            if broker != without and broker not in declined and context.accepts(broker)
-        )
-        return self.placement.choose(key.name, candidates, self._load())
+        context, name = self._context, key.name
+        candidates = context.members.takers(context.identity.broker, itself=context.accepting)
+        left_out = {decliner.broker for decliner in self.decliners(name)}
+        if without is not None:
+            left_out.add(without)
+        if left_out:
+            candidates = [broker for broker in candidates if broker not in left_out]
+        return self.placement.choose(name, candidates, self._load())
 
     def refusal(self, key: KeyState) -> NoBroker | None:
         """See `Placement.refusal`."""
@@ -124,7 +124,8 @@ class Placer:
     def decliners(self, bundle: str) -> list[Decliner]:
         """Brokers that declined a bundle and are not asked again yet; the newest last."""
         now_s = self._context.now.mono_s
-        return [decliner for decliner in self._decliners.get(bundle, {}).values() if decliner.until_s > now_s]
+        decliners = self._decliners.get(bundle)
+        return [decliner for decliner in decliners.values() if decliner.until_s > now_s] if decliners else []
 
     def tick(self) -> None:
         """Forget the decliners whose time is over."""

@@ -124,3 +124,14 @@ def test_ages_of_what_lay_there_come_from_the_logs_times() -> None:
     assert (members.alive["a"].heard_at_s, members.alive["b"].heard_at_s) == (97.0, 100.0)
     members.hear_all(200.0)
     assert {broker.heard_at_s for broker in members.alive.values()} == {200.0}
+
+
+def test_takers_are_those_that_accept_and_this_broker_by_its_own_word() -> None:
+    members = heard(("c", {}), ("b", {"accepting": False}), ("a", {}))
+    assert members.takers("a", itself=True) == ("a", "c")
+    assert members.takers("a", itself=False) == ("c",)
+    assert members.takers("b", itself=True) == ("a", "b", "c")
+    changed = {"broker": "c", "incarnation": "c-1", "since": 0, **WELL, "accepting": False}
+    assert members.heard(1.0, 3, 1_000, changed) is not None
+    assert members.takers("a", itself=True) == ("a",)
+    assert members.takers("x", itself=True) == ("a",), "a broker that is not heard takes nothing"

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from ulid import ULID
 
 from statechannel.engine.commands import CreateNamespace, Lookup
 from statechannel.engine.membership import decode_member
@@ -29,6 +30,15 @@ def test_a_process_knows_the_ids_that_it_has_made(first: int) -> None:
     other = OwnIds(((first + 2**40) % 2**80).to_bytes(10, "big"))
     for strange in (other.new_id(1), FOREIGN_ID, "", "id-1", "0" + results[0], results[0][:-1], None, 7):
         assert not ids.issued(strange)
+
+
+@pytest.mark.parametrize("first", [0, 2**80 - 1_500, 2**79 - 1_000, 1023])
+def test_ids_are_ulids_of_time_and_counter(first: int) -> None:
+    ids = OwnIds(first.to_bytes(10, "big"))
+    for count in range(1, 3_000):  # past the last two letters, and past the end of the random part
+        wall_ms = 1_700_000_000_000 + count // 7
+        assert ids.new_id(wall_ms) == str(ULID.from_int(wall_ms << 80 | (first + count) % 2**80))
+    assert ids.new_id(2**48 + 5) == str(ULID.from_int(5 << 80 | (first + 3_000) % 2**80))
 
 
 def test_an_id_that_comes_next_is_not_made_yet() -> None:

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from statechannel.protocol import view as module
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
@@ -74,3 +75,17 @@ def test_a_flood_of_registry_names_makes_nobody_absent() -> None:
     assert set(members.alive) == {"a", "b", "c"}
     assert engine.engine.context.is_lost("nobody")
     assert not engine.engine.context.is_lost("c")
+
+
+@pytest.mark.parametrize("limit", [1, 3, 15, 16, 100, 8_192])
+def test_a_full_table_keeps_its_newest_and_drops_an_eighth_of_the_oldest_at_most(limit: int) -> None:
+    table: dict[int, int] = {}
+    for number in range(3 * limit):
+        remember(table, number, -number, limit)
+        least = min(number + 1, limit - limit // 8)
+        assert least <= len(table) <= limit
+        assert list(table) == list(range(number + 1 - len(table), number + 1))
+    oldest = next(iter(table))
+    remember(table, oldest, 7, limit)
+    assert list(table)[-1] == oldest, "what is put in again is the newest"
+    assert table[oldest] == 7
