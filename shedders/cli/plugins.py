@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.balancers import RUN_IT, unapplied, unapplied_at
+from shedders.cli.balancers import RUN_IT, unapplied
 from shedders.cli.decision_log import decision_reader
 from shedders.cli.drain.cordons import failed_drains
 from shedders.cli.policy.write import book_of
@@ -24,6 +24,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
@@ -159,7 +160,7 @@ balancer = Plugin(
 """Checks of the entry point group `statechannel.doctor`."""
 
 
-def policy_remarks(connection: Connection) -> Remarks:
+def policy_remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Cordons by broker; shedding that is off, and overrides in force.
 
     Raises:
@@ -173,7 +174,7 @@ def policy_remarks(connection: Connection) -> Remarks:
     if overrides:
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
-    cluster += unapplied_at(connection, effective)
+    cluster += unapplied(effective, alive)
     cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}

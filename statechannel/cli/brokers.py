@@ -55,7 +55,7 @@ def brokers(
     def read() -> tuple[list[Block], dict[str, Any]]:
         registry = read_registry(connection, all_lost=True)
         views = read_channel(connection)
-        rows = members(registry, views, remarks(connection))
+        rows = members(registry, views, remarks(connection, registry.members.alive))
         document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
         return [Block("brokers", len(rows), lambda most: _table(rows[:most]))], document
 

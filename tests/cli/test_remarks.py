@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shedders.cli import balancers
 from shedders.cli import plugins as of_policies
 from shedders.cli.balancers import unapplied
 from shedders.cli.drain import cordons
@@ -42,11 +41,9 @@ def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value:
 def said(
     monkeypatch: pytest.MonkeyPatch, *records: PolicyRecord, brokers: Mapping[str, Member] | None = None
 ) -> Remarks:
-    members = SimpleNamespace(members=SimpleNamespace(alive=brokers or {}))
-    monkeypatch.setattr(balancers, "read_registry", lambda *_, **__: members)
     monkeypatch.setattr(of_policies, "book_of", lambda _: book(*records))
     monkeypatch.setattr(of_policies, "now_ms", lambda: NOW_MS + 1)
-    return of_policies.policy_remarks(SimpleNamespace())  # type: ignore[arg-type]
+    return of_policies.policy_remarks(SimpleNamespace(), brokers or {})  # type: ignore[arg-type]
 
 
 def test_nothing_is_laid_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,15 +140,15 @@ def test_a_cordon_that_a_failed_drain_left_is_named(
 
 
 def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> Remarks:
+    def broken(*_: Any) -> Remarks:
         raise StateChannelError("the topic is not there")
 
     points = [
-        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"}, {"b2"})),
-        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"}, {"b1"})),
+        SimpleNamespace(name="b", load=lambda: lambda *_: Remarks(["one"], {"b1": "two"}, {"b2"})),
+        SimpleNamespace(name="c", load=lambda: lambda *_: Remarks((), {"b1": "three"}, {"b1"})),
         SimpleNamespace(name="a", load=lambda: broken),
     ]
     monkeypatch.setattr(remarks, "entry_points", lambda group: points if group == remarks.GROUP else [])
-    result = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
+    result = remarks.remarks(SimpleNamespace(), {})  # type: ignore[arg-type]
     texts = ["a could not be read: the topic is not there", "one"]
     assert result == Remarks(texts, {"b1": "two; three"}, frozenset({"b1", "b2"}))

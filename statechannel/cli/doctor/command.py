@@ -353,7 +353,7 @@ def _read_log(connection: Connection, registry: Registry, story: RegistryStory) 
         views,
         registry,
         inputs,
-        remarks(connection),
+        remarks(connection, registry.members.alive),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
     )

@@ -1,6 +1,7 @@
 """Remarks on the cluster and its brokers, shown by `brokers` and `status`: cordons, for example.
 
-Packages register them in the entry point group `statechannel.remarks`: a function of the connection that returns `Remarks`.
+Packages register them in the entry point group `statechannel.remarks`: a function of the connection and of the members that are
+alive, by broker, which returns `Remarks`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.registry import read_registry
+from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.protocol.record import held_back_by
 
@@ -29,14 +30,14 @@ class Remarks(NamedTuple):
     cordoned: Collection[str] = frozenset()
 
 
-def remarks(connection: Connection) -> Remarks:
+def remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Remarks of every installed package; a package that fails is named, and the others are still shown."""
     cluster: list[str] = []
     brokers: dict[str, str] = {}
     cordoned: set[str] = set()
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            more = point.load()(connection)
+            more = point.load()(connection, alive)
         except StateChannelError as error:
             cluster.append(f"{point.name} could not be read: {error}")
             continue
@@ -47,10 +48,9 @@ def remarks(connection: Connection) -> Remarks:
     return Remarks(cluster, brokers, frozenset(cordoned))
 
 
-def formats(connection: Connection) -> Remarks:
+def formats(_: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Brokers that keep the others from writing the newest format; empty if all read the same."""
-    members = read_registry(connection, listen=False).members.alive
-    newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
+    newest, waits_for = held_back_by({broker: member.formats for broker, member in alive.items()})
     if not waits_for:
         return Remarks()
     remark = f"does not read format {newest}: upgrade it (design/upgrades.md)"

@@ -20,7 +20,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
-from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
+from statechannel.cli.kit.registry import LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
@@ -79,17 +79,18 @@ def status(
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
     """Read log and registry to their ends, once; returns the document."""
-    # Whether a process had left or never was there shows which records are forged.
-    read_registry(connection, listen=False, observe=inputs.story.observe)
-    views = read_channel(connection, inputs.observers())
-    registry = read_registry(connection, all_lost=True)
+    with open_registry(connection, observe=inputs.story.observe) as reader:
+        # Whether a process had left or never was there shows which records are forged.
+        reader.take()
+        views = read_channel(connection, inputs.observers())
+        registry = reader.read()
     seen = requests_of_last_hour(connection)
     inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
         registry,
         inputs,
-        remarks(connection),
+        remarks(connection, registry.members.alive),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
         context=connection.context,
@@ -275,8 +276,9 @@ class StatusFollower:
             self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
+            alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(
-                lambda: (remarks(self._connection), requests_of_last_hour(self._connection))
+                lambda: (remarks(self._connection, alive), requests_of_last_hour(self._connection))
             )
 
     def figures(self, incidents: int) -> dict[str, Any]:
