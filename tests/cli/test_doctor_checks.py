@@ -38,7 +38,10 @@ from tests.support.doctor_facts import (
 )
 
 CHANNEL = "bundle-state"
-IN_FLIGHT = {"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None}
+IN_FLIGHT = {
+    **{"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None},
+    **{"waits_for_broker": "b1", "waits_for_hook": "on_release"},
+}
 DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000
 
@@ -325,7 +328,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ("alarm", debts(HOUR // 4), "debts", Severity.ERROR, "for 15.0 min"),
     ("past the lag", debts(HOUR), "debts", Severity.CRITICAL, "for 60.0 min"),
     ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
-    ("slow", in_flight(16_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 16.00 s"),
+    ("slow", in_flight(6_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 6.00 s"),
     ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
     ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have a lost owner"),
     (
@@ -356,8 +359,8 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
             at_ms=1_750_000_000_000,
             brokers=[{"broker": name, "accepting": True, "lag_ms": 0} for name in ("b1", "b2")],
             declined_bundles=[
-                {"bundle": "a/b/c", "since_ms": 1_749_999_999_000, "by": {"b1": "no disk", "b2": "no disk"}},
-                {"bundle": "a/b/d", "since_ms": 1_749_999_999_500, "by": {"b1": "no disk", "b2": "no disk"}},
+                {"bundle": name, "since_ms": since_ms, "by": {"b1": "no disk", "b2": "no disk"}, "not_asked": []}
+                for name, since_ms in (("a/b/c", 1_749_999_999_000), ("a/b/d", 1_749_999_999_500))
             ],
         ),
         "declines",
@@ -436,6 +439,20 @@ def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
 def test_a_debt_becomes_worse_with_its_age(age_ms: int, severity: Severity) -> None:
     (finding,) = [item for item in examine(CHECKS, debts(age_ms)) if item.check == "debts"]
     assert finding.severity is severity
+
+
+def test_who_was_not_asked_yet_and_all_that_fail_are_named() -> None:
+    row = {"bundle": "a/b/d", "since_ms": 1_749_999_990_000, "by": {"b1": "no disk"}, "not_asked": ["b3"]}
+    facts = with_standing(declined(age_ms=30_000), at_ms=1_750_000_000_000, declined_bundles=[row])
+    first, second = (finding for finding in examine(CHECKS, facts) if finding.check == "declines")
+    assert first.severity is second.severity is Severity.WARNING
+    assert "not asked yet: b3" in first.what
+    assert first.todo == "`statechannel lookup a/b/d` asks b3; fix what fails at b1, b2."
+
+
+def test_the_hook_that_a_bundle_in_flight_waits_for_is_named() -> None:
+    (finding,) = [finding for finding in examine(CHECKS, in_flight(6_000)) if finding.check == "in-flight"]
+    assert finding.todo.startswith("Check the log of b1 for its hook on_release, ")
 
 
 def test_declines_long_ago_are_no_finding() -> None:

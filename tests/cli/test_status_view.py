@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from statechannel.cli.status.health import HealthLimits, health, unspread, with_
 from statechannel.cli.status.tables import status_blocks
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
+from statechannel.settings import load
 from tests.cli.conftest import GOLDEN
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
@@ -36,7 +38,7 @@ def broker(name: str, **fields: Any) -> dict[str, Any]:
     return {"broker": name, **usual, "accepting": True, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
 
 
-LIMITS = HealthLimits(in_flight_ms=30_000, debt_ms=5_000)
+LIMITS = HealthLimits(in_flight_ms=5_000, unserved_ms=30_000, debt_ms=5_000)
 LOST = {"state": "lost", "mode": None, "phase": None, "accepting": False, "lag_records": None, "lag_ms": None}
 
 
@@ -232,7 +234,9 @@ REFUSED = {
     "bundle": "t/n/x",
     "since_ms": AT - 1_000,
     "by": {"b1": "read-only file system", "b2": "read-only file system"},
+    "not_asked": [],
 }
+BY_ONE = {**REFUSED, "by": {"b1": "no disk"}, "not_asked": ["b2", "b3"]}
 
 
 def test_bundles_that_every_broker_declines_are_down(
@@ -267,20 +271,43 @@ def test_all_bundles_on_one_of_three_is_worth_a_note(
 
 
 @pytest.mark.parametrize(
-    ("state", "sentence"),
-    [("Releasing", "b1 to release it (hook on_release)"), ("Assigning", "b2 to take it (hook on_own)")],
+    ("state", "waited_for", "sentence"),
+    [
+        (State.RELEASING, ("b1", "on_release"), "b1 to release it (hook on_release)"),
+        (State.ASSIGNING, ("b2", "on_own"), "b2 to take it (hook on_own)"),
+        (State.SPLITTING, ("b1", "on_split"), "b1 to split it (hook on_split)"),
+    ],
 )
-def test_a_hook_that_takes_long_is_named_while_it_does(
-    state: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_hook_that_takes_long_makes_the_channel_degraded_long_before_its_deadline(
+    state: State,
+    waited_for: tuple[str, str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    moving = {"bundle": "t/n/x", "state": state, "from": "b1", "to": "b2", "age_ms": 5_060, "operation": OPERATION}
-    assert shown(figures(in_flight=[moving]), capsys)[1].strip() == (
-        f"t/n/x is in flight for 5.06 s: it waits for {sentence}"
+    key: Any = SimpleNamespace(state=state, from_="b1", to="b2")
+    waits = status_figures._waits_for(key)
+    assert waits == dict(zip(("waits_for_broker", "waits_for_hook"), waited_for, strict=True))
+    moving = {"bundle": "t/n/x", "state": state.value, "from": "b1", "to": "b2", "age_ms": 6_700, "operation": OPERATION}
+    hanging = figures(in_flight=[moving | waits, moving | waits | {"bundle": "t/n/y"}])
+    line = "2 bundles are in flight for longer than 5.00 s; t/n/x for 6.70 s: it waits for " + sentence
+    assert shown(hanging, capsys)[0] == "DEGRADED  " + line
+    assert "waits for" not in "".join(shown(figures(in_flight=[moving | waits | {"age_ms": 900}]), capsys))
+
+
+def test_the_bound_is_a_setting() -> None:
+    assert HealthLimits.of(load()).in_flight_ms == 5_000
+    assert HealthLimits.of(load(flags=["observe.in_flight_slow_s=60"])).in_flight_ms == 60_000
+
+
+def test_brokers_that_were_not_asked_yet_are_named() -> None:
+    verdict, (problem,) = health(figures(declined_bundles=[BY_ONE | {"since_ms": AT - 2_000}]), LIMITS)
+    assert verdict.value == "degraded"
+    assert problem.message == (
+        "1 bundle has no owner since 2025-06-15 15:06:38.000Z: b1 declines it (no disk); not asked yet: b2 and b3 (the next "
+        "lookup does)"
     )
-    assert "waits for" not in "".join(shown(figures(in_flight=[moving | {"age_ms": 900}]), capsys))
-    _, (problem,) = health(figures(in_flight=[moving | {"age_ms": 40_000}]), LIMITS)
-    assert problem.message.endswith(f"the longest t/n/x: it waits for {sentence}")
 
 
 def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
@@ -325,8 +352,9 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
     ({"declined_bundles": [REFUSED]}, "down", "bundles-declined"),
-    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}}]}, "healthy", ""),
-    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
+    ({"declined_bundles": [BY_ONE]}, "healthy", ""),
+    ({"declined_bundles": [{**BY_ONE, "since_ms": AT - 2_000}]}, "degraded", "declined-by-some"),
+    ({"declined_bundles": [{**BY_ONE, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
     ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
@@ -345,8 +373,8 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", hooks_failed={"on_own": HUNG})]}, "healthy", ""),
     ({"brokers": [broker("b1", unplaced=UNPLACED)]}, "down", "bundles-unplaced"),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
-    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
-    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_001}]}, "degraded", "slow-operation"),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_000}]}, "healthy", ""),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 5_000}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": None}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 4_999}, "healthy", ""),

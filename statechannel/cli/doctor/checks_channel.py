@@ -15,9 +15,11 @@ from statechannel.cli.status.health import (
     HealthLimits,
     blocked_sentence,
     decline_sentence,
+    failing_takers,
     hook_sentences,
     unplaced_sentence,
     unserved_by_all,
+    unserved_by_some,
     unspread,
 )
 from statechannel.engine.membership import Member
@@ -335,11 +337,12 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Hand-overs that last too long."""
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    slow_ms = facts.settings.hooks.deadline_s * 1_000
+    slow_ms = HealthLimits.of(facts.settings).in_flight_ms
     late = [operation for operation in facts.status.get("in_flight", ()) if (operation["age_ms"] or 0) > slow_ms]
     if not late:
         return
     oldest = late[0]
+    broker, hook = oldest["waits_for_broker"] or oldest["to"] or oldest["from"], oldest["waits_for_hook"]
     stuck = oldest["age_ms"] > limit_ms + 2_000 * facts.settings.repair.interval_s
     yield DoctorFinding(
         Severity.ERROR if stuck else Severity.WARNING,
@@ -347,7 +350,7 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         f"({oldest['from'] or '-'} to {oldest['to'] or '-'}) for {duration(oldest['age_ms'])}",
         "No broker serves them meanwhile, and lookups wait."
         + (f" The leader should have repaired them after {duration(limit_ms)}." if stuck else ""),
-        f"Check the log of {oldest['to'] or oldest['from']} for its hooks, and that there is a leader; "
+        f"Check the log of {broker} for its hook{f' {hook}' if hook else 's'}, and that there is a leader; "
         f"`statechannel audit --history {oldest['bundle']}`.",
     )
 
@@ -379,7 +382,7 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
     if refused:
-        bundle, brokers = refused[0]["bundle"], sorted({broker for row in refused for broker in row["by"]})
+        bundle, brokers = refused[0]["bundle"], failing_takers(facts.status, refused)
         yield DoctorFinding(
             Severity.CRITICAL,
             f"{decline_sentence(refused)}; the first is {bundle}",
@@ -388,6 +391,15 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
             f"{bundle}`.",
         )
+    by_some = unserved_by_some(facts.status, HealthLimits.of(facts.settings))
+    if by_some:
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{decline_sentence(by_some)}; the first is {by_some[0]['bundle']}",
+            "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
+            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}; fix what fails at "
+            f"{_some(failing_takers(facts.status, by_some))}.",
+        )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
             continue
@@ -395,7 +407,7 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
             f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
-            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
+            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; until then a lookup asks other brokers.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )
 

@@ -160,6 +160,7 @@ def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIn
 
     A process that is shutting down declines everything, and one that started later has not been asked.
     """
+    takers = {broker for broker, member in registry.members.alive.items() if member.accepting}
     rows: list[dict[str, Any]] = []
     for key in live:
         declined = incidents.declined.get(key.name)
@@ -173,7 +174,8 @@ def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIn
             and member.info.get("draining") is not True
         }
         if by:
-            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by})
+            not_asked = sorted(takers - by.keys())
+            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by, "not_asked": not_asked})
     return sorted(rows, key=lambda row: row["since_ms"])
 
 
@@ -238,6 +240,21 @@ def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, A
                     "to": key.to,
                     "operation": key.operation,
                     "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
+                    **_waits_for(key),
                 }
             )
     return sorted(operations, key=lambda operation: -(operation["age_ms"] or 0))
+
+
+def _waits_for(key: KeyState) -> dict[str, str | None]:
+    """The broker and the hook that end a state in which no broker serves a bundle."""
+    match key.state:
+        case State.RELEASING:
+            broker, hook = key.from_, "on_release"
+        case State.ASSIGNING:
+            broker, hook = key.to, "on_own"
+        case State.SPLITTING:
+            broker, hook = key.from_, "on_split"
+        case _:
+            broker, hook = None, None
+    return {"waits_for_broker": broker, "waits_for_hook": hook}

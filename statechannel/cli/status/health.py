@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.cli.kit.output import duration, moment
-from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
@@ -15,10 +14,10 @@ LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
 HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
-SLOW_NOTE_MS = 3_000
 _BRIEF_MS = 1_000
 _NAMED = 3
 _OWN = "on_own"
+_DOES = {"on_release": "release", _OWN: "take", "on_split": "split"}
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
@@ -47,6 +46,7 @@ class HealthReason(StrEnum):
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
+    DECLINED_BY_SOME = "declined-by-some"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -74,15 +74,18 @@ class HealthLimits(NamedTuple):
 
     Attributes:
         in_flight_ms: Of an operation.
+        unserved_ms: Of a declined bundle without an owner.
         debt_ms: Of a key that awaits repair.
     """
 
     in_flight_ms: float
+    unserved_ms: float
     debt_ms: float
 
     @classmethod
     def of(cls, settings: Settings) -> HealthLimits:
-        return cls(settings.hooks.deadline_s * 1_000, max(5_000.0, 5_000 * settings.leader.debt_age_s))
+        in_flight_ms, unserved_ms = settings.observe.in_flight_slow_s * 1_000, settings.hooks.deadline_s * 1_000
+        return cls(in_flight_ms, unserved_ms, max(5_000.0, 5_000 * settings.leader.debt_age_s))
 
 
 def with_health(fields: Mapping[str, Any], limits: HealthLimits) -> dict[str, Any]:
@@ -125,6 +128,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     unplaced = unplaced_sentence(fields)
     if unplaced:
         yield HealthProblem(HealthReason.BUNDLES_UNPLACED, unplaced)
+    by_some = unserved_by_some(fields, limits)
+    if by_some:
+        yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
@@ -169,25 +175,41 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
 
 def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
     """Declined bundles that every broker that takes bundles declined, or that have had no owner for long."""
-    takers = {row["broker"] for row in fields["brokers"] if row["accepting"]}
+    return [row for row in fields.get("declined_bundles", ()) if _unserved(fields, row, limits)]
+
+
+def unserved_by_some(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Declined bundles without an owner that another broker may still take, once it is asked."""
     return [
         row
         for row in fields.get("declined_bundles", ())
-        if takers <= row["by"].keys() or fields["at_ms"] - row["since_ms"] > limits.in_flight_ms
+        if fields["at_ms"] - row["since_ms"] > _BRIEF_MS and not _unserved(fields, row, limits)
     ]
 
 
+def _unserved(fields: Mapping[str, Any], row: Mapping[str, Any], limits: HealthLimits) -> bool:
+    return not row["not_asked"] or fields["at_ms"] - row["since_ms"] > limits.unserved_ms
+
+
+def failing_takers(fields: Mapping[str, Any], refused: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The brokers that declined these bundles, and those that lately declined others."""
+    declining = {row["broker"] for row in fields.get("declines", ()) if row["age_ms"] <= DECLINED_LATELY_MS}
+    return sorted(declining.union(*(row["by"] for row in refused)))
+
+
 def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
-    """How many bundles have no owner, which brokers declined them, why, and since when."""
+    """How many bundles have no owner, which brokers declined them, why, since when, and which were not asked yet."""
     brokers = sorted({broker for row in refused for broker in row["by"]})
     reasons = dict.fromkeys(reason for row in refused for reason in row["by"].values() if reason)
     first = next(iter(reasons), "")
     others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     many = "1 bundle has" if len(refused) == 1 else f"{len(refused)} bundles have"
     decline = "declines" if len(brokers) == 1 else "decline"
+    waiting = sorted({broker for row in refused for broker in row["not_asked"]})
+    not_asked = f"; not asked yet: {_all_of(waiting)} (the next lookup does)" if waiting else ""
     return (
         f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
-        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}"
+        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}{not_asked}"
     )
 
 
@@ -235,8 +257,8 @@ def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Hea
     if slow:
         yield HealthProblem(
             HealthReason.SLOW_OPERATION,
-            f"{len(slow)} in flight for longer than {duration(limits.in_flight_ms)}, the longest {slow[0]['bundle']}"
-            + (f": {waits_for(slow[0])}" if waits_for(slow[0]) else ""),
+            f"{_many(slow)} in flight for longer than {duration(limits.in_flight_ms)}; {slow[0]['bundle']} for "
+            f"{duration(slow[0]['age_ms'])}" + (f": {waits_for(slow[0])}" if waits_for(slow[0]) else ""),
         )
     oldest_ms = fields["oldest_debt_ms"]
     if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
@@ -264,14 +286,14 @@ def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
 
 def waits_for(operation: Mapping[str, Any]) -> str:
     """Whose hook a bundle in flight waits for, as a sentence; empty where the state does not say."""
-    match operation.get("state"):
-        case State.RELEASING:
-            return f"it waits for {operation['from']} to release it (hook on_release)"
-        case State.ASSIGNING:
-            return f"it waits for {operation['to']} to take it (hook on_own)"
-        case State.SPLITTING:
-            return f"it waits for {operation['from']} to split it (hook on_split)"
-    return ""
+    broker, hook = operation.get("waits_for_broker"), operation.get("waits_for_hook")
+    if not broker or not hook:
+        return ""
+    return f"it waits for {broker} to {_DOES[hook]} it (hook {hook})"
+
+
+def _many(rows: Sequence[object]) -> str:
+    return "1 bundle is" if len(rows) == 1 else f"{len(rows)} bundles are"
 
 
 def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
 from statechannel.cli.kit.screen import Block, plain_block
-from statechannel.cli.status.health import SLOW_NOTE_MS, ChannelHealth, unspread, waits_for
+from statechannel.cli.status.health import ChannelHealth, unspread
 
 _SHOWN = 50
 INCIDENTS_MAX = 200
@@ -69,9 +69,6 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
             by = f" by {deleted['by']}" if deleted["by"] else ""
             ago = f"was deleted{by} {duration(deleted['ago_ms'])} ago"
             facts.append(Fact("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
-    oldest = fields["in_flight"][0] if fields["in_flight"] else None
-    if oldest is not None and (oldest["age_ms"] or 0) >= SLOW_NOTE_MS and waits_for(oldest):
-        facts.append(Fact("", f"{oldest['bundle']} is in flight for {duration(oldest['age_ms'])}: {waits_for(oldest)}"))
     uneven = unspread(fields)
     if uneven:
         facts.append(Fact("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
