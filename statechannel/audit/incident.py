@@ -26,6 +26,7 @@ class IncidentKind(StrEnum):
     LOST = "lost"
     STARTED = "started"
     LEFT = "left"
+    DISMISSED = "dismissed"
     MODE = "mode"
     REPAIR_PAUSED = "repair-paused"
     SILENCE = "silence"

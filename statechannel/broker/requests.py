@@ -46,6 +46,7 @@ _BY_LEADER = frozenset(
         RequestCommand.CREATE_NAMESPACE,
         RequestCommand.DELETE_NAMESPACE,
         RequestCommand.RESUME_REPAIR,
+        RequestCommand.DISMISS_BROKER,
         RequestCommand.LOOKUP,
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -13,14 +13,17 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, duration, make_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import Member
+from statechannel.errors import ExitCode
 
 _HEADERS = (
     "broker",
@@ -53,7 +56,7 @@ def brokers(
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        registry = read_registry(connection, all_lost=True)
+        registry = without_dismissed(read_registry(connection, all_lost=True), read_dismissals(connection))
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection, registry.members.alive))
         document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
@@ -249,4 +252,47 @@ def _effect_of_resume(connection: Connection) -> Effect:
         return Effect(["repair is not paused: there is nothing to resume"], facts)
     return Effect(
         [f"repair is paused: {paused}", f"it would reassign the bundles of {', '.join(lost) or 'lost brokers'}"], facts
+    )
+
+
+@confirmed_request
+def dismiss(
+    _: Connect, broker: Annotated[str, typer.Argument(metavar="BROKER")], reason: Reason = None
+) -> BrokerRequest:
+    """Dismiss a lost broker that will not come back: `status`, `doctor` and `brokers` stop to show it as lost.
+
+    It may start again at any time, as another process.
+    """
+    return BrokerRequest(
+        RequestCommand.DISMISS_BROKER,
+        {"broker": broker, "reason": reason},
+        f"{broker} dismissed: `status`, `doctor` and `brokers` no longer show it as lost",
+        effect=lambda connection: _effect_of_dismissal(connection, broker),
+    )
+
+
+def _effect_of_dismissal(connection: Connection, broker: str) -> Effect:
+    """What would happen.
+
+    Raises:
+        CommandError: The leader would refuse.
+    """
+    registry = read_registry(connection, all_lost=True)
+    lost = registry.members.lost.get(broker)
+    if broker in registry.members.alive:
+        raise CommandError(
+            f"rejected (broker-alive): {broker} is alive: only a broker that was lost can be dismissed",
+            hint="`statechannel drain` empties a broker before it is stopped.",
+            code=ExitCode.REJECTED,
+        )
+    if lost is None:
+        raise CommandError(
+            f"rejected (broker-not-lost): {broker} is not known as lost",
+            hint="`statechannel brokers` lists those that are alive, and those lost and not back.",
+            code=ExitCode.REJECTED,
+        )
+    ago = duration(max(0, registry.read_at_ms - lost.last_heard_ms))
+    return Effect(
+        [f"{broker}, last heard {ago} ago, would no longer be shown as lost; its bundles are repaired as ever"],
+        {"broker": broker, "incarnation": lost.incarnation, "lost": [broker]},
     )

@@ -39,8 +39,13 @@ from tests.support.doctor_facts import (
 
 CHANNEL = "bundle-state"
 IN_FLIGHT = {
-    **{"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None},
-    **{"waits_for_broker": "b1", "waits_for_hook": "on_release"},
+    "bundle": "t/n/0x0_0x1",
+    "state": "Releasing",
+    "from": "b1",
+    "to": "b2",
+    "operation": None,
+    "waits_for_broker": "b1",
+    "waits_for_hook": "on_release",
 }
 DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000

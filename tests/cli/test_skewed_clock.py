@@ -183,7 +183,9 @@ def test_status_reads_each_heartbeat_once(use: Callable[[Kafka], Kafka], monkeyp
     assert (kafka.opened, kafka.delivered) == (1, len(kafka.log))
 
 
-def test_status_listens_where_our_clock_is_ahead(use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_listens_where_our_clock_is_ahead(
+    use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kafka = use(Kafka(7_200, "b1"))
     kafka.write_minutes("b1")
     assert set(status_of(CHANNEL, monkeypatch).alive) == {"b1"}

@@ -289,7 +289,14 @@ def test_a_hook_that_takes_long_makes_the_channel_degraded_long_before_its_deadl
     key: Any = SimpleNamespace(state=state, from_="b1", to="b2")
     waits = status_figures._waits_for(key)
     assert waits == dict(zip(("waits_for_broker", "waits_for_hook"), waited_for, strict=True))
-    moving = {"bundle": "t/n/x", "state": state.value, "from": "b1", "to": "b2", "age_ms": 6_700, "operation": OPERATION}
+    moving = {
+        "bundle": "t/n/x",
+        "state": state.value,
+        "from": "b1",
+        "to": "b2",
+        "age_ms": 6_700,
+        "operation": OPERATION,
+    }
     hanging = figures(in_flight=[moving | waits, moving | waits | {"bundle": "t/n/y"}])
     line = "2 bundles are in flight for longer than 5.00 s; t/n/x for 6.70 s: it waits for " + sentence
     assert shown(hanging, capsys)[0] == "DEGRADED  " + line

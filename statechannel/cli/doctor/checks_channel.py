@@ -76,9 +76,12 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Bundles of a lost broker are reassigned, and until then no broker serves them; those that are left carry all."
             if alive
             else "Bundles of a lost broker wait until one is alive.",
-            "Check their logs and machines, and start them again. One that is gone for good is shown for "
-            f"{duration(facts.settings.membership.lost_shown_s * 1_000)} (`--set membership.lost_shown_s=SECONDS`).",
+            "Check their logs and machines, and start them again. One that is gone for good: `statechannel broker dismiss "
+            f"{lost[0].broker}`; else it is shown for {duration(facts.settings.membership.lost_shown_s * 1_000)} (setting "
+            "membership.lost_shown_s).",
         )
+    for item in seen.dismissed:
+        yield DoctorFinding(Severity.INFO, f"{item.sentence} ({_ago(at_ms - item.at_ms)}), after it had been lost")
     for broker in story.doubled_at(at_ms):
         yield DoctorFinding(
             Severity.ERROR,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
@@ -48,6 +48,37 @@ class LogClock:
 _LEAST_WINDOW_S = 60.0
 
 
+class Dismissal(NamedTuple):
+    """One lost process.
+
+    Attributes:
+        at_ms: Log time of the request.
+        by: Who asked for it; empty where the request does not say.
+        why: The reason given; empty without one.
+    """
+
+    broker: str
+    incarnation: str
+    at_ms: int
+    by: str = ""
+    why: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Who dismissed it, and why."""
+        by = f" by {self.by}" if self.by else ""
+        return f"{self.broker} was dismissed{by}{f': {self.why}' if self.why else ''}"
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "broker": self.broker,
+            "incarnation": self.incarnation,
+            "at_ms": self.at_ms,
+            "by": self.by or None,
+            "reason": self.why or None,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """The members as of now.
@@ -56,11 +87,13 @@ class Registry:
         members: Those heard within the expiry, and those lost: lately, or within `membership.lost_shown_s` if all was read.
         read_at_ms: Time of this reading, by our clock or, if known, by Kafka's; ages are computed from it.
         last_lost: The lost member with the newest heartbeat, however old.
+        dismissed: Lost processes that an operator dismissed, where the requests topic was read.
     """
 
     members: Membership
     read_at_ms: int
     last_lost: LostMember | None
+    dismissed: Sequence[Dismissal] = ()
 
     @property
     def leader(self) -> Member | None:

@@ -17,10 +17,11 @@ from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
+from statechannel.cli.kit.live_log import Pulse, notify_if_slow, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
-from statechannel.cli.kit.registry import LogClock, RegistryFold, open_registry
+from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
@@ -85,6 +86,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         views = read_channel(connection, inputs.observers())
         registry = reader.read()
     seen = requests_of_last_hour(connection)
+    registry = without_dismissed(registry, seen.dismissals)
     inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
@@ -289,7 +291,7 @@ class StatusFollower:
         )
         fields = figures(
             views,
-            self._fold.registry(),
+            without_dismissed(self._fold.registry(), self._requests.dismissals),
             self._inputs,
             self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]),
             channel=self._connection.topics.channel,
@@ -317,30 +319,28 @@ def _audited(part: FollowedPartition) -> PartitionAudit:
     )
 
 
-_BACK_MS = 3_600_000
-
-
 class RequestIncidents(NamedTuple):
     """What the requests topic adds to incidents.
 
     Attributes:
         requesters: Who asked for an operation, by its id.
+        dismissals: Lost brokers that will not come back.
     """
 
     drains: Sequence[Incident] = ()
     requesters: Mapping[str, str] = {}
+    dismissals: Mapping[tuple[str, str], Dismissal] = {}
 
 
 def requests_of_last_hour(connection: Connection) -> RequestIncidents:
-    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
+    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
-        with open_tail(connection, Topic.REQUESTS, 0) as tail:
-            records = list(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+        records = recent_requests(connection)
     except StateChannelError:
         return RequestIncidents()
     items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
     requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters)
+    return RequestIncidents(drains_of(records), requesters, dismissals_in(records))
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
-from statechannel.audit.incident import Incident, newest, without_listed
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.registry_story import RegistryStory
@@ -68,7 +68,8 @@ def figures(
     at_ms = registry.read_at_ms
     live = views.live()
     forged = as_rows(inputs.incidents.forgeries)
-    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains]
+    dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
+    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains, *dismissed]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,
@@ -101,6 +102,7 @@ def figures(
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
         "in_flight": _in_flight(views, inputs.times, at_ms),
+        "dismissed": [item.fields() for item in registry.dismissed],
         "repair_paused": [
             {"broker": member.broker, "why": member.info["repair_paused"]}
             for member in registry.members.alive.values()
@@ -248,13 +250,10 @@ def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, A
 
 def _waits_for(key: KeyState) -> dict[str, str | None]:
     """The broker and the hook that end a state in which no broker serves a bundle."""
-    match key.state:
-        case State.RELEASING:
-            broker, hook = key.from_, "on_release"
-        case State.ASSIGNING:
-            broker, hook = key.to, "on_own"
-        case State.SPLITTING:
-            broker, hook = key.from_, "on_split"
-        case _:
-            broker, hook = None, None
+    waits: dict[State | None, tuple[str | None, str]] = {
+        State.RELEASING: (key.from_, "on_release"),
+        State.ASSIGNING: (key.to, "on_own"),
+        State.SPLITTING: (key.from_, "on_split"),
+    }
+    broker, hook = waits.get(key.state, (None, None))
     return {"waits_for_broker": broker, "waits_for_hook": hook}
