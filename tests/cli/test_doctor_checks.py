@@ -38,15 +38,9 @@ from tests.support.doctor_facts import (
 )
 
 CHANNEL = "bundle-state"
-IN_FLIGHT = {
-    "bundle": "t/n/0x0_0x1",
-    "state": "Releasing",
-    "from": "b1",
-    "to": "b2",
-    "operation": None,
-    "waits_for_broker": "b1",
-    "waits_for_hook": "on_release",
-}
+IN_FLIGHT = {"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None}
+WAITS_FOR = {"waits_for_broker": "b1", "waits_for_hook": "on_release"}
+PAUSED = {"broker": "b1", "why": "many lost", "left_ms": 9_000, "lost_since_ms": None}
 DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000
 
@@ -61,7 +55,7 @@ def declined(*, age_ms: int, waiting: int = 0) -> DoctorFacts:
 
 
 def in_flight(age_ms: int) -> DoctorFacts:
-    return with_standing(healthy(), in_flight=[IN_FLIGHT | {"age_ms": age_ms}])
+    return with_standing(healthy(), in_flight=[IN_FLIGHT | WAITS_FOR | {"age_ms": age_ms}])
 
 
 def lagging(lag_ms: int) -> DoctorFacts:
@@ -338,10 +332,10 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have a lost owner"),
     (
         "orphans, and repair is paused",
-        with_standing(healthy(), orphans=3, repair_paused=[{"broker": "b1", "why": "many lost"}]),
+        with_standing(healthy(), orphans=3, repair_paused=[PAUSED]),
         "orphans",
         Severity.ERROR,
-        "b1 has paused repair: many lost",
+        "b1 has paused repair: many lost; it goes on by itself in 9.00 s",
     ),
     (
         "orphans, and nobody is there",

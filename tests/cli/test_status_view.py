@@ -23,10 +23,12 @@ from statechannel.cli.kit.screen import FittedScreen, screen, stacked
 from statechannel.cli.status import figures as status_figures
 from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
+from statechannel.engine.membership import LostMember
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
 from statechannel.settings import load
 from tests.cli.conftest import GOLDEN
+from tests.support import doctor_facts
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 AT = 1_750_000_000_000
@@ -326,8 +328,30 @@ def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
 
 
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
-    _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
+    pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
+    _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)
     assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"
+    pause |= {"left_ms": 42_000, "lost_since_ms": AT - 18_000}
+    _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)
+    assert problem.message == (
+        "b1 paused repair: 4 of 5 vanished; lost since 2025-06-15 15:06:22.000Z; it goes on by itself in 42.00 s; if they are "
+        "dead: `statechannel repair resume`"
+    )
+
+
+def test_what_is_left_of_a_pause_is_by_the_clock_of_the_broker_that_pauses() -> None:
+    beats = [(0.5, {"repair_paused": "4 of 5 vanished", "sent_at_ms": 7_000, "repair_resumes_at_ms": 19_500})]
+    seen = doctor_facts.registry(*((ago_s, doctor_facts.heartbeat("b1", **more)) for ago_s, more in beats))["registry"]
+    seen.members.lost = {"b2": LostMember("b2", "b2-1", doctor_facts.NOW_MS - 18_000, 0.0, False)}
+    row = status_figures._pause(seen.members.alive["b1"], seen)
+    assert row == {
+        "broker": "b1",
+        "why": "4 of 5 vanished",
+        "left_ms": 12_000,
+        "lost_since_ms": doctor_facts.NOW_MS - 18_000,
+    }
+    del seen.members.alive["b1"].info["repair_resumes_at_ms"]
+    assert status_figures._pause(seen.members.alive["b1"], seen)["left_ms"] is None, "an older version does not say"
 
 
 @pytest.mark.parametrize(("lost", "end"), [(4, "b4, last heard 1.00 s ago"), (5, "; and 2 more")])
@@ -369,7 +393,11 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"orphans": 2}, "degraded", "owner-unreachable"),
     ({"leader": None}, "degraded", "no-leader"),
-    ({"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost"}]}, "degraded", "repair-paused"),
+    (
+        {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},
+        "degraded",
+        "repair-paused",
+    ),
     ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
     ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),
     ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),

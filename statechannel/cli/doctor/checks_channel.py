@@ -17,6 +17,7 @@ from statechannel.cli.status.health import (
     decline_sentence,
     failing_takers,
     hook_sentences,
+    pause_sentence,
     unplaced_sentence,
     unserved_by_all,
     unserved_by_some,
@@ -365,7 +366,7 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for broker in paused:
         yield DoctorFinding(
             Severity.ERROR if status.get("orphans") else Severity.WARNING,
-            f"{broker['broker']} has paused repair: {broker['why']}",
+            f"{broker['broker']} has paused repair: {pause_sentence(broker)}",
             "Bundles of lost brokers are not reassigned.",
             "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
         )

@@ -16,6 +16,7 @@ from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members
 from statechannel.cli.kit.registry import Registry
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.engine.membership import Member
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
@@ -104,9 +105,7 @@ def figures(
         "in_flight": _in_flight(views, inputs.times, at_ms),
         "dismissed": [item.fields() for item in registry.dismissed],
         "repair_paused": [
-            {"broker": member.broker, "why": member.info["repair_paused"]}
-            for member in registry.members.alive.values()
-            if member.info.get("repair_paused")
+            _pause(member, registry) for member in registry.members.alive.values() if member.info.get("repair_paused")
         ],
         "declines": [
             {
@@ -141,6 +140,21 @@ def figures(
             for incident in newest(every, incidents)
         ],
     }
+
+
+def _pause(member: Member, registry: Registry) -> dict[str, Any]:
+    """Why and for how long a broker does not repair, by its own clock and the time since it was heard, and since when."""
+    sent_ms, resumes_ms = (member.info.get(name) for name in ("sent_at_ms", "repair_resumes_at_ms"))
+    left_ms = None
+    if type(sent_ms) is int and type(resumes_ms) is int:
+        left_ms = max(0, resumes_ms - sent_ms - max(0, registry.read_at_ms - member.heard_at_ms))
+    lost_ms = [
+        lost.last_heard_ms
+        for lost in registry.members.lost.values()
+        if (lost.broker, lost.incarnation) not in registry.members.gone
+    ]
+    why = member.info["repair_paused"]
+    return {"broker": member.broker, "why": why, "left_ms": left_ms, "lost_since_ms": min(lost_ms, default=None)}
 
 
 def _unasked(views: LogViews, inputs: StatusInputs) -> int:

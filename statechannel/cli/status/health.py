@@ -154,7 +154,7 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
     for row in fields["repair_paused"]:
         yield HealthProblem(
             HealthReason.REPAIR_PAUSED,
-            f"{row['broker']} paused repair: {row['why']}; if they are dead: `statechannel repair resume`",
+            f"{row['broker']} paused repair: {pause_sentence(row)}; if they are dead: `statechannel repair resume`",
         )
     safe = [row["broker"] for row in _in(fields, "mode", "safe")]
     if safe:
@@ -171,6 +171,14 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
     if late:
         named = _named([f"{row['broker']} by {duration(row['lag_ms'])}" for row in late])
         yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
+
+
+def pause_sentence(row: Mapping[str, Any]) -> str:
+    """Why a broker does not repair, since when others are lost, and when it goes on by itself."""
+    since = "" if row["lost_since_ms"] is None else f"; lost since {moment(row['lost_since_ms'])}"
+    return (
+        row["why"] + since + ("" if row["left_ms"] is None else f"; it goes on by itself in {duration(row['left_ms'])}")
+    )
 
 
 def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
