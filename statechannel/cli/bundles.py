@@ -28,13 +28,17 @@ from statechannel.cli.kit.output import (
     print_table,
     stdout,
 )
+from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
-    broker_request,
+    RequestAnswer,
     confirmed_request,
+    rehearsed_request,
     requests_seen,
+    require_success,
 )
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.engine.commands import Rejected
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
@@ -46,7 +50,7 @@ Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
 
 
 @namespace_app.command("create")
-@broker_request
+@rehearsed_request
 def create_namespace(
     connect: Connect,
     name: Name,
@@ -73,7 +77,30 @@ def create_namespace(
         RequestCommand.CREATE_NAMESPACE,
         args,
         f"{name} created with {count_of(count, 'bundle')}",
+        effect=lambda connection: _effect_of_creation(connection, name, count),
         broker_within_s=wait_for_broker,
+    )
+
+
+def _effect_of_creation(connection: Connection, name: str, count: int) -> Effect:
+    """What would happen.
+
+    Raises:
+        CommandError: A broker would refuse.
+    """
+    tenant, _, broker = name.partition("/")
+    if tenant in connection.settings.lookups.bound_tenants and broker in read_registry(connection).members.alive:
+        bound = Rejected("bound-namespace", f"{name} belongs to its broker by rule")
+        require_success(RequestAnswer("", bound, name=name))
+    views = read_channel(connection)
+    key = views.key(name)
+    if key is not None and key.state is State.ACTIVE:
+        many = count_of(len(key.children or ()), "bundle")
+        exists = Rejected("namespace-exists", f"{name} exists already, with {many}")
+        require_success(RequestAnswer("", exists, name=name))
+    before = "" if key is None else "; it was there before, and was deleted"
+    return Effect(
+        [f"{name} would be created with {count_of(count, 'bundle')}{before}"], {"namespace": name, "bundles": count}
     )
 
 

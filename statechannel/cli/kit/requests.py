@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 from ulid import ULID
@@ -296,18 +296,11 @@ class BrokerRequest:
     broker_within_s: float = 0.0
 
 
-def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """Turn a function that returns a request into a command: adds `--timeout`, `--no-wait`, `--output` and connection options."""
-
-    @wraps(command)
-    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
-        _run(command(connect, **arguments), connect, timeout, output, wait=not no_wait)
-
-    return _as_command(command, run, _request_options)
-
-
 def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """The same for requests that destroy or move something; also adds `--yes` and `--dry-run`."""
+    """Turn a function that returns a request that destroys or moves something into a command.
+
+    Adds `--yes`, `--dry-run`, `--timeout`, `--no-wait`, `--output` and connection options.
+    """
 
     @wraps(command)
     def run(
@@ -320,17 +313,33 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
         **arguments: Any,
     ) -> None:
         request = command(connect, **arguments)
-
-        def effect() -> Effect:
-            prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
-            if prevented is not None:
-                require_success(prevented)
-            return Effect([request.done]) if request.effect is None else request.effect(connect())
-
+        effect = partial(_effect_of, request, connect)
         if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=request.final):
             _run(request, connect, timeout, output, wait=not no_wait)
 
     return _as_command(command, run, _confirmed_options)
+
+
+def rehearsed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """The same for requests that need no confirmation: without `--yes`."""
+
+    @wraps(command)
+    def run(
+        connect: Connect, timeout: float | None, no_wait: bool, output: Output, dry_run: bool, **arguments: Any
+    ) -> None:
+        request = command(connect, **arguments)
+        effect = partial(_effect_of, request, connect)
+        if confirm(effect, connection=connect, yes=True, dry_run=dry_run, output=output):
+            _run(request, connect, timeout, output, wait=not no_wait)
+
+    return _as_command(command, run, _rehearsed_options)
+
+
+def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
+    prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
+    if prevented is not None:
+        require_success(prevented)
+    return Effect([request.done]) if request.effect is None else request.effect(connect())
 
 
 def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output: Output, *, wait: bool) -> None:
@@ -361,7 +370,9 @@ def _prevented(request: BrokerRequest, connection: Connection, *, wait: bool) ->
         return None  # the request waits for a broker, which cannot be queried before
 
 
-def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+def _rehearsed_options(
+    dry_run: DryRun = False, timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE
+) -> None:
     """The options themselves, as a signature."""
 
 
