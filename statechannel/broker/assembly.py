@@ -22,7 +22,7 @@ from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
-from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer
+from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.topics import create_topics as create
@@ -149,7 +149,8 @@ async def open_member(
     endpoint = _endpoint(settings, metrics)
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
-    availability = Availability(metrics)
+    protocol = kafka.client.properties.get("security.protocol", "plaintext")
+    availability = Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
     log = KafkaLog(
         kafka.client,
         kafka.topics,
