@@ -161,7 +161,7 @@ class ChannelIncidents:
         count.bundle, count.newest_ms = key.name, record.timestamp_ms
         count.reason = (change.text("reason") or "")[:_REASON_MAX]
         remember(count.waiting, key.name, None, KEPT_MAX)
-        since_ms = None if self._gaps is None else self._gaps.open_since_ms(key.name)
+        since_ms = self.open_gap_since_ms(key.name)
         bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
         remember(self.declined, key.name, bundle, DECLINED_MAX)
         remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
@@ -206,6 +206,10 @@ class ChannelIncidents:
     def declines(self) -> list[DeclineCount]:
         """Brokers that declined bundles; the one that did so last comes last."""
         return list(self._declines.values())
+
+    def open_gap_since_ms(self, bundle: str) -> int | None:
+        """Log time since which no broker has served a bundle; None where one does, or gaps are not looked for."""
+        return None if self._gaps is None else self._gaps.open_since_ms(bundle)
 
     def _note_gaps(self) -> None:
         if self._gaps is not None:

@@ -41,6 +41,7 @@ CHANNEL = "bundle-state"
 IN_FLIGHT = {"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None}
 WAITS_FOR = {"waits_for_broker": "b1", "waits_for_hook": "on_release"}
 PAUSED = {"broker": "b1", "why": "many lost", "left_ms": 9_000, "lost_since_ms": None}
+UNSERVED = {"bundles": 3, "assigned": 3, "brokers": ["b9"], "since_ms": None}
 DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000
 
@@ -329,20 +330,20 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
     ("slow", in_flight(6_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 6.00 s"),
     ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
-    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have a lost owner"),
+    ("orphans", with_standing(healthy(), without_service=UNSERVED), "orphans", Severity.WARNING, "3 bundles are without service"),
     (
         "orphans, and repair is paused",
-        with_standing(healthy(), orphans=3, repair_paused=[PAUSED]),
+        with_standing(healthy(), without_service=UNSERVED, repair_paused=[PAUSED]),
         "orphans",
         Severity.ERROR,
         "b1 has paused repair: many lost; it goes on by itself in 9.00 s",
     ),
     (
         "orphans, and nobody is there",
-        heard((60, heartbeat("b1")), orphans=3),
+        heard((60, heartbeat("b1")), without_service=UNSERVED),
         "orphans",
         Severity.CRITICAL,
-        "3 bundles have a lost owner",
+        "3 bundles are without service: b9 is not alive",
     ),
     (
         "declines",

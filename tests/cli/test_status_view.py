@@ -327,6 +327,49 @@ def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
     assert hook.message.endswith(", the last time 20.00 s ago: on_release did not return within 15 s")
 
 
+UNSERVED = {"bundles": 12, "assigned": 6, "brokers": ["b3", "b4", "b5"], "since_ms": AT - 2_000}
+
+
+def test_what_is_without_service_in_all_is_said_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
+    lines = shown(figures(bundles=24, assigned=18, without_service=UNSERVED, repair_paused=[pause]), capsys)
+    assert lines[0] == (
+        "DEGRADED  12 bundles are without service since 2025-06-15 15:06:38.000Z: b3, b4 and b5 are not alive, and repair is paused"
+    )
+    assert "bundles               24: 12 assigned, 1 unassigned, 12 without service" in lines
+    _, (problem,) = health(figures(without_service=UNSERVED | {"bundles": 1, "brokers": ["b3"], "since_ms": None}), LIMITS)
+    assert problem.message == "1 bundle is without service: b3 is not alive: it waits for repair"
+
+
+def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigned", to="b2", by="b2")
+    log.write(f"{NAMESPACE}/{UPPER}", "Assigning", to="b3")
+    inputs = status_figures.StatusInputs(RegistryStory(6.0))
+    views = LogViews((audit_full(0, 1, log.records, inputs.observe),), (log.at_ms,))
+    registry = RegistryFold(6.0).registry()
+    registry.members.lost = {"b2": LostMember("b2", "b2-1", 17, 0.0, False)}
+
+    def found() -> dict[str, Any]:
+        return status_figures.figures(views, registry, inputs, Remarks(), channel="c", bootstrap_servers="k:1")
+
+    status = found()
+    assert status["without_service"] == {"bundles": 2, "assigned": 1, "brokers": ["b2", "b3"], "since_ms": 17}
+    assert [row["waits_for_repair"] for row in status["in_flight"]] == [True]
+    alive: Any = SimpleNamespace(broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, extensions=None, heard_at_ms=0)
+    registry.members.alive = {"b3": alive}
+    status = found()
+    assert status["without_service"]["brokers"] == ["b2"]
+    assert [row["waits_for_repair"] for row in status["in_flight"]] == [False]
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
     pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
     _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)
@@ -391,7 +434,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
-    ({"orphans": 2}, "degraded", "owner-unreachable"),
+    ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),
     ({"leader": None}, "degraded", "no-leader"),
     (
         {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},
@@ -410,6 +453,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_001}]}, "degraded", "slow-operation"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_000}]}, "healthy", ""),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 9_000, "waits_for_repair": True}]}, "healthy", ""),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 5_000}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": None}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 4_999}, "healthy", ""),

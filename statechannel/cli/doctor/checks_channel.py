@@ -18,10 +18,12 @@ from statechannel.cli.status.health import (
     failing_takers,
     hook_sentences,
     pause_sentence,
+    slow_operations,
     unplaced_sentence,
     unserved_by_all,
     unserved_by_some,
     unspread,
+    without_service_sentence,
 )
 from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
@@ -341,8 +343,9 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Hand-overs that last too long."""
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    slow_ms = HealthLimits.of(facts.settings).in_flight_ms
-    late = [operation for operation in facts.status.get("in_flight", ()) if (operation["age_ms"] or 0) > slow_ms]
+    limits = HealthLimits.of(facts.settings)
+    slow_ms = limits.in_flight_ms
+    late = slow_operations(facts.status, limits) if facts.status else []
     if not late:
         return
     oldest = late[0]
@@ -365,20 +368,24 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     paused = status.get("repair_paused", ())
     for broker in paused:
         yield DoctorFinding(
-            Severity.ERROR if status.get("orphans") else Severity.WARNING,
+            Severity.ERROR if status.get("without_service") else Severity.WARNING,
             f"{broker['broker']} has paused repair: {pause_sentence(broker)}",
             "Bundles of lost brokers are not reassigned.",
             "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
         )
-    many, nobody = status.get("orphans", 0), _nobody(facts)
-    if nobody and not many:
+    unserved, nobody = without_service_sentence(status) if status else "", _nobody(facts)
+    if nobody and not unserved:
         yield _NOBODY
-    if many:
+    if unserved:
         yield DoctorFinding(
             Severity.CRITICAL if nobody else Severity.ERROR if paused else Severity.WARNING,
-            f"{many} bundles have a lost owner",
+            unserved,
             "No broker serves them." if nobody else "Their lookups wait until the leader has reassigned them.",
-            "Start brokers." if nobody else "Check again in some seconds; if they stay, check that there is a leader.",
+            "Start brokers."
+            if nobody
+            else "Start the lost brokers; or, if they are dead, `statechannel repair resume`."
+            if paused
+            else "Check again in some seconds; if they stay, check that there is a leader.",
         )
 
 

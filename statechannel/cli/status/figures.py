@@ -100,9 +100,10 @@ def figures(
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
         "unasked": _unasked(views, inputs),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
+        "without_service": _without_service(live, registry, inputs),
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
-        "in_flight": _in_flight(views, inputs.times, at_ms),
+        "in_flight": _in_flight(views, registry, inputs.times, at_ms),
         "dismissed": [item.fields() for item in registry.dismissed],
         "repair_paused": [
             _pause(member, registry) for member in registry.members.alive.values() if member.info.get("repair_paused")
@@ -155,6 +156,31 @@ def _pause(member: Member, registry: Registry) -> dict[str, Any]:
     ]
     why = member.info["repair_paused"]
     return {"broker": member.broker, "why": why, "left_ms": left_ms, "lost_since_ms": min(lost_ms, default=None)}
+
+
+def _without_service(live: Sequence[KeyState], registry: Registry, inputs: StatusInputs) -> dict[str, Any] | None:
+    """Bundles that no broker serves until they are repaired, as the broker that owns or should take each is lost; None: none.
+
+    Each is without service since its lost owner was last heard, or since the gap began that a lost destination should have ended.
+    """
+    lost: dict[str, None] = {}
+    since_ms: list[int] = []
+    owners = 0
+    many = 0
+    for key in live:
+        broker = key.owner or _waits_for(key)["waits_for_broker"]
+        if broker is None or broker in registry.members.alive:
+            continue
+        many += 1
+        owners += key.state is State.ASSIGNED
+        lost[broker] = None
+        gone = registry.members.lost.get(broker)
+        heard_ms = None if gone is None or key.owner is None else gone.last_heard_ms
+        began_ms = inputs.incidents.open_gap_since_ms(key.name)
+        since_ms += [began_ms] if began_ms is not None else [heard_ms] if heard_ms is not None else []
+    if not many:
+        return None
+    return {"bundles": many, "assigned": owners, "brokers": sorted(lost), "since_ms": min(since_ms, default=None)}
 
 
 def _unasked(views: LogViews, inputs: StatusInputs) -> int:
@@ -243,11 +269,12 @@ def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]
     return sorted(debts, key=lambda debt: -(debt["age_ms"] or 0))
 
 
-def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
+def _in_flight(views: LogViews, registry: Registry, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
     operations = []
     for part in views.parts:
         for key in part.view.in_flight:
             since_ms = times.of(part.view.partition, key.offset)
+            waits = _waits_for(key)
             operations.append(
                 {
                     "bundle": key.name,
@@ -256,7 +283,8 @@ def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, A
                     "to": key.to,
                     "operation": key.operation,
                     "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
-                    **_waits_for(key),
+                    **waits,
+                    "waits_for_repair": waits["waits_for_broker"] not in (None, *registry.members.alive),
                 }
             )
     return sorted(operations, key=lambda operation: -(operation["age_ms"] or 0))

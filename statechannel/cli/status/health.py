@@ -145,8 +145,9 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
             else ""
         )
         yield HealthProblem(HealthReason.BROKER_LOST, f"lost without a goodbye, and not back: {_named(lost)}{left}")
-    if fields["orphans"]:
-        yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
+    unserved = without_service_sentence(fields)
+    if unserved:
+        yield HealthProblem(HealthReason.OWNER_UNREACHABLE, unserved)
     if alive and fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
         since = "" if without_ms is None or without_ms < _BRIEF_MS else f" for {duration(without_ms)}"
@@ -171,6 +172,19 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
     if late:
         named = _named([f"{row['broker']} by {duration(row['lag_ms'])}" for row in late])
         yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
+
+
+def without_service_sentence(fields: Mapping[str, Any]) -> str:
+    """How many bundles no broker serves until they are repaired, since when, and for which brokers; empty without any."""
+    unserved = fields.get("without_service")
+    if unserved is None:
+        return ""
+    many, wait = ("1 bundle is", "it waits") if unserved["bundles"] == 1 else (f"{unserved['bundles']} bundles are", "they wait")
+    since = "" if unserved["since_ms"] is None else f" since {moment(unserved['since_ms'])}"
+    lost = _all_of(unserved["brokers"])
+    is_are = "is" if len(unserved["brokers"]) == 1 else "are"
+    goes_on = ", and repair is paused" if fields["repair_paused"] else f": {wait} for repair"
+    return f"{many} without service{since}: {lost} {is_are} not alive{goes_on}"
 
 
 def pause_sentence(row: Mapping[str, Any]) -> str:
@@ -261,7 +275,7 @@ def unplaced_sentence(fields: Mapping[str, Any]) -> str:
 
 
 def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
-    slow = [row for row in fields["in_flight"] if (row["age_ms"] or 0) > limits.in_flight_ms]
+    slow = slow_operations(fields, limits)
     if slow:
         yield HealthProblem(
             HealthReason.SLOW_OPERATION,
@@ -272,6 +286,15 @@ def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Hea
     if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
         age = "" if oldest_ms is None else f", the oldest for {duration(oldest_ms)}"
         yield HealthProblem(HealthReason.AWAITING_REPAIR, f"keys awaiting repair: {len(fields['debts'])}{age}")
+
+
+def slow_operations(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Operations in flight for too long; those that wait for the repair of a lost broker are another problem."""
+    return [
+        row
+        for row in fields["in_flight"]
+        if (row["age_ms"] or 0) > limits.in_flight_ms and not row.get("waits_for_repair")
+    ]
 
 
 def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:

@@ -99,10 +99,11 @@ def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
     named = f" (context {fields['context']})" if fields["context"] else ""
     yield "channel", f"{fields['channel']} at {fields['bootstrap_servers']}{named}"
     yield "leader", _leader(fields)
-    yield "bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"
+    unserved = fields.get("without_service") or {"bundles": 0, "assigned": 0}
+    of_lost = f", {unserved['bundles']} without service" if unserved["bundles"] else ""
+    assigned = fields["assigned"] - unserved["assigned"]
+    yield "bundles", f"{fields['bundles']}: {assigned} assigned, {fields['unassigned']} unassigned{of_lost}"
     yield "in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])
-    if fields["orphans"]:
-        yield "bundles of unreachable brokers", fields["orphans"]
     oldest = fields["oldest_debt_ms"]
     if fields["debts"]:
         age = "" if oldest is None else f", the oldest for {duration(oldest)}"
