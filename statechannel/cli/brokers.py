@@ -23,6 +23,7 @@ from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import Member
+from statechannel.engine.troubles import UnplacedCause
 from statechannel.errors import ExitCode
 
 _HEADERS = (
@@ -195,7 +196,10 @@ def _unplaced(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | No
     """Bundles for which its placement found no broker."""
     fields = _aged(info, info.get("unplaced"), heard_ago_ms)
     kinds = {"bundles": int, "bundle": str, "reason": str, "message": str, "since_ms": int}
-    return fields if fields is not None and _has(fields, kinds) else None
+    if fields is None or not _has(fields, kinds):
+        return None
+    known = [cause for cause in UnplacedCause if cause == fields.get("cause")]  # brokers of older versions do not say
+    return fields | {"cause": known[0] if known else UnplacedCause.POLICIES}
 
 
 def _aged(info: Mapping[str, Any], fields: object, heard_ago_ms: int) -> dict[str, Any] | None:

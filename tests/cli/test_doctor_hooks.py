@@ -1,4 +1,6 @@
-"""What the doctor says of hooks that fail, or do not return."""
+"""What the doctor says of hooks that fail or do not return, and of bundles for which placement finds no broker."""
+
+import pytest
 
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.checks_channel import CHECKS
@@ -18,3 +20,19 @@ def test_who_was_not_asked_yet_and_all_that_fail_are_named() -> None:
 def test_the_hook_that_a_bundle_in_flight_waits_for_is_named() -> None:
     (finding,) = [finding for finding in examine(CHECKS, in_flight(6_000)) if finding.check == "in-flight"]
     assert finding.todo.startswith("Check the log of b1 for its hook on_release, ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "todo"),
+    [
+        ("policies", "Change the policy or end the cordon that is named: "),
+        ("limits", "Start another broker, or raise the limit that is named "),
+        ("failure", "The log of the broker that is named has the cause "),
+    ],
+)
+def test_what_to_do_for_a_bundle_without_a_broker_depends_on_the_cause(cause: str, todo: str) -> None:
+    unplaced = {"bundles": 1, "bundle": "t/n/x", "reason": "r", "cause": cause, "message": "none", "since_ms": 1, "ago_ms": 4}
+    facts = with_standing(declined(age_ms=30_000), brokers=[{"broker": "b2", "unplaced": unplaced, "lag_ms": 0}])
+    (finding,) = [finding for finding in examine(CHECKS, facts) if finding.check == "unplaced"]
+    assert (finding.severity, finding.what) == (Severity.CRITICAL, "t/n/x: none; b2 last looked for one 4 ms ago")
+    assert finding.todo.startswith(todo)

@@ -14,7 +14,7 @@ from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews, read_views
-from statechannel.cli import bundles
+from statechannel.cli import brokers, bundles
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
 from statechannel.cli.kit.registry import RegistryFold
@@ -317,6 +317,14 @@ def test_brokers_that_were_not_asked_yet_are_named() -> None:
         "1 bundle has no owner since 2025-06-15 15:06:38.000Z: b1 declines it (no disk); not asked yet: b2 and b3 (the next "
         "lookup does)"
     )
+
+
+@pytest.mark.parametrize(("cause", "shown_as"), [("limits", "limits"), (None, "policies"), ([], "policies"), ("x", "policies")])
+def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: object, shown_as: str) -> None:
+    unplaced = {name: value for name, value in UNPLACED.items() if name != "ago_ms"}
+    info = {"sent_at_ms": AT, "unplaced": {**unplaced, "at_ms": AT - 4_000, "cause": cause}}
+    found = brokers._unplaced(info, 100)
+    assert found == {**UNPLACED, "ago_ms": 4_100, "cause": shown_as}
 
 
 def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:

@@ -17,6 +17,7 @@ from statechannel.cli.status.health import (
     decline_sentence,
     failing_takers,
     hook_sentences,
+    newest_unplaced,
     pause_sentence,
     slow_operations,
     unplaced_sentence,
@@ -26,6 +27,7 @@ from statechannel.cli.status.health import (
     without_service_sentence,
 )
 from statechannel.engine.membership import Member
+from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.record import FORMAT
 
 JOINING_WARNING_MS = 60_000
@@ -423,16 +425,24 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+_UNPLACED_TODO: Mapping[str, str] = {
+    UnplacedCause.POLICIES: "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
+    "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
+    UnplacedCause.LIMITS: "Start another broker, or raise the limit that is named (`statechannel settings list`).",
+    UnplacedCause.FAILURE: "The log of the broker that is named has the cause (the event placement-failed), and `statechannel doctor` "
+    "reports policies that cannot be read.",
+}
+
+
 def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Bundles that clients ask for, and that policies and cordons keep from every broker."""
-    sentence = unplaced_sentence(facts.status) if facts.status.get("brokers") else ""
-    if sentence:
+    """Bundles that clients ask for and that placement finds no broker for; declined ones are reported by `declines`."""
+    newest = newest_unplaced(facts.status) if facts.status.get("brokers") else None
+    if newest is not None:
         yield DoctorFinding(
             Severity.CRITICAL,
-            sentence,
+            unplaced_sentence(facts.status),
             "Their clients get no owner.",
-            "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy delete KIND "
-            "NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
+            _UNPLACED_TODO[newest["unplaced"]["cause"]],
         )
 
 
@@ -508,7 +518,7 @@ CHECKS = (
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
-    DoctorCheck("unplaced", "policies leave a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
+    DoctorCheck("unplaced", "placement finds a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),

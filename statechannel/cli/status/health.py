@@ -259,14 +259,19 @@ def hook_sentences(row: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def newest_unplaced(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The broker that last found no broker for a bundle that a client asked for."""
+    rows = [row for row in fields["brokers"] if row.get("unplaced") is not None]
+    return min(rows, key=lambda row: row["unplaced"]["ago_ms"], default=None)
+
+
 def unplaced_sentence(fields: Mapping[str, Any]) -> str:
     """For which bundles clients get no owner, as placement finds no broker, and why; empty without any."""
-    rows = [row for row in fields["brokers"] if row.get("unplaced") is not None]
-    if not rows:
+    newest = newest_unplaced(fields)
+    if newest is None:
         return ""
-    newest = min(rows, key=lambda row: row["unplaced"]["ago_ms"])
     unplaced = newest["unplaced"]
-    many = max(row["unplaced"]["bundles"] for row in rows)
+    many = max(row["unplaced"]["bundles"] for row in fields["brokers"] if row.get("unplaced") is not None)
     more = "" if many == 1 else f" and {many - 1} more"
     return (
         f"{unplaced['bundle']}{more}: {unplaced['message']}; {newest['broker']} last looked for one "
