@@ -368,6 +368,6 @@ def _not_cordoned(broker: str, *, was: bool) -> Rejected:
 
 
 def _late(plan: DrainPlan, left: int) -> Undetermined:
-    rest = "" if left < 0 else f", {left} {are(left)} left"
-    moved = f"{count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
+    rest = "" if left < 0 else f" and {left} {were(left)} left"
+    moved = f"by then {count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
     return Undetermined("timed-out", f"{moved}{rest}", "Repeat the request to continue.")

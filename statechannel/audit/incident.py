@@ -32,6 +32,7 @@ class IncidentKind(StrEnum):
     SILENCE = "silence"
     STANDSTILL = "standstill"
     FORGED = "forged"
+    POLICY = "policy"
 
 
 class Incident(NamedTuple):

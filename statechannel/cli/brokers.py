@@ -133,7 +133,8 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
             }
         )
     return [
-        row | {"remarks": notes.brokers.get(row["broker"]), "cordoned": row["broker"] in notes.cordoned} for row in rows
+        row | {"remarks": notes.of(row["broker"], row["bundles"]), "cordoned": row["broker"] in notes.cordoned}
+        for row in rows
     ]
 
 

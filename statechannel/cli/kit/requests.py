@@ -15,6 +15,7 @@ from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
+from statechannel.broker.outcomes import Answer
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -419,12 +420,14 @@ class LoggedRequest:
 
     Attributes:
         reply: None: there is none; `open`: a broker may still answer.
+        replied_ms: Log time of the reply.
     """
 
     request: Request
     offset: int
     reply: Reply | None
     open: bool
+    replied_ms: int | None = None
 
     @property
     def sent(self) -> SentRequest:
@@ -435,7 +438,7 @@ class LoggedRequest:
 def extension_requests(connection: Connection, extension: str, ask: str) -> Iterator[LoggedRequest]:
     """Requests of one kind to an extension, the oldest first."""
     asked: dict[str, tuple[Request, int]] = {}
-    replies: dict[str, Reply] = {}
+    replies: dict[str, tuple[Reply, int]] = {}
     newest_ms = 0
     for record, item in read_requests(connection):
         newest_ms = max(newest_ms, record.timestamp_ms)
@@ -443,11 +446,12 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
             if item.args.get("extension") == extension and item.args.get("ask") == ask:
                 asked.setdefault(item.id, (item, record.offset))
         elif isinstance(item, Reply):
-            replies.setdefault(item.id, item)
+            replies.setdefault(item.id, (item, record.timestamp_ms))
     at_ms = max(newest_ms, now_ms())
     for identifier, (request, offset) in asked.items():
-        reply = replies.get(identifier)
-        yield LoggedRequest(request, offset, reply, open=reply is None and at_ms < request.deadline_ms)
+        reply, replied_ms = replies.get(identifier, (None, None))
+        is_open = reply is None and at_ms < request.deadline_ms
+        yield LoggedRequest(request, offset, reply, open=is_open, replied_ms=replied_ms)
 
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -504,10 +508,21 @@ def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
         row["status"] = "running"
         return
     outcome: Mapping[str, Any] = item.outcome
-    accepted = outcome.get("answer") == "accepted"
-    row["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    row["status"] = _status_of(outcome)
     row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
     row["message"] = message_of(outcome)
+
+
+def _status_of(outcome: Mapping[str, Any]) -> str:
+    answer = outcome.get("answer")
+    if answer == Answer.ACCEPTED:
+        return "ended"
+    return "failed" if answer == Answer.REJECTED else "timed-out" if is_timed_out(outcome) else "unknown"
+
+
+def is_timed_out(outcome: Mapping[str, Any]) -> bool:
+    """Whether a reply says that the time of the request was over before its operation had ended."""
+    return outcome.get("outcome") == "undetermined" and outcome.get("reason") == "timed-out"
 
 
 def message_of(outcome: Mapping[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import message_of
+from statechannel.cli.kit.requests import is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import HealthLimits, with_health
@@ -85,6 +85,8 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         reader.take()
         views = read_channel(connection, inputs.observers())
         registry = reader.read()
+    # What a remark says of a request must not be newer than what the incidents say of it.
+    notes = remarks(connection, registry.members.alive)
     seen = requests_of_last_hour(connection)
     registry = without_dismissed(registry, seen.dismissals)
     inputs.incidents.requesters = seen.requesters
@@ -92,7 +94,7 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         views,
         registry,
         inputs,
-        remarks(connection, registry.members.alive),
+        notes,
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
         context=connection.context,
@@ -344,7 +346,10 @@ def requests_of_last_hour(connection: Connection) -> RequestIncidents:
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident."""
+    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident.
+
+    The time in front of an incident is that of the request, so its sentence begins with that.
+    """
     asked: dict[str, Request] = {}
     begun: dict[str, int] = {}
     replies: dict[str, tuple[Reply, int]] = {}
@@ -370,15 +375,15 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
                 Incident(at_ms, IncidentKind.DRAIN, f"{broker} is being drained{f', by {by}' if by else ''}")
             )
         elif reply.outcome.get("answer") != "rejected":
-            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
-            took = seconds(ended_ms - at_ms)
-            message = message_of(reply.outcome)
+            took, message = seconds(ended_ms - at_ms), message_of(reply.outcome)
             why = f"; {message}" if message else ""
-            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}{why}"))
+            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
+            end = f"timed out after {took}" if is_timed_out(reply.outcome) else f"ended after {took}: {result}"
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} began, and {end}{why}"))
         else:
             reason = str(reply.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1
-            often = f" {times} times" if times > 1 else ""
-            message = f"{of} failed{often}: {reply.outcome.get('message') or reason} ({reason})"
+            end = "began, and failed" if times == 1 else f"failed {times} times, the last time"
+            message = f"{of} {end} after {seconds(ended_ms - at_ms)}: {reply.outcome.get('message') or reason} ({reason})"
             failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
     return [*incidents, *(incident for _, incident in failed.values())]

@@ -70,7 +70,7 @@ def figures(
     live = views.live()
     forged = as_rows(inputs.incidents.forgeries)
     dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
-    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains, *dismissed]
+    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,

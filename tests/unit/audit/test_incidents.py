@@ -8,6 +8,7 @@ import pytest
 from statechannel.audit.incident import Incident, IncidentKind, newest
 from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle
 from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.kit.requests import requests_in
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -471,9 +472,29 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (0, "the drain of b2 by me@here ended after 3.0 s: drained"),
+        (0, "the drain of b2 by me@here began, and ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
+
+
+def test_a_drain_that_timed_out_says_when_it_began() -> None:
+    args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
+    late = {"answer": "unknown", "outcome": "undetermined", "reason": "timed-out", "message": "by then 0 bundles", "hint": ""}
+    values: list[dict[str, Any]] = [
+        {
+            "format": 1, "kind": "request", "id": "id-0", "by": "me@here", "timeout_s": 60, "command": "extension",
+            "args": args,
+        },
+        {"format": 1, "kind": "reply", "id": "id-0", "by": {"broker": "b1", "incarnation": "b1-1"}, "outcome": late},
+    ]  # fmt: skip
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 5_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
+        (0, "the drain of b2 by me@here began, and timed out after 5.0 s; by then 0 bundles")
+    ]
+    assert requests_in(records)["id-0"]["status"] == "timed-out"
 
 
 def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_and_the_sentence() -> None:
@@ -494,7 +515,7 @@ def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_a
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (4_000, "the drain of b2 by me@here failed 3 times: this broker runs no extension balancer (no-extension)")
+        (4_000, "the drain of b2 by me@here failed 3 times, the last time after 1.0 s: this broker runs no extension balancer (no-extension)")
     ]
 
 
