@@ -76,7 +76,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
                 toned(row["state"]),
                 toned(row["mode"]),
                 row["phase"],
-                row["accepting"],
+                "no (cordoned)" if row["accepting"] and row["cordoned"] else row["accepting"],
                 row["leading"],
                 row["bundles"],
                 row["lag_records"],

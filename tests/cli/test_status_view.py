@@ -319,6 +319,17 @@ def test_brokers_that_were_not_asked_yet_are_named() -> None:
     )
 
 
+def test_a_cordoned_broker_accepts_no_bundles(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    more = {"software": "1", "extensions": None, "urls": {}, "http": None}
+    rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]
+    rows.append(broker("b3", cordoned=True, **more) | {"accepting": False})
+    stdout().print(brokers._table(rows))
+    first, *_ = lines = capsys.readouterr().out.splitlines()
+    at = first.index("accepting")
+    assert [line[at:].partition("  ")[0].strip() for line in lines[1:4]] == ["no (cordoned)", "yes", "no"]
+
+
 @pytest.mark.parametrize(("cause", "shown_as"), [("limits", "limits"), (None, "policies"), ([], "policies"), ("x", "policies")])
 def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: object, shown_as: str) -> None:
     unplaced = {name: value for name, value in UNPLACED.items() if name != "ago_ms"}

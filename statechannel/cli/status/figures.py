@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
-from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.registry_story import RegistryStory
@@ -70,7 +70,8 @@ def figures(
     live = views.live()
     forged = as_rows(inputs.incidents.forgeries)
     dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
-    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains, *dismissed, *notes.changes]
+    of_registry = without_listed(inputs.story.incidents, forged["newest"])
+    every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,

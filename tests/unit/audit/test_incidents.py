@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incident import Incident, IncidentKind, newest
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_repaired
 from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.kit.requests import requests_in
@@ -78,6 +78,45 @@ def test_gaps_of_one_broker_that_began_together_are_one_incident_with_the_cause_
     assert result.message == (
         "no broker served 2 bundles of b1 for 17.0 s to 32.0 s: b1 took 31.0 s to release it; transfer from b1 to b2"
     )
+
+
+def test_gaps_that_ended_at_several_brokers_name_all_of_them() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for half in (LOWER, UPPER):
+        served(log, f"{NAMESPACE}/{half}", "b1")
+    for half, to in ((LOWER, "b2"), (UPPER, "b3")):
+        log.write(f"{NAMESPACE}/{half}", "Releasing", after_ms=10, **{"from": "b1", "to": to})
+    for half, to in ((LOWER, "b2"), (UPPER, "b3")):
+        log.write(f"{NAMESPACE}/{half}", "Assigning", by="b1", **{"from": "b1", "to": to})
+        log.write(f"{NAMESPACE}/{half}", "Assigned", by=to, **{"from": "b1", "to": to})
+    (result,) = find_incidents(log)
+    assert result.message == (
+        "no broker served 2 bundles of b1 for 2.0 s to 4.0 s: b1 took 3.0 s to release it; transfer from b1 to b3 (the longest); 1 to b2 and 1 to b3"
+    )
+
+
+def test_a_lost_broker_and_its_repair_are_one_incident() -> None:
+    lost = Incident(5, IncidentKind.LOST, "b2 was lost without a goodbye", lost="b2")
+    again = Incident(5, IncidentKind.LOST, "b2 is heard again")
+    other = Incident(5, IncidentKind.LOST, "b3 was lost without a goodbye", lost="b3")
+    repaired = Incident(5, IncidentKind.OWNER_LOST, "b2 was lost; b1 repaired 6 bundles", lost="b2")
+    assert without_repaired([lost, again, other, repaired]) == [again, other, repaired]
+    assert without_repaired([lost, repaired._replace(at_ms=9)]) == [lost, repaired._replace(at_ms=9)], "another loss of it"
+
+
+def test_a_bundle_whose_next_owner_is_lost_too_counts_as_repaired_for_both() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=RING)
+    served(log, BUNDLE, "b1")
+    for gone, to in (("b1", "b2"), ("b2", "b3")):
+        lost = {"broker": gone, "incarnation": f"{gone}-i", "last_heard_ms": log.at_ms}
+        log.write(BUNDLE, "Assigning", to=to, by="b3", forced=True, lost=lost, after_ms=3_000)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3")
+    first, second = sorted(find_incidents(log))
+    assert first.message.startswith("b1 was lost; b3 repaired 1 bundle; the last one 3.0 s")
+    assert second.message.startswith("b2 was lost; b3 repaired 1 bundle; ")
+    assert (first.lost, second.lost) == ("b1", "b2")
 
 
 def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
