@@ -18,9 +18,9 @@ from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
-from statechannel.cli.kit.live_log import Pulse, notify_if_slow, open_tail
+from statechannel.cli.kit.live_log import Pulse, in_time, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
+from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import is_timed_out, message_of
@@ -71,11 +71,27 @@ def status(
     if watch:
         _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
-    fields = read_once(connection, inputs(), incidents)
+    began_ms, began_s = now_ms(), time.monotonic()
+    try:
+        fields = read_once(in_time(connection), inputs(), incidents)
+    except KafkaUnavailableError as error:
+        raise _unknown(error, began_ms, time.monotonic() - began_s) from error
     if output is Output.JSON:
         print_json(fields)
     else:
         stdout().print(stacked(status_blocks(fields, counters=False)), crop=False)
+
+
+def _unknown(error: KafkaUnavailableError, began_ms: int, silent_s: float) -> KafkaUnavailableError:
+    """The same error; where Kafka is silent, with what that means for clients."""
+    if not error.silence:
+        return error
+    message = (
+        f"UNKNOWN: Kafka at {error.address} has not answered since {moment(began_ms)}, when this command began, for "
+        f"{duration(silent_s * 1_000)}. Brokers that run go on serving what they serve, in safe mode; no bundle is assigned, moved "
+        "or repaired until Kafka answers"
+    )
+    return KafkaUnavailableError(message, hint=error.hint, silence=error.silence, address=error.address)
 
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
