@@ -244,6 +244,9 @@ def bundles(
         str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    unowned: Annotated[
+        bool, typer.Option("--unowned", help="Only bundles without an owner that had one, or were declined by a broker.")
+    ] = False,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
@@ -265,11 +268,18 @@ def bundles(
             if (namespace is None or key.namespace == namespace)
             and (broker is None or key.owner == broker)
             and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+            and not (unowned and (key.owner is not None or not _was_asked_for(key)))
         ]
-        block = Block("bundles", len(rows), lambda most: _table(rows[:most]))
+        empty = "every bundle that had an owner has one" if unowned else "no bundles"
+        block = Block("bundles", len(rows), lambda most: _table(rows[:most], empty))
         return [block], {"bundles": rows, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _was_asked_for(key: KeyState) -> bool:
+    """Whether it had an owner, or should have got one: nothing precedes the first lookup of a bundle."""
+    return key.state is not State.UNASSIGNED or key.from_ is not None
 
 
 def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
@@ -278,7 +288,7 @@ def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
     return [] if declined is None or key.owner is not None else sorted({broker for broker, _ in declined.reasons})
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
     declined = any(row["declined_by"] for row in rows)
     return make_table(
         (
@@ -300,7 +310,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             )
             for row in rows
         ],
-        empty="no bundles",
+        empty=empty,
     )
 
 

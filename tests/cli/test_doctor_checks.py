@@ -365,7 +365,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         ),
         "declines",
         Severity.CRITICAL,
-        "2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (no disk); the first is a/b/c",
+        "2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (no disk): a/b/c, ",
     ),
     (
         "a blocked loop",
@@ -407,6 +407,19 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
+
+
+def test_the_disk_of_an_embedded_kafka_that_is_not_in_use_is_no_finding() -> None:
+    facts = with_embedded(healthy(), free_bytes=1 << 20)
+    assert facts.embedded is not None
+    facts = replace(facts, embedded=replace(facts.embedded, used=False))
+    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "embedded-kafka"]
+    assert (finding.severity, finding.what) == (Severity.OK, "the embedded Kafka of /k is not the Kafka of this channel")
+
+
+def test_one_broker_is_alive() -> None:
+    found = [item.what for item in examine(CHECKS, heard((0.5, heartbeat("b1")))) if item.check == "brokers"]
+    assert found == ["1 broker is alive: b1"]
 
 
 @pytest.mark.parametrize(("facts", "check", "severity", "words"), [row[1:] for row in ILL], ids=[row[0] for row in ILL])

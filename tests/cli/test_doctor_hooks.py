@@ -17,6 +17,17 @@ def test_who_was_not_asked_yet_and_all_that_fail_are_named() -> None:
     assert first.todo == "`statechannel lookup a/b/d` asks b3; fix what fails at b1, b2."
 
 
+def test_all_declined_bundles_are_named_or_the_command_that_lists_them() -> None:
+    rows = [
+        {"bundle": f"a/b/{number}", "since_ms": 1_749_999_990_000, "by": {"b1": "no disk"}, "not_asked": []}
+        for number in range(7)
+    ]
+    facts = with_standing(declined(age_ms=30_000), at_ms=1_750_000_000_000, declined_bundles=rows)
+    (finding, *_) = (finding for finding in examine(CHECKS, facts) if finding.check == "declines")
+    assert finding.what.endswith("b1 declines them (no disk): a/b/0, a/b/1, a/b/2, a/b/3, a/b/4 and 2 more")
+    assert finding.todo.endswith("`statechannel lookup a/b/0`, and so for each that `statechannel bundles --unowned` lists.")
+
+
 def test_the_hook_that_a_bundle_in_flight_waits_for_is_named() -> None:
     (finding,) = [finding for finding in examine(CHECKS, in_flight(6_000)) if finding.check == "in-flight"]
     assert finding.todo.startswith("Check the log of b1 for its hook on_release, ")

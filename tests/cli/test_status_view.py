@@ -20,6 +20,7 @@ from statechannel.cli.kit.output import Output, stdout
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.screen import FittedScreen, screen, stacked
+from statechannel.cli.status import command as status_command
 from statechannel.cli.status import figures as status_figures
 from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
@@ -89,7 +90,7 @@ b1      alive  normal  caught-up     yes        3  1             250 ms ago
 b2      alive  normal  caught-up      no        3  400 (4.00 s)  250 ms ago
 
 channel               bundle-state at kafka:9092
-leader                b1, term 73, for 12.0 min
+leader                b1, for 12.0 min; term 73 (the offset of its claim in the registry)
 bundles               8: 6 assigned, 1 unassigned
 in flight             1, the oldest for 70 ms
 keys awaiting repair  1, the oldest for 1.50 s
@@ -247,7 +248,8 @@ def test_bundles_that_every_broker_declines_are_down(
     monkeypatch.setenv("COLUMNS", "160")
     lines = shown(figures(declined_bundles=[REFUSED, {**REFUSED, "bundle": "t/n/y"}]), capsys)
     assert lines[0] == (
-        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system)"
+        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system); "
+        "`statechannel bundles --unowned` lists them"
     )
 
 
@@ -315,7 +317,7 @@ def test_brokers_that_were_not_asked_yet_are_named() -> None:
     assert verdict.value == "degraded"
     assert problem.message == (
         "1 bundle has no owner since 2025-06-15 15:06:38.000Z: b1 declines it (no disk); not asked yet: b2 and b3 (the next "
-        "lookup does)"
+        "lookup does): t/n/x"
     )
 
 
@@ -439,6 +441,12 @@ def test_bundles_names_who_declined_one_without_an_owner(
     rows = json.loads(run("bundles", "-o", "json", *place).stdout)["bundles"]
     assert {row["bundle"].rpartition("/")[2]: row["declined_by"] for row in rows} == {LOWER: ["b1"], UPPER: []}
     assert "declined by" in run("bundles", *place).stdout
+    rows = json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]
+    assert [row["bundle"] for row in rows] == [f"{NAMESPACE}/{LOWER}"], "the other one nobody has asked for"
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
+    assert len(json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]) == 1, "it is on its way"
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigned", to="b2", by="b2")
+    assert run("bundles", "--unowned", *place).stdout == "every bundle that had an owner has one\n"
 
 
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
@@ -484,6 +492,23 @@ def test_verdicts(changes: dict[str, Any], verdict: str, reasons: str) -> None:
     found, problems = health(figures(**changes), LIMITS)
     assert (found.value, " ".join(problem.reason.value for problem in problems)) == (verdict, reasons)
     assert all(problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({}, 0), ({"leader": None}, 30), ({"brokers": []}, 32), ({"stopped": {"0": {"offset": 7, "format": 9}}}, 4)],
+)
+def test_the_verdict_is_an_exit_code_on_request(
+    changes: dict[str, Any], code: int, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_command, "in_time", lambda connection: connection)
+    monkeypatch.setattr(status_command, "read_once", lambda *_: figures(**changes))
+    place = ["-b", "127.0.0.1:1"]
+    for output in ("table", "json"):
+        assert run("status", "--exit-code", "-o", output, *place).exit_code == code
+        assert run("status", "-o", output, *place).exit_code == 0
+    refused = run("status", "--exit-code", "--watch", *place)
+    assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
 
 
 def test_only_some_of_many_lost_brokers_are_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statechannel.audit.forgeries import forged_sentence
@@ -20,6 +20,7 @@ from statechannel.cli.status.health import (
     newest_unplaced,
     pause_sentence,
     slow_operations,
+    term_text,
     unplaced_sentence,
     unserved_by_all,
     unserved_by_some,
@@ -115,7 +116,8 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 "Check the keys awaiting repair below, and that there is a leader: `statechannel status`.",
             )
     if alive:
-        yield DoctorFinding(Severity.OK, f"{len(alive)} brokers are alive: {_some(sorted(alive))}")
+        are_alive = "1 broker is alive" if len(alive) == 1 else f"{len(alive)} brokers are alive"
+        yield DoctorFinding(Severity.OK, f"{are_alive}: {_some(sorted(alive))}")
 
 
 def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -207,9 +209,8 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
     if len(leading) == 1:
         term, since_ms = leadership.get("term"), leadership.get("leading_for_ms")
-        term_text = f", term {term}" if term is not None else ""
         since = f", for {duration(since_ms)}" if since_ms is not None else ""
-        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{term_text}{since}")
+        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{since}{term_text(term)}")
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -398,19 +399,19 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         bundle, brokers = refused[0]["bundle"], failing_takers(facts.status, refused)
         yield DoctorFinding(
             Severity.CRITICAL,
-            f"{decline_sentence(refused)}; the first is {bundle}",
+            f"{decline_sentence(refused)}: {_some([row['bundle'] for row in refused])}",
             "Their clients get no owner. A lookup asks the brokers again, each at most once in "
             f"{facts.settings.repair.decline_memory_s:g} s.",
             f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
-            f"{bundle}`.",
+            f"{bundle}`{_and_the_others(refused)}.",
         )
     by_some = unserved_by_some(facts.status, HealthLimits.of(facts.settings))
     if by_some:
         yield DoctorFinding(
             Severity.WARNING,
-            f"{decline_sentence(by_some)}; the first is {by_some[0]['bundle']}",
+            f"{decline_sentence(by_some)}: {_some([row['bundle'] for row in by_some])}",
             "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
-            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}; fix what fails at "
+            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}{_and_the_others(by_some)}; fix what fails at "
             f"{_some(failing_takers(facts.status, by_some))}.",
         )
     for row in facts.status.get("declines", ()):
@@ -423,6 +424,10 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; until then a lookup asks other brokers.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )
+
+
+def _and_the_others(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", and so for each that `statechannel bundles --unowned` lists" if len(rows) > 1 else ""
 
 
 _UNPLACED_TODO: Mapping[str, str] = {

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,20 +134,19 @@ def in_time(connection: Connection) -> Connection:
         KafkaUnavailableError: There is certainly no Kafka.
     """
     began_s = time.monotonic()
-    with notify_if_slow(connection):
-        pass
+    with naming_address(connection):
+        _look_first(connection)
     looked_s = time.monotonic() - began_s
+    if looked_s < CONNECT_S:
+        return connection
+    _notify(connection)
     # Whatever listens there has not said a word: it is asked once more at the end, for the hint.
-    return connection if looked_s < CONNECT_S else connection.within(connection.timeout_s - looked_s - 2 * CONNECT_S)
-
-
-_notified: set[str] = set()
+    return replace(connection.within(connection.timeout_s - looked_s - 2 * CONNECT_S), notified=True)
 
 
 def _notify(connection: Connection) -> None:
-    if connection.client.bootstrap_servers in _notified:
+    if connection.notified:
         return
-    _notified.add(connection.client.bootstrap_servers)
     say(
         f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
         f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"

@@ -18,6 +18,7 @@ from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import Pulse, in_time, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
@@ -26,9 +27,9 @@ from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
-from statechannel.cli.status.health import HealthLimits, with_health
+from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
@@ -59,9 +60,20 @@ def status(
             "--gaps-over", metavar="SECONDS", min=0, help="Minimum length of a gap in service to be an incident."
         ),
     ] = GAP_OVER_S,
+    exit_code: Annotated[
+        bool,
+        typer.Option("--exit-code", help="End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown."),
+    ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
+    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously.
+
+    Where the state can be read the exit code is 0 whatever it is, unless --exit-code is given.
+    """
+    if exit_code and watch:
+        raise CommandError(
+            "--exit-code and --watch exclude each other", hint="The verdict changes.", code=ExitCode.USAGE
+        )
     connection = connect().within(max_seconds if watch else None)
 
     def inputs() -> StatusInputs:
@@ -80,6 +92,15 @@ def status(
         print_json(fields)
     else:
         stdout().print(stacked(status_blocks(fields, counters=False)), crop=False)
+    if exit_code and fields["health"] != ChannelHealth.HEALTHY:
+        raise typer.Exit(_CODES[ChannelHealth(fields["health"])])
+
+
+_CODES = {
+    ChannelHealth.DEGRADED: ExitCode.DOCTOR_WARNING,
+    ChannelHealth.DOWN: ExitCode.DOCTOR_CRITICAL,
+    ChannelHealth.UNKNOWN: ExitCode.UNDETERMINED,
+}
 
 
 def _unknown(error: KafkaUnavailableError, began_ms: int, silent_s: float) -> KafkaUnavailableError:

@@ -124,13 +124,13 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
     refused = unserved_by_all(fields, limits)
     if refused:
-        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
+        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused) + _listed(refused))
     unplaced = unplaced_sentence(fields)
     if unplaced:
         yield HealthProblem(HealthReason.BUNDLES_UNPLACED, unplaced)
     by_some = unserved_by_some(fields, limits)
     if by_some:
-        yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some))
+        yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
@@ -187,6 +187,11 @@ def without_service_sentence(fields: Mapping[str, Any]) -> str:
     return f"{many} without service{since}: {lost} {is_are} not alive{goes_on}"
 
 
+def term_text(term: int | None) -> str:
+    """A leader's term as the end of a sentence: it grows by many with each leader, as all heartbeats count; empty: unknown."""
+    return "" if term is None else f"; term {term} (the offset of its claim in the registry)"
+
+
 def pause_sentence(row: Mapping[str, Any]) -> str:
     """Why a broker does not repair, since when others are lost, and when it goes on by itself."""
     since = "" if row["lost_since_ms"] is None else f"; lost since {moment(row['lost_since_ms'])}"
@@ -233,6 +238,10 @@ def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
         f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
         f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}{not_asked}"
     )
+
+
+def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
+    return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
 
 
 def blocked_sentence(row: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
 from statechannel.cli.kit.screen import Block, plain_block
-from statechannel.cli.status.health import ChannelHealth, unspread
+from statechannel.cli.status.health import ChannelHealth, term_text, unspread
 
 _SHOWN = 50
 INCIDENTS_MAX = 200
@@ -118,9 +118,8 @@ def _leader(fields: dict[str, Any]) -> str:
     if fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
         return "none" + ("" if without_ms is None else f", for {duration(without_ms)}")
-    term = "" if fields["term"] is None else f", term {fields['term']}"
     since = "" if fields["leading_for_ms"] is None else f", for {duration(fields['leading_for_ms'])}"
-    return f"{fields['leader']}{term}{since}"
+    return f"{fields['leader']}{since}{term_text(fields['term'])}"
 
 
 def _with_oldest(many: int, ages_ms: list[int | None]) -> str:
