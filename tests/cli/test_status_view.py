@@ -22,6 +22,7 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.screen import FittedScreen, screen, stacked
 from statechannel.cli.status import command as status_command
 from statechannel.cli.status import figures as status_figures
+from statechannel.cli.status import tables
 from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
 from statechannel.engine.membership import LostMember
@@ -132,9 +133,9 @@ def test_counters_are_shown_on_request(capsys: pytest.CaptureFixture[str], monke
     assert "control records" in shown(figures(), capsys, counters=False)[-1], "a pipe is wide"
 
 
-def on_screen(found: dict[str, Any], width: int, height: int) -> list[str]:
+def on_screen(found: dict[str, Any], width: int, height: int, share: int = 0) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, theme=THEME, force_terminal=True, no_color=True)
-    lines = console.render_lines(FittedScreen(status_blocks(found)), console.options.update(height=height), pad=False)
+    lines = console.render_lines(FittedScreen(status_blocks(found, share=share)), console.options.update(height=height), pad=False)
     assert len(lines) <= height
     texts = ["".join(segment.text for segment in line) for line in lines]
     return [text for number, text in enumerate(texts) if any(later.strip() for later in texts[number:])]
@@ -525,10 +526,23 @@ def test_where_not_all_brokers_can_be_seen_trouble_is(
     many[20] |= {"mode": "safe"}
     many[30] |= {"state": "lost", "mode": None, "lag_records": None, "lag_ms": None}
     many[35] |= {"leading": True}
-    lines = shown(figures(brokers=many), capsys, at_most=4)
-    start = next(number for number, line in enumerate(lines) if line.startswith("broker "))
-    assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["b30", "b20", "b35", "b00"]
-    assert lines[start + 5] == "and 36 more (`--output json` lists all)"
+    stdout().print(tables._brokers(many, 4))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split()[0] for line in lines[1:5]] == ["b35", "b20", "b30", "b00"]
+    assert lines[5] == "and 36 more (`statechannel brokers`)"
+
+
+def test_a_terminal_of_24_lines_shows_the_leader_and_leaves_no_line_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lost = [broker(f"b{number}", **LOST, heard_ago_ms=8_200) for number in range(2, 6)]
+    found = figures(brokers=[broker("b1", leading=True), *lost], incidents=INCIDENTS[:3])
+    for rows in range(3, 8):
+        lines = on_screen({**found, "incidents": INCIDENTS[:rows]}, 80, 24, share=4)
+        assert any(line.startswith("b1 ") for line in lines), "the leader"
+        assert len(lines) == 24, "what is left over is filled"
+    lines = on_screen({**found, "incidents": INCIDENTS[:1]}, 80, 24, share=4)
+    assert [line.split()[0] for line in lines if line.startswith("b")][-6:][:5] == ["b1", "b2", "b3", "b4", "b5"]
+    assert lines[-1].startswith("no room for: ")
 
 
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _LEAST_ROWS = 4
 _TRIED_AGAIN_S = 2.0
-_ALL = 50
 
 
 @app.command()
@@ -159,7 +158,7 @@ def _stay(
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
                     fields = follower.figures(incidents)
-                    draw(status_blocks(fields, at_most=_rows_max()), fields, fields["at_ms"])
+                    draw(status_blocks(fields, share=_share()), fields, fields["at_ms"])
                     shown_s = time.monotonic()
                 follower.turn()
     except KeyboardInterrupt:
@@ -205,10 +204,10 @@ def _read_up(follower: StatusFollower, connection: Connection) -> None:
             tick("")
 
 
-def _rows_max() -> int:
-    """Rows of a table of which a terminal of this height has room for several."""
+def _share() -> int:
+    """Rows of a table of which a terminal of this height has room for several; 0: it has no height."""
     console = stdout()
-    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else _ALL
+    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else 0
 
 
 _REMARKS_EVERY_S = 15.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -27,26 +27,29 @@ _TONES = {
 }
 
 
-def status_blocks(fields: dict[str, Any], *, at_most: int = _SHOWN, counters: bool = True) -> list[Block]:
+def status_blocks(fields: dict[str, Any], *, share: int = 0, counters: bool = True) -> list[Block]:
     """Blocks of the document that `status --output json` prints.
 
     Args:
-        at_most: Maximum number of rows of each table; the rest is counted.
+        share: Rows of each table beyond which the other blocks come first; 0: none do.
         counters: With the tables of partitions and rates.
     """
     blocks = [plain_block("verdict", _verdict(fields))]
+
+    def add(name: str, rows: Sequence[Any], draw: Callable[[int], RenderableType]) -> None:
+        blocks.append(Block(name, min(_SHOWN, len(rows)), draw, share))
+
     if fields["incidents"]:
-        incidents = fields["incidents"]
-        blocks.append(Block("incidents", min(at_most, len(incidents)), lambda rows: _incidents(fields, rows)))
-    brokers = fields["brokers"]
-    blocks.append(Block("brokers", min(at_most, len(brokers)), lambda rows: _brokers(brokers, rows)))
-    blocks.append(plain_block("channel", make_facts(_facts(fields))))
-    if fields["in_flight"]:
-        operations = fields["in_flight"]
-        blocks.append(Block("in flight", min(at_most, len(operations)), lambda rows: _in_flight(operations, rows)))
-    if fields["debts"]:
-        owed = fields["debts"]
-        blocks.append(Block("awaiting repair", min(at_most, len(owed)), lambda rows: _awaiting_repair(owed, rows)))
+        most = len(fields["incidents"])
+        blocks.append(Block("incidents", most, lambda rows: _incidents(fields, rows), share))
+    brokers, operations, owed = fields["brokers"], fields["in_flight"], fields["debts"]
+    add("brokers", brokers, lambda rows: _brokers(brokers, rows))
+    facts = list(_facts(fields))
+    blocks.append(Block("channel", len(facts), lambda rows: make_facts(facts[:rows])))
+    if operations:
+        add("in flight", operations, lambda rows: _in_flight(operations, rows))
+    if owed:
+        add("awaiting repair", owed, lambda rows: _awaiting_repair(owed, rows))
     if counters or is_wide():
         blocks += [plain_block("partitions", _partitions(fields)), plain_block("rates", _rates(fields))]
     else:
@@ -159,11 +162,13 @@ def _brokers(brokers: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
         empty="no broker is alive",
         footer=False,
     )
-    return _counted(table, len(rows), at_most)
+    return _counted(table, len(rows), at_most, "`statechannel brokers`")
 
 
 def _trouble(row: dict[str, Any]) -> tuple[bool, bool, bool, str]:
-    return row["state"] == "alive", row["mode"] == "normal", not row["leading"], row["broker"]
+    """The leader comes first; then those in trouble, the lost ones last, as the verdict names them too."""
+    is_alive, is_well = row["state"] == "alive", row["mode"] == "normal"
+    return not row["leading"], is_alive and is_well, not is_alive, row["broker"]
 
 
 def _lag(row: dict[str, Any]) -> str:
@@ -218,7 +223,9 @@ def _rates(fields: dict[str, Any]) -> RenderableType:
     )
 
 
-def _counted(table: RenderableType, many: int, at_most: int) -> RenderableType:
+def _counted(
+    table: RenderableType, many: int, at_most: int, where: str = "`--output json` lists all"
+) -> RenderableType:
     if many <= at_most:
         return table
-    return Group(table, Text(f"and {many - at_most} more (`--output json` lists all)"))
+    return Group(table, Text(f"and {many - at_most} more ({where})"))
