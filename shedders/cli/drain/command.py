@@ -43,7 +43,7 @@ uncordon_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 RATE_MAX = 10_000.0
 _PORTIONS = 64
-"""A forecast counts the load that moves have brought so often."""
+"""Number of times at which a forecast counts the load that earlier moves have brought."""
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", re.ASCII)
 
 BrokerWord = Annotated[str, typer.Argument(metavar="BROKER")]
@@ -105,7 +105,7 @@ def _effect(connection: Connection, registry: Registry, broker: str, *, force: b
     stays = {} if force else expected.stays
     moved = count(len(bundles) - len(stays), "bundle")
     sentences = [
-        f"{broker} would be cordoned, and {'' if stays else 'its '}{moved} moved to {', '.join(others) or 'nobody'}; it stays "
+        f"{broker} would be cordoned, and {'' if stays else 'its '}{moved} moved to {', '.join(others) or 'no broker'}; it stays "
         f"cordoned until `statechannel uncordon {broker}`"
     ]
     if stays:
