@@ -297,7 +297,8 @@ class Drains:
             return await self._moved_before(plan.operation, plan.broker, frozenset(running.decisions))
         except Exception as error:
             # The drain has ended; a failure to count must not change its result.
-            _log.error("decisions-unread", drain=plan.operation, exc_info=error)
+            me = self._ports.channel.identity.broker
+            _log.error("decisions-unread", broker=me, drain=plan.operation, exc_info=error)
             return None
 
     def _is_cordoned(self, broker: str) -> bool:

@@ -135,13 +135,13 @@ def list_(
         seen = OperationsSeen(evidence.operations_max, evidence.check)
         views = evidence.read([seen.observe])
         operations = _merged(seen, evidence.requests())
-        found = newest_rows(operations, window, by, limit, kind or ())
-        rows = found.rows
+        newest = newest_rows(operations, window, by, limit, kind or ())
+        rows = newest.rows
         if not watch:
-            remark(operations, found, by, kind or ())
+            remark(operations, newest, by, kind or ())
         empty = "no operations" if window.is_whole and by is None and not kind else "no operation of this kind"
         block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else [], empty))
-        left_out = {"left_out": found.left_out, "lookups_left_out": found.lookups_left_out}
+        left_out = {"left_out": newest.left_out, "lookups_left_out": newest.lookups_left_out}
         return [block], {"operations": rows, **left_out, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
@@ -167,7 +167,7 @@ _OF_LOOKUPS = frozenset({"lookup", "assignment"})
 def newest_rows(
     every: Sequence[dict[str, Any]], window: LogWindow, by: str | None, limit: int, kinds: Collection[str] = ()
 ) -> NewestRows:
-    """The newest operations of a window, a broker or person, and kinds; lookups that nobody asked for by kind give way first."""
+    """The newest operations of a window, a broker or person, and kinds; without kinds, lookups give way first."""
     rows = [
         row
         for row in every
@@ -190,11 +190,11 @@ def _shown_kind(flow: str | None) -> str:
     return (flow or "").removesuffix("-namespace")
 
 
-def remark(every: Sequence[Mapping[str, Any]], found: NewestRows, by: str | None, kinds: Collection[str] = ()) -> None:
+def remark(every: Sequence[Mapping[str, Any]], newest: NewestRows, by: str | None, kinds: Collection[str] = ()) -> None:
     """Say on standard error what the list lacks, and that no operation is by a name or of a kind."""
-    if found.left_out:
-        lookups = f", {found.lookups_left_out:,} of them lookups (--kind lookup)" if found.lookups_left_out else ""
-        say(f"note: {found.left_out:,} older ones left out (--limit){lookups}")
+    if newest.left_out:
+        lookups = f", {newest.lookups_left_out:,} of them lookups (--kind lookup)" if newest.lookups_left_out else ""
+        say(f"note: {newest.left_out:,} older ones left out (--limit){lookups}")
     authors = {row["by"] for row in every} | {row["executed_by"] for row in every if row["executed_by"]}
     if by is not None and by not in authors:
         say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())

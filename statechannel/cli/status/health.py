@@ -195,9 +195,8 @@ def term_text(term: int | None) -> str:
 def pause_sentence(row: Mapping[str, Any]) -> str:
     """Why a broker does not repair, since when others are lost, and when it goes on by itself."""
     since = "" if row["lost_since_ms"] is None else f"; lost since {moment(row['lost_since_ms'])}"
-    return (
-        row["why"] + since + ("" if row["left_ms"] is None else f"; it goes on by itself in {duration(row['left_ms'])}")
-    )
+    left = "" if row["left_ms"] is None else f"; it goes on by itself in {duration(row['left_ms'])}"
+    return f"{row['why']}{since}{left}"
 
 
 def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
