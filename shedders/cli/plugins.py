@@ -108,8 +108,8 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for broker, drain in sorted(failed.items()):
         yield DoctorFinding(
             Severity.WARNING,
-            f"{broker} was cordoned by a drain ({drain.entry.author.person}, {moment(drain.entry.logged_at_ms)}) that {drain.end}; "
-            f"it has {count(held.get(broker, 0), 'bundle')}{f': {drain.why}' if drain.why else ''}",
+            f"{broker} was cordoned by a drain ({drain.entry.author.person}, {moment(drain.entry.logged_at_ms)}) that "
+            f"{drain.end}; it has {count(held.get(broker, 0), 'bundle')}{f': {drain.why}' if drain.why else ''}",
             "No bundle is assigned to it, and nothing moves away those that it has.",
             f"`statechannel uncordon {broker}` lets it take bundles again; `statechannel drain {broker}` drains it.",
         )
@@ -126,7 +126,9 @@ def _isolated(connection: Connection, effective: EffectivePolicies) -> Iterator[
     try:
         cluster = effective.over(cluster_of(live_at(connection)))
     except StateChannelError as error:
-        yield DoctorFinding(Severity.INFO, f"what isolation leaves to one broker only is not known: {error}", checked=False)
+        yield DoctorFinding(
+            Severity.INFO, f"what isolation leaves to one broker only is not known: {error}", checked=False
+        )
         return
     yield from isolation_findings(cluster, effective)
 
@@ -147,15 +149,19 @@ def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterat
             left_to.setdefault((min(able), zone.policy), {})[namespace] = len(bundles)
     for (broker, policy), namespaces in sorted(left_to.items(), key=str):
         by = authors.get(policy or "")
-        cause = f"isolation `{policy}`{f', {by}' if by else ''}" if policy else "the others are isolated for other namespaces"
+        cause = (
+            f"isolation `{policy}`{f', {by}' if by else ''}"
+            if policy
+            else "the others are isolated for other namespaces"
+        )
         first, more = min(namespaces), len(namespaces) - 1
         yield DoctorFinding(
             Severity.WARNING,
             f"{first}{f' and {more} more namespaces' if more else ''} may be on {broker} only ({cause}): "
             f"{count(sum(namespaces.values()), 'bundle')}",
             f"If {broker} is lost no broker takes them, and it cannot be drained.",
-            f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` deletes it; or "
-            "add brokers to it."
+            f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` deletes it; "
+            "or add brokers to it."
             if policy
             else "Start a broker that is in no isolation policy; `statechannel policy list --kind isolation` lists them.",
         )

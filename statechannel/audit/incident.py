@@ -53,7 +53,7 @@ class Incident(NamedTuple):
 
 
 def without_repaired(incidents: Iterable[Incident]) -> list[Incident]:
-    """The incidents, one for each lost broker: the log's, where that has the repair of its bundles, in place of the registry's."""
+    """One incident for each lost broker: the log's, where that has the repair of its bundles, in place of the registry's."""
     every = list(incidents)
     repaired = {(incident.lost, incident.at_ms) for incident in every if incident.kind is IncidentKind.OWNER_LOST}
     return [

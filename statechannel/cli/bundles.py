@@ -245,7 +245,8 @@ def bundles(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
     unowned: Annotated[
-        bool, typer.Option("--unowned", help="Only bundles without an owner that had one, or were declined by a broker.")
+        bool,
+        typer.Option("--unowned", help="Only bundles without an owner that had one, or were declined by a broker."),
     ] = False,
     watch: Watch = False,
     every: Every = EVERY_S,

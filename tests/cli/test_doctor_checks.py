@@ -330,7 +330,13 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
     ("slow", in_flight(6_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 6.00 s"),
     ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
-    ("orphans", with_standing(healthy(), without_service=UNSERVED), "orphans", Severity.WARNING, "3 bundles are without service"),
+    (
+        "orphans",
+        with_standing(healthy(), without_service=UNSERVED),
+        "orphans",
+        Severity.WARNING,
+        "3 bundles are without service",
+    ),
     (
         "orphans, and repair is paused",
         with_standing(healthy(), without_service=UNSERVED, repair_paused=[PAUSED]),
@@ -414,7 +420,10 @@ def test_the_disk_of_an_embedded_kafka_that_is_not_in_use_is_no_finding() -> Non
     assert facts.embedded is not None
     facts = replace(facts, embedded=replace(facts.embedded, used=False))
     (finding,) = [item for item in examine(CHECKS, facts) if item.check == "embedded-kafka"]
-    assert (finding.severity, finding.what) == (Severity.OK, "the embedded Kafka of /k is not the Kafka of this channel")
+    assert (finding.severity, finding.what) == (
+        Severity.OK,
+        "the embedded Kafka of /k is not the Kafka of this channel",
+    )
 
 
 def test_one_broker_is_alive() -> None:

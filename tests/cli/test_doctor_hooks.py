@@ -25,7 +25,9 @@ def test_all_declined_bundles_are_named_or_the_command_that_lists_them() -> None
     facts = with_standing(declined(age_ms=30_000), at_ms=1_750_000_000_000, declined_bundles=rows)
     (finding, *_) = (finding for finding in examine(CHECKS, facts) if finding.check == "declines")
     assert finding.what.endswith("b1 declines them (no disk): a/b/0, a/b/1, a/b/2, a/b/3, a/b/4 and 2 more")
-    assert finding.todo.endswith("`statechannel lookup a/b/0`, and so for each that `statechannel bundles --unowned` lists.")
+    assert finding.todo.endswith(
+        "`statechannel lookup a/b/0`, and so for each that `statechannel bundles --unowned` lists."
+    )
 
 
 def test_the_hook_that_a_bundle_in_flight_waits_for_is_named() -> None:
@@ -42,7 +44,15 @@ def test_the_hook_that_a_bundle_in_flight_waits_for_is_named() -> None:
     ],
 )
 def test_what_to_do_for_a_bundle_without_a_broker_depends_on_the_cause(cause: str, todo: str) -> None:
-    unplaced = {"bundles": 1, "bundle": "t/n/x", "reason": "r", "cause": cause, "message": "none", "since_ms": 1, "ago_ms": 4}
+    unplaced = {
+        "bundles": 1,
+        "bundle": "t/n/x",
+        "reason": "r",
+        "cause": cause,
+        "message": "none",
+        "since_ms": 1,
+        "ago_ms": 4,
+    }
     facts = with_standing(declined(age_ms=30_000), brokers=[{"broker": "b2", "unplaced": unplaced, "lag_ms": 0}])
     (finding,) = [finding for finding in examine(CHECKS, facts) if finding.check == "unplaced"]
     assert (finding.severity, finding.what) == (Severity.CRITICAL, "t/n/x: none; b2 last looked for one 4 ms ago")

@@ -196,7 +196,9 @@ def test_namespaces_that_isolation_leaves_to_one_broker(
     policy = record(PolicyKind.ISOLATION, "gold", namespaces=["t/n"], primary=primary, secondary=[], min_available=1)
     effective = book(policy).at(NOW_MS + 1)
     bundles = [f"t/n/{LOWER}", f"t/n/{UPPER}", f"t/other/{LOWER}"]
-    cluster = Cluster({name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name, "b2") for name in bundles})
+    cluster = Cluster(
+        {name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name, "b2") for name in bundles}
+    )
     policies = replace(effective.policies, cordons=cordons)
     findings = list(of_policies.isolation_findings(replace(cluster, policies=policies), effective))
     assert [finding.what for finding in findings] == sentences

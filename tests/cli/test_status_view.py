@@ -135,7 +135,9 @@ def test_counters_are_shown_on_request(capsys: pytest.CaptureFixture[str], monke
 
 def on_screen(found: dict[str, Any], width: int, height: int, share: int = 0) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, theme=THEME, force_terminal=True, no_color=True)
-    lines = console.render_lines(FittedScreen(status_blocks(found, share=share)), console.options.update(height=height), pad=False)
+    lines = console.render_lines(
+        FittedScreen(status_blocks(found, share=share)), console.options.update(height=height), pad=False
+    )
     assert len(lines) <= height
     texts = ["".join(segment.text for segment in line) for line in lines]
     return [text for number, text in enumerate(texts) if any(later.strip() for later in texts[number:])]
@@ -322,7 +324,9 @@ def test_brokers_that_were_not_asked_yet_are_named() -> None:
     )
 
 
-def test_a_cordoned_broker_accepts_no_bundles(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cordoned_broker_accepts_no_bundles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     more = {"software": "1", "extensions": None, "urls": {}, "http": None}
     rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]
@@ -333,7 +337,9 @@ def test_a_cordoned_broker_accepts_no_bundles(capsys: pytest.CaptureFixture[str]
     assert [line[at:].partition("  ")[0].strip() for line in lines[1:4]] == ["no (cordoned)", "yes", "no"]
 
 
-@pytest.mark.parametrize(("cause", "shown_as"), [("limits", "limits"), (None, "policies"), ([], "policies"), ("x", "policies")])
+@pytest.mark.parametrize(
+    ("cause", "shown_as"), [("limits", "limits"), (None, "policies"), ([], "policies"), ("x", "policies")]
+)
 def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: object, shown_as: str) -> None:
     unplaced = {name: value for name, value in UNPLACED.items() if name != "ago_ms"}
     info = {"sent_at_ms": AT, "unplaced": {**unplaced, "at_ms": AT - 4_000, "cause": cause}}
@@ -359,10 +365,13 @@ def test_what_is_without_service_in_all_is_said_in_one_sentence(
     pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
     lines = shown(figures(bundles=24, assigned=18, without_service=UNSERVED, repair_paused=[pause]), capsys)
     assert lines[0] == (
-        "DEGRADED  12 bundles are without service since 2025-06-15 15:06:38.000Z: b3, b4 and b5 are not alive, and repair is paused"
+        "DEGRADED  12 bundles are without service since 2025-06-15 15:06:38.000Z: b3, b4 and b5 are not alive, and "
+        "repair is paused"
     )
     assert "bundles               24: 12 assigned, 1 unassigned, 12 without service" in lines
-    _, (problem,) = health(figures(without_service=UNSERVED | {"bundles": 1, "brokers": ["b3"], "since_ms": None}), LIMITS)
+    _, (problem,) = health(
+        figures(without_service=UNSERVED | {"bundles": 1, "brokers": ["b3"], "since_ms": None}), LIMITS
+    )
     assert problem.message == "1 bundle is without service: b3 is not alive: it waits for repair"
 
 
@@ -385,7 +394,9 @@ def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without
     status = found()
     assert status["without_service"] == {"bundles": 2, "assigned": 1, "brokers": ["b2", "b3"], "since_ms": 17}
     assert [row["waits_for_repair"] for row in status["in_flight"]] == [True]
-    alive: Any = SimpleNamespace(broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, extensions=None, heard_at_ms=0)
+    alive: Any = SimpleNamespace(
+        broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, extensions=None, heard_at_ms=0
+    )
     registry.members.alive = {"b3": alive}
     status = found()
     assert status["without_service"]["brokers"] == ["b2"]

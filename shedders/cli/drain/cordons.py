@@ -65,9 +65,8 @@ class FailedDrain(NamedTuple):
         """What to know of its broker, which has no bundles by now, or still some."""
         name = self.entry.key.name
         left = "it is empty by now" if empty else "bundles are left"
-        return (
-            f"still cordoned by the drain of {self.entry.author.person} that {self.end}; {left} (`statechannel uncordon {name}`)"
-        )
+        drain = f"the drain of {self.entry.author.person} that {self.end}"
+        return f"still cordoned by {drain}; {left} (`statechannel uncordon {name}`)"
 
 
 def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, FailedDrain]:

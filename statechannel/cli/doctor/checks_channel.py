@@ -411,8 +411,8 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             f"{decline_sentence(by_some)}: {_some([row['bundle'] for row in by_some])}",
             "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
-            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}{_and_the_others(by_some)}; fix what fails at "
-            f"{_some(failing_takers(facts.status, by_some))}.",
+            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}{_and_the_others(by_some)}; "
+            f"fix what fails at {_some(failing_takers(facts.status, by_some))}.",
         )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
@@ -434,8 +434,8 @@ _UNPLACED_TODO: Mapping[str, str] = {
     UnplacedCause.POLICIES: "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
     "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
     UnplacedCause.LIMITS: "Start another broker, or raise the limit that is named (`statechannel settings list`).",
-    UnplacedCause.FAILURE: "The log of the broker that is named has the cause (the event placement-failed), and `statechannel doctor` "
-    "reports policies that cannot be read.",
+    UnplacedCause.FAILURE: "The log of the broker that is named has the cause (the event placement-failed), and this "
+    "command reports policies that cannot be read.",
 }
 
 

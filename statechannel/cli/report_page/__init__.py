@@ -41,7 +41,6 @@ SIGNS: Mapping[str, tuple[str, str, str]] = {
     IncidentKind.LEADER: ("accent solid", "M0-5L5 4H-5Z", "change of leader"),
     IncidentKind.STARTED: ("good solid", _DOT, "broker started"),
     IncidentKind.LEFT: ("soft", _DOT, "broker left"),
-    IncidentKind.DISMISSED: ("soft", _CROSS, "lost broker dismissed"),
     IncidentKind.DRAIN: ("soft", _SQUARE, "drain"),
     IncidentKind.COLD_START: ("bad solid", "M0-6L5 0L0 6L-5 0Z", "cold start"),
     IncidentKind.MODE: ("warn", _SQUARE, "change of mode"),

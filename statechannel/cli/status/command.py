@@ -61,7 +61,9 @@ def status(
     ] = GAP_OVER_S,
     exit_code: Annotated[
         bool,
-        typer.Option("--exit-code", help="End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown."),
+        typer.Option(
+            "--exit-code", help="End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown."
+        ),
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -108,8 +110,8 @@ def _unknown(error: KafkaUnavailableError, began_ms: int, silent_s: float) -> Ka
         return error
     message = (
         f"UNKNOWN: Kafka at {error.address} has not answered since {moment(began_ms)}, when this command began, for "
-        f"{duration(silent_s * 1_000)}. Brokers that run go on serving what they serve, in safe mode; no bundle is assigned, moved "
-        "or repaired until Kafka answers"
+        f"{duration(silent_s * 1_000)}. Brokers that run go on serving what they serve, in safe mode; no bundle is assigned, "
+        "moved or repaired until Kafka answers"
     )
     return KafkaUnavailableError(message, hint=error.hint, silence=error.silence, address=error.address)
 
@@ -420,6 +422,8 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
             reason = str(reply.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1
             end = "began, and failed" if times == 1 else f"failed {times} times, the last time"
-            message = f"{of} {end} after {seconds(ended_ms - at_ms)}: {reply.outcome.get('message') or reason} ({reason})"
+            message = (
+                f"{of} {end} after {seconds(ended_ms - at_ms)}: {reply.outcome.get('message') or reason} ({reason})"
+            )
             failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
     return [*incidents, *(incident for _, incident in failed.values())]

@@ -179,7 +179,9 @@ def without_service_sentence(fields: Mapping[str, Any]) -> str:
     unserved = fields.get("without_service")
     if unserved is None:
         return ""
-    many, wait = ("1 bundle is", "it waits") if unserved["bundles"] == 1 else (f"{unserved['bundles']} bundles are", "they wait")
+    many, wait = (
+        ("1 bundle is", "it waits") if unserved["bundles"] == 1 else (f"{unserved['bundles']} bundles are", "they wait")
+    )
     since = "" if unserved["since_ms"] is None else f" since {moment(unserved['since_ms'])}"
     lost = _all_of(unserved["brokers"])
     is_are = "is" if len(unserved["brokers"]) == 1 else "are"

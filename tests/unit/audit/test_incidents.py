@@ -92,7 +92,8 @@ def test_gaps_that_ended_at_several_brokers_name_all_of_them() -> None:
         log.write(f"{NAMESPACE}/{half}", "Assigned", by=to, **{"from": "b1", "to": to})
     (result,) = find_incidents(log)
     assert result.message == (
-        "no broker served 2 bundles of b1 for 2.0 s to 4.0 s: b1 took 3.0 s to release it; transfer from b1 to b3 (the longest); 1 to b2 and 1 to b3"
+        "no broker served 2 bundles of b1 for 2.0 s to 4.0 s: b1 took 3.0 s to release it; transfer from b1 to b3 "
+        "(the longest); 1 to b2 and 1 to b3"
     )
 
 
@@ -102,7 +103,9 @@ def test_a_lost_broker_and_its_repair_are_one_incident() -> None:
     other = Incident(5, IncidentKind.LOST, "b3 was lost without a goodbye", lost="b3")
     repaired = Incident(5, IncidentKind.OWNER_LOST, "b2 was lost; b1 repaired 6 bundles", lost="b2")
     assert without_repaired([lost, again, other, repaired]) == [again, other, repaired]
-    assert without_repaired([lost, repaired._replace(at_ms=9)]) == [lost, repaired._replace(at_ms=9)], "another loss of it"
+    assert without_repaired([lost, repaired._replace(at_ms=9)]) == [lost, repaired._replace(at_ms=9)], (
+        "another loss of it"
+    )
 
 
 def test_a_bundle_whose_next_owner_is_lost_too_counts_as_repaired_for_both() -> None:
@@ -518,7 +521,13 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
 
 def test_a_drain_that_timed_out_says_when_it_began() -> None:
     args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
-    late = {"answer": "unknown", "outcome": "undetermined", "reason": "timed-out", "message": "by then 0 bundles", "hint": ""}
+    late = {
+        "answer": "unknown",
+        "outcome": "undetermined",
+        "reason": "timed-out",
+        "message": "by then 0 bundles",
+        "hint": "",
+    }
     values: list[dict[str, Any]] = [
         {
             "format": 1, "kind": "request", "id": "id-0", "by": "me@here", "timeout_s": 60, "command": "extension",
@@ -554,7 +563,11 @@ def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_a
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (4_000, "the drain of b2 by me@here failed 3 times, the last time after 1.0 s: this broker runs no extension balancer (no-extension)")
+        (
+            4_000,
+            "the drain of b2 by me@here failed 3 times, the last time after 1.0 s: "
+            "this broker runs no extension balancer (no-extension)",
+        )
     ]
 
 
