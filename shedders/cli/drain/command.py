@@ -253,6 +253,7 @@ def _report(drained: DrainResult, output: Output, overfull: Mapping[str, float])
     moved, left = facts["moved"], drained.left_count
     sentence = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
     stdout().print(f"{sentence} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
+    stdout().print(f"{facts['broker']} stays cordoned until `statechannel uncordon {facts['broker']}`", markup=False)
     if drained.left:
         print_table(
             ("bundle", "reason", "why"),
