@@ -347,8 +347,9 @@ def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, A
 
 
 def _all_of(names: Sequence[str]) -> str:
-    """The names as in a sentence: at most `_NAMED`."""
-    shown, more = list(names[:_NAMED]), len(names) - _NAMED
+    """The names as in a sentence; the first ones, and how many more there are, if it is more than one."""
+    most = len(names) if len(names) <= _NAMED + 1 else _NAMED
+    shown, more = list(names[:most]), len(names) - most
     if more > 0:
         shown.append(f"{more} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
