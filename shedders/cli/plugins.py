@@ -134,19 +134,19 @@ def _isolated(connection: Connection, effective: EffectivePolicies) -> Iterator[
 
 
 def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterator[DoctorFinding]:
-    """Namespaces that isolation leaves to one broker: it cannot be drained, and nobody takes over for it."""
+    """Namespaces that isolation and cordons leave to one broker or none: no broker takes over their bundles."""
     isolation = Isolation(cluster.policies.isolation, cluster.brokers)
     of_isolation = [entry for entry in effective.entries if entry.key.kind is PolicyKind.ISOLATION]
     authors = {entry.key.name: entry.author.text for entry in of_isolation}
-    left_to: dict[tuple[str, str | None], dict[str, int]] = {}
+    left_to: dict[tuple[str | None, str | None], dict[str, int]] = {}
     for namespace, bundles in cluster.bundles_in.items():
         zone = isolation.zone(namespace)
         if zone is None or zone.broken is not None:
             continue
         able = zone.primary | (zone.secondary if zone.min_available > 0 else frozenset())
         able -= cluster.policies.cordons.keys()
-        if len(able) == 1:
-            left_to.setdefault((min(able), zone.policy), {})[namespace] = len(bundles)
+        if len(able) <= 1:
+            left_to.setdefault((min(able, default=None), zone.policy), {})[namespace] = len(bundles)
     for (broker, policy), namespaces in sorted(left_to.items(), key=str):
         by = authors.get(policy or "")
         cause = (
@@ -155,11 +155,15 @@ def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterat
             else "the others are isolated for other namespaces"
         )
         first, more = min(namespaces), len(namespaces) - 1
+        cordoned = ", ".join(sorted(cluster.policies.cordons.keys() & cluster.brokers.keys()))
+        only = f"{broker} only" if broker else f"no broker{f', as {cordoned} is cordoned' if cordoned else ''}"
         yield DoctorFinding(
             Severity.WARNING,
-            f"{first}{f' and {more} more namespaces' if more else ''} may be on {broker} only ({cause}): "
+            f"{first}{f' and {more} more namespaces' if more else ''} may be on {only} ({cause}): "
             f"{count(sum(namespaces.values()), 'bundle')}",
-            f"If {broker} is lost no broker takes them, and it cannot be drained.",
+            f"If {broker} is lost no broker takes them, and it cannot be drained."
+            if broker
+            else "They stay where they are; those that lose their owner get none.",
             f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` deletes it; "
             "or add brokers to it."
             if policy
