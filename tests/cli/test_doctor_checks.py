@@ -415,22 +415,6 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
 ]
 
 
-def test_the_disk_of_an_embedded_kafka_that_is_not_in_use_is_no_finding() -> None:
-    facts = with_embedded(healthy(), free_bytes=1 << 20)
-    assert facts.embedded is not None
-    facts = replace(facts, embedded=replace(facts.embedded, used=False))
-    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "embedded-kafka"]
-    assert (finding.severity, finding.what) == (
-        Severity.OK,
-        "the embedded Kafka of /k is not the Kafka of this channel",
-    )
-
-
-def test_one_broker_is_alive() -> None:
-    found = [item.what for item in examine(CHECKS, heard((0.5, heartbeat("b1")))) if item.check == "brokers"]
-    assert found == ["1 broker is alive: b1"]
-
-
 @pytest.mark.parametrize(("facts", "check", "severity", "words"), [row[1:] for row in ILL], ids=[row[0] for row in ILL])
 def test_what_is_wrong_is_found(facts: DoctorFacts, check: str, severity: Severity, words: str) -> None:
     findings = [item for item in examine(CHECKS, facts) if item.check == check]
@@ -461,11 +445,6 @@ def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
 def test_a_debt_becomes_worse_with_its_age(age_ms: int, severity: Severity) -> None:
     (finding,) = [item for item in examine(CHECKS, debts(age_ms)) if item.check == "debts"]
     assert finding.severity is severity
-
-
-def test_declines_long_ago_are_no_finding() -> None:
-    (one,) = [one for one in examine(CHECKS, declined(age_ms=HOUR)) if one.check == "declines"]
-    assert one.severity is Severity.OK
 
 
 def test_what_is_just_moving_is_well() -> None:

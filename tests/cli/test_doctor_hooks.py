@@ -1,11 +1,14 @@
-"""What the doctor says of hooks that fail or do not return, and of bundles for which placement finds no broker."""
+"""What the doctor says of hooks, of bundles for which placement finds no broker, and of what is not in use."""
+
+from dataclasses import replace
 
 import pytest
 
+from statechannel.cli.doctor import command
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.checks_channel import CHECKS
-from tests.cli.test_doctor_checks import declined, in_flight
-from tests.support.doctor_facts import with_standing
+from tests.cli.test_doctor_checks import HOUR, declined, in_flight
+from tests.support.doctor_facts import healthy, heard, heartbeat, with_embedded, with_standing
 
 
 def test_who_was_not_asked_yet_and_all_that_fail_are_named() -> None:
@@ -57,3 +60,24 @@ def test_what_to_do_for_a_bundle_without_a_broker_depends_on_the_cause(cause: st
     (finding,) = [finding for finding in examine(CHECKS, facts) if finding.check == "unplaced"]
     assert (finding.severity, finding.what) == (Severity.CRITICAL, "t/n/x: none; b2 last looked for one 4 ms ago")
     assert finding.todo.startswith(todo)
+
+
+def test_the_disk_of_an_embedded_kafka_that_is_not_in_use_is_no_finding() -> None:
+    facts = with_embedded(healthy(), free_bytes=1 << 20)
+    assert facts.embedded is not None
+    facts = replace(facts, embedded=replace(facts.embedded, used=False))
+    (finding,) = [item for item in examine(command.CHECKS, facts) if item.check == "embedded-kafka"]
+    assert (finding.severity, finding.what) == (
+        Severity.OK,
+        "the embedded Kafka of /k is not the Kafka of this channel",
+    )
+
+
+def test_one_broker_is_alive() -> None:
+    found = [item.what for item in examine(command.CHECKS, heard((0.5, heartbeat("b1")))) if item.check == "brokers"]
+    assert found == ["1 broker is alive: b1"]
+
+
+def test_declines_long_ago_are_no_finding() -> None:
+    (one,) = [one for one in examine(CHECKS, declined(age_ms=HOUR)) if one.check == "declines"]
+    assert one.severity is Severity.OK

@@ -347,6 +347,12 @@ def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: objec
     assert found == {**UNPLACED, "ago_ms": 4_100, "cause": shown_as}
 
 
+def test_brokers_that_declined_other_bundles_were_not_asked_about_all() -> None:
+    rows = [BY_ONE | {"not_asked": ["b2"]}, BY_ONE | {"by": {"b2": "no disk"}, "not_asked": ["b1"]}]
+    _, (problem,) = health(figures(declined_bundles=[row | {"since_ms": AT - 2_000} for row in rows]), LIMITS)
+    assert "b1 and b2 decline them (no disk); not asked about all of them yet: b1 and b2 (the next" in problem.message
+
+
 def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
     rows = [broker("b1", hooks_failed={"on_release": HUNG}), broker("b2", unplaced=UNPLACED)]
     _, (policies, hook) = health(figures(brokers=rows), LIMITS)

@@ -234,7 +234,8 @@ def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
     many = "1 bundle has" if len(refused) == 1 else f"{len(refused)} bundles have"
     decline = "declines" if len(brokers) == 1 else "decline"
     waiting = sorted({broker for row in refused for broker in row["not_asked"]})
-    not_asked = f"; not asked yet: {_all_of(waiting)} (the next lookup does)" if waiting else ""
+    of_all = " about all of them" if set(waiting) & set(brokers) else ""
+    not_asked = f"; not asked{of_all} yet: {_all_of(waiting)} (the next lookup does)" if waiting else ""
     return (
         f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
         f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}{not_asked}"
