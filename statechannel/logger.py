@@ -49,10 +49,17 @@ class SafeLogger:
         name: A module; those of other packages are put below `statechannel`, whose level holds for all.
     """
 
-    __slots__ = ("_to",)
+    __slots__ = ("_always", "_to")
 
     def __init__(self, name: str) -> None:
+        self._always: Mapping[str, Any] = {}
         self._to = logging.getLogger(name if f"{name}.".startswith(f"{ROOT}.") else f"{ROOT}.{name}")
+
+    def bound(self, **facts: Any) -> SafeLogger:
+        """The same logger with these facts in all its lines, before their own; empty ones are left out."""
+        bound = SafeLogger(self._to.name)
+        bound._always = {**self._always, **{name: value for name, value in facts.items() if value != ""}}
+        return bound
 
     def takes(self, level: int) -> bool:
         """Whether lines of this level are written anywhere."""
@@ -62,7 +69,7 @@ class SafeLogger:
         """Log `event` at this level (one of `logging`'s)."""
         try:
             if self._to.isEnabledFor(level):
-                shown = {name: printable_lines(value) for name, value in facts.items()}
+                shown = {name: printable_lines(value) for name, value in {**self._always, **facts}.items()}
                 extra = {"event": event, "facts": shown}
                 self._to.log(level, EventLine(event, shown), exc_info=exc_info or None, extra=extra)
         except Exception:

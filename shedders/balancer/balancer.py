@@ -176,7 +176,7 @@ class Balancer:
         try:
             decision = await asyncio.to_thread(balance.question(cluster, chosen))
         except StrategyFailedError as error:
-            _log.error("strategy-failed", error=str(error))
+            _log.error("strategy-failed", broker=self._ports.channel.identity.broker, error=str(error))
             self._skip(occasion(), ("strategy-failed", f"{error}{self._drop_memory(lead)}"), cluster)
             return
         except Exception as error:
@@ -204,11 +204,11 @@ class Balancer:
         try:
             before = await self._ports.recall()
         except StateChannelError as error:
-            _log.warning("decisions-unread", error=str(error))
+            _log.warning("decisions-unread", broker=self._ports.channel.identity.broker, error=str(error))
             return
         except Exception as error:
             # No error here may keep this leader from deciding.
-            _log.error("decisions-unread", exc_info=error)
+            _log.error("decisions-unread", broker=self._ports.channel.identity.broker, exc_info=error)
             return
         if before is not None and before.memory is not None:
             lead.balance.memory = {before.strategy: before.memory}

@@ -297,7 +297,8 @@ class Drains:
             return await self._moved_before(plan.operation, plan.broker, frozenset(running.decisions))
         except Exception as error:
             # The drain has ended; a failure to count must not change its result.
-            _log.error("decisions-unread", drain=plan.operation, exc_info=error)
+            me = self._ports.channel.identity.broker
+            _log.error("decisions-unread", broker=me, drain=plan.operation, exc_info=error)
             return None
 
     def _is_cordoned(self, broker: str) -> bool:
@@ -368,6 +369,6 @@ def _not_cordoned(broker: str, *, was: bool) -> Rejected:
 
 
 def _late(plan: DrainPlan, left: int) -> Undetermined:
-    rest = "" if left < 0 else f", {left} {are(left)} left"
-    moved = f"{count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
+    rest = "" if left < 0 else f" and {left} {were(left)} left"
+    moved = f"by then {count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
     return Undetermined("timed-out", f"{moved}{rest}", "Repeat the request to continue.")

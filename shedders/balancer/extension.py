@@ -121,6 +121,7 @@ class BalancerExtension:
         self._create_topics = create_topics
         self._replication_factor = replication_factor
         self._channel: ChannelMember | None = None
+        self._log = _log
         self._loads: LoadService | None = None
         self._follower: PolicyFollower | None = None
         self._writer: DecisionWriter | None = None
@@ -167,6 +168,7 @@ class BalancerExtension:
         # `_channel` nothing is known. In a thread, as the loop must send heartbeats.
         await asyncio.to_thread(self._kept.update, channel.picture().bundles)
         self._channel = channel
+        self._log = _log.bound(broker=channel.identity.broker)
         self._loop_thread = threading.get_ident()
         self._log_clock.heard(channel.log_time_ms)
         client, topics = channel.access
@@ -219,7 +221,7 @@ class BalancerExtension:
         self._weigh()
         wait_s = self.settings.policies_wait_s
         if not await self._follower.wait_known(wait_s):
-            _log.warning("policies-unread", seconds=wait_s)
+            self._log.warning("policies-unread", seconds=wait_s)
         self._begin(channel)
 
     def _decision_topic(self, channel: str) -> SideTopic:
@@ -304,7 +306,7 @@ class BalancerExtension:
             ends.append(asyncio.to_thread(self._writer.close, self.settings.decision_close_timeout_s))
         for end in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(end, Exception):
-                _log.error("balancer-not-closed", exc_info=end)
+                self._log.error("balancer-not-closed", exc_info=end)
 
     def status(self) -> Mapping[str, Any]:
         effective = self.effective
@@ -359,7 +361,7 @@ class BalancerExtension:
                 while True:
                     self._changed(await watch.next())
             except ChangesError as error:
-                _log.info("watch-again", why=str(error))
+                self._log.info("watch-again", why=str(error))
             finally:
                 watch.close()
 
@@ -441,7 +443,7 @@ class BalancerExtension:
     def _policies_changed(self, effective: EffectivePolicies) -> None:
         fault = self._in_force.follow(effective)
         if fault is not None:
-            _log.error("policies-unusable", error=str(fault), hint=fault.hint)
+            self._log.error("policies-unusable", error=str(fault), hint=fault.hint)
         if self._metrics is not None:
             self._metrics.log_scores = self.settings.debug_scores
         self._weigh()

@@ -190,7 +190,13 @@ class BalancerMetrics:
         self._spread.labels(**self._own).set(max(scores.values()) / mean if scores and mean > 0 else 0.0)
 
     def _log(self, record: DecisionRecord, scores: Mapping[str, float | None]) -> None:
-        facts: dict[str, Any] = {"decision": record.id, "cycle": record.cycle, "strategy": record.strategy}
+        me = self._own["broker"]
+        facts: dict[str, Any] = {
+            "broker": me,
+            "decision": record.id,
+            "cycle": record.cycle,
+            "strategy": record.strategy,
+        }
         for name, value in sorted(scores.items()):
             _log.info("balancer.score", **facts, scored=name, score=value)
         _log.info("balancer.stats", **facts, label=record.label, reason=record.reason, why=record.why, **_stats(record))

@@ -25,7 +25,7 @@ from shedders.filters.destinations import Takers
 from shedders.model.cluster import Bundle, Cluster, Policies
 from shedders.model.plan import Placed
 from statechannel.engine.placement import FewestBundles
-from statechannel.engine.troubles import NoBroker
+from statechannel.engine.troubles import NoBroker, UnplacedCause
 from statechannel.logger import SafeLogger
 from statechannel.protocol.bounded import remember
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 OFFERED = "offered"  # word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)
 _CORDON = "cordon"
+_NO_BROKERS = "no-brokers"
 _ORDERS = frozenset({_CORDON, "isolation", "pin"})  # words of the filters for what only operators change
 PRICE = 10.0  # the inputs are not rebuilt before this multiple of the time that it took to build them
 
@@ -150,14 +151,14 @@ class LivePlacement:
         return self._refusals.get(bundle)
 
     def _refuse(self, note: PlacedNote) -> None:
-        if note.broker is not None or note.how == "asked":
-            return
+        if note.broker is not None or note.how == "asked" or note.reason == _NO_BROKERS:
+            return  # of the last, the engine itself knows why it offers none: brokers are away, or have declined the bundle
         message = _FAILED if note.placed is None else note.placed.why
         removed = {} if note.placed is None else note.placed.removed
         remember(
             self._refusals,
             note.bundle,
-            NoBroker(note.reason, message, note.how == "nobody" and _kept_out(removed)),
+            NoBroker(note.reason, message, note.how == "nobody" and _kept_out(removed), _cause(note, removed)),
             self.settings().placements_noted_max,
         )
 
@@ -343,7 +344,14 @@ class LivePlacement:
 def _most(removed: Mapping[str, tuple[str, str]]) -> str:
     """The filter that removed most of the brokers that the engine offers."""
     counts = Counter(name for name, _ in removed.values() if name != OFFERED)
-    return min(counts, key=lambda name: (-counts[name], name)) if counts else "no-brokers"
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else _NO_BROKERS
+
+
+def _cause(note: PlacedNote, removed: Mapping[str, tuple[str, str]]) -> UnplacedCause:
+    if note.how != "nobody":
+        return UnplacedCause.FAILURE
+    words = {word for word, _ in removed.values()}
+    return UnplacedCause.LIMITS if words.isdisjoint(_ORDERS) else UnplacedCause.POLICIES
 
 
 def _kept_out(removed: Mapping[str, tuple[str, str]]) -> bool:

@@ -162,7 +162,8 @@ class SplitRequester:
         try:
             on_end(ended)
         except Exception:
-            _log.exception("split-untold", bundle=bundle, operation=ended.operation)
+            me = self._ports.channel.identity.broker
+            _log.exception("split-untold", broker=me, bundle=bundle, operation=ended.operation)
 
 
 def _answered(reply: asyncio.Future[Outcome], outcome: Outcome) -> None:
@@ -407,10 +408,10 @@ async def unload_children(
     for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
         why = stays(name)
         if why is not None:
-            _log.info("child-stays", bundle=name, why=why)
+            _log.info("child-stays", broker=mine, bundle=name, why=why)
             continue
         operation = str(ULID())
         unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
         result, detail = await carried_out(channel, unload, operation, timeout_s)
         if result != "done":
-            _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=detail)
+            _log.warning("child-not-unloaded", broker=mine, bundle=name, operation=operation, result=result, why=detail)

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.balancers import RUN_IT, unapplied, unapplied_at
+from shedders.cli.balancers import RUN_IT, unapplied
 from shedders.cli.decision_log import decision_reader
 from shedders.cli.drain.cordons import failed_drains
-from shedders.cli.policy.write import book_of
+from shedders.cli.policy.write import book_of, changes_of
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject, decode
+from shedders.filters.isolation import Isolation
 from shedders.model.amounts import count
+from shedders.model.cluster import Cluster
 from shedders.policies.effective import EffectivePolicies, Force
 from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import Author
+from shedders.policies.topic import PolicyChange
+from statechannel.audit.incident import Incident, IncidentKind
 from statechannel.audit.origins import OperationCause, Origin
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
@@ -99,15 +105,70 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         for broker, drain in failed_drains(facts.connection, effective).items()
         if held.get(broker, 1)  # what a drain had left may have gone since
     }
-    for broker, (entry, why) in sorted(failed.items()):
+    for broker, drain in sorted(failed.items()):
         yield DoctorFinding(
             Severity.WARNING,
-            f"{broker} was cordoned by a drain ({entry.author.person}, {moment(entry.logged_at_ms)}) that no longer runs and did "
-            f"not empty it; it has {count(held.get(broker, 0), 'bundle')}{f': {why}' if why else ''}",
+            f"{broker} was cordoned by a drain ({drain.entry.author.person}, {moment(drain.entry.logged_at_ms)}) that "
+            f"{drain.end}; it has {count(held.get(broker, 0), 'bundle')}{f': {drain.why}' if drain.why else ''}",
             "No bundle is assigned to it, and nothing moves away those that it has.",
             f"`statechannel uncordon {broker}` lets it take bundles again; `statechannel drain {broker}` drains it.",
         )
     yield from policy_findings(effective, reported=failed)
+    if effective.policies.isolation and len(alive) > 1:
+        yield from _isolated(facts.connection, effective)
+
+
+def _isolated(connection: Connection, effective: EffectivePolicies) -> Iterator[DoctorFinding]:
+    # Where no policy isolates anything this is not needed, and the load topics are not read.
+    from shedders.cli.live_source import live_at
+    from shedders.snapshots.cluster import cluster_of
+
+    try:
+        cluster = effective.over(cluster_of(live_at(connection)))
+    except StateChannelError as error:
+        yield DoctorFinding(
+            Severity.INFO, f"what isolation leaves to one broker only is not known: {error}", checked=False
+        )
+        return
+    yield from isolation_findings(cluster, effective)
+
+
+def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterator[DoctorFinding]:
+    """Namespaces that isolation and cordons leave to one broker or none: no broker takes over their bundles."""
+    isolation = Isolation(cluster.policies.isolation, cluster.brokers)
+    of_isolation = [entry for entry in effective.entries if entry.key.kind is PolicyKind.ISOLATION]
+    authors = {entry.key.name: entry.author.text for entry in of_isolation}
+    left_to: dict[tuple[str | None, str | None], dict[str, int]] = {}
+    for namespace, bundles in cluster.bundles_in.items():
+        zone = isolation.zone(namespace)
+        if zone is None or zone.broken is not None:
+            continue
+        able = zone.primary | (zone.secondary if zone.min_available > 0 else frozenset())
+        able -= cluster.policies.cordons.keys()
+        if len(able) <= 1:
+            left_to.setdefault((min(able, default=None), zone.policy), {})[namespace] = len(bundles)
+    for (broker, policy), namespaces in sorted(left_to.items(), key=str):
+        by = authors.get(policy or "")
+        cause = (
+            f"isolation `{policy}`{f', {by}' if by else ''}"
+            if policy
+            else "the others are isolated for other namespaces"
+        )
+        first, more = min(namespaces), len(namespaces) - 1
+        cordoned = ", ".join(sorted(cluster.policies.cordons.keys() & cluster.brokers.keys()))
+        only = f"{broker} only" if broker else f"no broker{f', as {cordoned} is cordoned' if cordoned else ''}"
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{first}{f' and {more} more namespaces' if more else ''} may be on {only} ({cause}): "
+            f"{count(sum(namespaces.values()), 'bundle')}",
+            f"If {broker} is lost no broker takes them, and it cannot be drained."
+            if broker
+            else "They stay where they are; those that lose their owner get none.",
+            f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` deletes it; "
+            "or add brokers to it."
+            if policy
+            else "Start a broker that is in no isolation policy; `statechannel policy list --kind isolation` lists them.",
+        )
 
 
 def policy_findings(effective: EffectivePolicies, *, reported: Container[str] = ()) -> Iterator[DoctorFinding]:
@@ -159,13 +220,14 @@ balancer = Plugin(
 """Checks of the entry point group `statechannel.doctor`."""
 
 
-def policy_remarks(connection: Connection) -> Remarks:
-    """Cordons by broker; shedding that is off, and overrides in force.
+def policy_remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
+    """Cordons by broker; shedding that is off, overrides in force, and changes of the last hour.
 
     Raises:
         StateChannelError: The policies cannot be read.
     """
-    effective = book_of(connection).at(now_ms())
+    changes, book = changes_of(connection)
+    effective = book.at(now_ms())
     cluster = [*effective.closed, *filter(None, [effective.overfull])]
     if not effective.shedding_on:
         cluster.append(effective.shedding_why)
@@ -173,19 +235,19 @@ def policy_remarks(connection: Connection) -> Remarks:
     if overrides:
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
-    cluster += unapplied_at(connection, effective)
+    cluster += unapplied(effective, alive)
     cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
-    for name, (entry, _) in failed_drains(connection, effective).items():
-        brokers[name] = (
-            f"cordoned by a drain of {entry.author.person} that did not empty it (`statechannel uncordon {name}`)"
-        )
-    return Remarks(cluster, brokers, frozenset(cordons))
+    drains = failed_drains(connection, effective)
+    brokers |= {name: drain.remark(empty=False) for name, drain in drains.items()}
+    empty = {name: drain.remark(empty=True) for name, drain in drains.items()}
+    return Remarks(cluster, brokers, frozenset(cordons), empty, tuple(changes_lately(changes.rows, now_ms())))
 
 
 _LATELY_MS: Final = 3_600_000
 _LATELY_SHOWN: Final = 3
+_TOGETHER_MS: Final = 60_000
 
 
 def _changed_lately(effective: EffectivePolicies, at_ms: int) -> Iterator[str]:
@@ -201,6 +263,44 @@ def _changed_lately(effective: EffectivePolicies, at_ms: int) -> Iterator[str]:
         yield f"{entry.author.text or 'an unknown user'} set {what}, {duration(at_ms - entry.logged_at_ms)} ago"
     if len(entries) > _LATELY_SHOWN:
         yield f"{len(entries) - _LATELY_SHOWN} more policies were set within the last hour (`statechannel policy list`)"
+
+
+def changes_lately(rows: Iterable[PolicyChange], at_ms: int) -> list[Incident]:
+    """Policies set and deleted within the last hour, as incidents; those of one kind in quick succession are one.
+
+    Drains have incidents of their own, and their cordons none.
+    """
+    groups: list[list[PolicyChange]] = []
+    for change in rows:
+        if change.key is None or change.trouble or at_ms - change.logged_at_ms >= _LATELY_MS:
+            continue
+        if change.record is not None and Author.parse(change.record.by).drain is not None:
+            continue
+        before = groups[-1][-1] if groups else None
+        if before is not None and _is_more_of(before, change):
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return [Incident(group[0].logged_at_ms, IncidentKind.POLICY, _of_changes(group)) for group in groups]
+
+
+def _is_more_of(before: PolicyChange, change: PolicyChange) -> bool:
+    if before.key is None or change.key is None:
+        return False
+    is_alike = (before.by, before.what, before.key.kind, before.key.override) == (
+        change.by, change.what, change.key.kind, change.key.override,
+    )  # fmt: skip
+    return is_alike and change.logged_at_ms - before.logged_at_ms < _TOGETHER_MS
+
+
+def _of_changes(group: Sequence[PolicyChange]) -> str:
+    last = group[-1]
+    if last.key is None:
+        raise ValueError("a change without a key")
+    kind = f"{'override' if last.key.override else 'policy'} {last.key.kind}"
+    why = f": {last.why}" if last.why else ""
+    many = "" if len(group) == 1 else f" and {len(group) - 1} more"
+    return f"{last.by or 'an unknown user'} {last.what} {kind} {last.key.name}{many}{why}"
 
 
 _DECISIONS_MAX: Final = 100_000

@@ -106,7 +106,9 @@ class Filters:
         if among is not None:
             offered = frozenset(among)
             away = {
-                name: ("offered", "it was not offered") for name in self.cluster.broker_names if name not in offered
+                name: ("offered", "it declined the bundle lately, or takes none")
+                for name in self.cluster.broker_names
+                if name not in offered
             }
         base = self._looked_at(bundle, away, shedding=False)
         pin = pin_of(self.cluster.policies, bundle)

@@ -206,16 +206,22 @@ def _change(record: RecordRead, headers: Mapping[int, Headers]) -> PolicyChange:
     return PolicyChange(key, record.offset, record.timestamp_ms, policy, deleted_by=note)
 
 
-def read_changes(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> PolicyChanges:
-    """Read the topic to its end as of now.
+def read_changes(
+    settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0
+) -> tuple[PolicyChanges, PolicyBook]:
+    """Read the topic to its end as of now: every record, and the newest of each policy.
 
     Raises:
         KafkaAdapterError: Kafka is unavailable, or the topic is missing.
     """
     headers: dict[int, Headers] = {}
+    book = PolicyBook(_ALL)
     with side_tail(settings, topic, timeout_s, headers.__setitem__) as tail:
         span = tail.span()
-        return policy_changes(tail.records(span), low=span.low, end=span.end, headers=headers)
+        records = list(tail.records(span))
+    for record in records:
+        book.take(record.offset, record.timestamp_ms, record.key, record.value)
+    return policy_changes(records, low=span.low, end=span.end, headers=headers), book
 
 
 class PolicyWriteOutcome(StrEnum):

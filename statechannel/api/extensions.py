@@ -142,6 +142,7 @@ class Running:
     def __init__(self, extensions: Sequence[Extension], *, close_timeout_s: float) -> None:
         self._extensions = list(extensions)
         self._started: list[Extension] = []
+        self._log = _log
         self.close_timeout_s = close_timeout_s
 
     async def start(self, channel: ChannelMember) -> None:
@@ -150,6 +151,7 @@ class Running:
         Raises:
             StateChannelError: One cannot start.
         """
+        self._log = _log.bound(broker=channel.identity.broker)
         for extension in self._extensions:
             self._started.append(extension)
             await self._start(extension, channel)
@@ -171,18 +173,18 @@ class Running:
                 async with asyncio.timeout(self.close_timeout_s):
                     await extension.close()
             except Exception:
-                _log.exception("extension-not-closed", extension=extension.name)
+                self._log.exception("extension-not-closed", extension=extension.name)
 
     def status(self) -> dict[str, Any]:
         """Status of each by name; one that fails does not affect the others."""
-        return {extension.name: _status(extension) for extension in self._started}
+        return {extension.name: _status(extension, self._log) for extension in self._started}
 
 
-def _status(extension: Extension) -> dict[str, Any]:
+def _status(extension: Extension, log: SafeLogger) -> dict[str, Any]:
     try:
         return dict(extension.status())
     except Exception as error:
-        _log.exception("extension-status-failed", extension=extension.name)
+        log.exception("extension-status-failed", extension=extension.name)
         return {"failing": {"status": repr(error)}}
 
 

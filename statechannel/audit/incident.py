@@ -26,11 +26,13 @@ class IncidentKind(StrEnum):
     LOST = "lost"
     STARTED = "started"
     LEFT = "left"
+    DISMISSED = "dismissed"
     MODE = "mode"
     REPAIR_PAUSED = "repair-paused"
     SILENCE = "silence"
     STANDSTILL = "standstill"
     FORGED = "forged"
+    POLICY = "policy"
 
 
 class Incident(NamedTuple):
@@ -40,12 +42,25 @@ class Incident(NamedTuple):
         at_ms: The log's time at which it began.
         message: A sentence.
         disowned: Of forged records that a broker reports: which.
+        lost: The broker that it is about, of a loss (`LOST`, `OWNER_LOST`).
     """
 
     at_ms: int
     kind: IncidentKind
     message: str
     disowned: Disowned | None = None
+    lost: str | None = None
+
+
+def without_repaired(incidents: Iterable[Incident]) -> list[Incident]:
+    """One incident for each lost broker: the log's, where that has the repair of its bundles, in place of the registry's."""
+    every = list(incidents)
+    repaired = {(incident.lost, incident.at_ms) for incident in every if incident.kind is IncidentKind.OWNER_LOST}
+    return [
+        incident
+        for incident in every
+        if incident.kind is not IncidentKind.LOST or (incident.lost, incident.at_ms) not in repaired
+    ]
 
 
 def without_listed(incidents: Iterable[Incident], forged: Sequence[Mapping[str, Any]]) -> list[Incident]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -101,7 +102,7 @@ class ChannelIncidents:
         self.forgeries = ForgeriesFound(check)
         self._gaps = Gaps(check=check) if with_gaps else None
         self._lost: dict[tuple[str, str | None], _Lost] = {}
-        self._repairing: dict[str, _Lost] = {}
+        self._repairing: dict[str, list[_Lost]] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
@@ -138,9 +139,11 @@ class ChannelIncidents:
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
-            self._repairing[judgement.key.name] = held
-        if judgement.key.owner is not None and (repaired := self._repairing.pop(judgement.key.name, None)) is not None:
-            repaired.served.add(judgement.key.name)
+            # A destination of a repair may be lost before it takes the bundle.
+            self._repairing.setdefault(judgement.key.name, []).append(held)
+        if judgement.key.owner is not None:
+            for repaired in self._repairing.pop(judgement.key.name, ()):
+                repaired.served.add(judgement.key.name)
         self._note_decline(record, change, judgement.key)
         self._note_deletion(record, change, judgement.key, forged=forged)
         self._note_gaps()
@@ -161,7 +164,7 @@ class ChannelIncidents:
         count.bundle, count.newest_ms = key.name, record.timestamp_ms
         count.reason = (change.text("reason") or "")[:_REASON_MAX]
         remember(count.waiting, key.name, None, KEPT_MAX)
-        since_ms = None if self._gaps is None else self._gaps.open_since_ms(key.name)
+        since_ms = self.open_gap_since_ms(key.name)
         bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
         remember(self.declined, key.name, bundle, DECLINED_MAX)
         remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
@@ -206,6 +209,10 @@ class ChannelIncidents:
     def declines(self) -> list[DeclineCount]:
         """Brokers that declined bundles; the one that did so last comes last."""
         return list(self._declines.values())
+
+    def open_gap_since_ms(self, bundle: str) -> int | None:
+        """Log time since which no broker has served a bundle; None where one does, or gaps are not looked for."""
+        return None if self._gaps is None else self._gaps.open_since_ms(bundle)
 
     def _note_gaps(self) -> None:
         if self._gaps is not None:
@@ -281,7 +288,7 @@ class ChannelIncidents:
                 f"; it {what} {later} after it was last heard: at most until then it may have served them, "
                 "beside their new owners (`statechannel audit overlaps`)"
             )
-        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
+        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message, lost=lost.broker)
 
 
 def _bundles(many: int) -> str:
@@ -312,6 +319,9 @@ def _of_gaps(gaps: list[Gap]) -> Incident:
         what = f"{len(gaps)} bundles{f' of {longest.before}' if longest.before else ''}"
         shortest = seconds(min(gap.length_ms or 0 for gap in gaps))
         length = length if shortest == length else f"{shortest} to {length}"
-    return Incident(
-        gaps[0].start_ms, IncidentKind.GAP, f"no broker served {what} for {length}: {longest.brief or longest.why}"
-    )
+    cause = longest.brief or longest.why
+    owners = Counter(gap.after for gap in gaps if gap.after is not None)
+    if len(owners) > 1:
+        went = [f"{many} to {owner}" for owner, many in sorted(owners.items())]
+        cause += f" (the longest); {', '.join(went[:-1])} and {went[-1]}"
+    return Incident(gaps[0].start_ms, IncidentKind.GAP, f"no broker served {what} for {length}: {cause}")

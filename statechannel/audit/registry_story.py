@@ -278,7 +278,8 @@ class RegistryStory:
             if at_ms - max(process.last_ms, self.heard_from_ms) > self._patience_ms(process):
                 process.lost = True
                 process.leads_since_ms = None
-                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
+                message = f"{process.broker} was lost without a goodbye"
+                self.incidents.append(Incident(process.last_ms, IncidentKind.LOST, message, lost=process.broker))
 
     def _explain_silence(self, incarnation: str) -> None:
         """The first processes that are heard after a complete silence show what was away: Kafka or the brokers."""

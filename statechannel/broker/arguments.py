@@ -430,6 +430,8 @@ def check(command: Command) -> None:
             seconds("timeout_s", timeout_s)
         case commands.Shutdown(budget_s):
             seconds("budget_s", budget_s)
+        case commands.DismissBroker(broker):
+            text("broker", broker)
         case commands.ResumeRepair():
             pass
         case _:

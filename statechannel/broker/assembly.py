@@ -22,7 +22,7 @@ from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
-from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer
+from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.topics import create_topics as create
@@ -146,10 +146,11 @@ async def open_member(
         events_per_second_max=observe.events_per_second_max,
     )
     traces = _traces(settings, identity) if observe.traces else None
-    endpoint = _endpoint(settings, metrics)
+    endpoint = _endpoint(settings, metrics, identity.broker)
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
-    availability = Availability(metrics)
+    protocol = kafka.client.properties.get("security.protocol", "plaintext")
+    availability = Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
     log = KafkaLog(
         kafka.client,
         kafka.topics,
@@ -159,6 +160,7 @@ async def open_member(
         on_availability=availability.changed,
         progress_limit_s=config.member_expiry_s,
         gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
+        broker=identity.broker,
     )
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max
@@ -226,7 +228,7 @@ def _look_at_addresses(client: ClientSettings) -> None:
     require_answer(client.bootstrap_servers, protocol)
 
 
-def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
+def _endpoint(settings: Settings, metrics: Metrics, broker: str) -> Endpoint | None:
     """Open the endpoint on its port; it gets its pages once the member exists."""
     observe = settings.observe
     if observe.metrics_port is None:
@@ -236,6 +238,7 @@ def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
         limits=EndpointLimits(observe.http_connections_max, observe.http_timeout_s),
         on_answer=lambda path, status: metrics.counted("http_requests", path, str(status)),
         on_refused=lambda: metrics.counted("http_refused"),
+        broker=broker,
     )
     endpoint.serve(observe.metrics_port, observe.metrics_address)
     return endpoint

@@ -39,9 +39,11 @@ class Handlers:
     Args:
         running_max: Maximum number of concurrent requests; more are refused.
         answer_max_s: A handler that takes longer is cancelled: it would occupy its place for ever.
+        broker: Of the member, for log lines.
     """
 
-    def __init__(self, running_max: int, answer_max_s: float = ANSWER_MAX_S) -> None:
+    def __init__(self, running_max: int, answer_max_s: float = ANSWER_MAX_S, *, broker: str = "") -> None:
+        self._log = _log.bound(broker=broker)
         self._handlers: dict[str, Handler] = {}
         self._answer_max_s = answer_max_s
         self._running_max = running_max
@@ -69,7 +71,7 @@ class Handlers:
             )
         else:
             task = asyncio.get_running_loop().create_task(
-                _answer(handler, ask, self._answer_max_s), name=f"ask-{ask.extension}"
+                _answer(handler, ask, self._answer_max_s, self._log), name=f"ask-{ask.extension}"
             )
             self._running[ask.operation] = _Answering(task, [report])
             task.add_done_callback(lambda _: self._answered(ask))
@@ -89,10 +91,10 @@ class Handlers:
             try:
                 report(outcome)
             except Exception:
-                _log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
+                self._log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
 
 
-async def _answer(handler: Handler, ask: ExtensionAsk, within_s: float) -> Outcome:
+async def _answer(handler: Handler, ask: ExtensionAsk, within_s: float, log: SafeLogger) -> Outcome:
     limit = asyncio.timeout(within_s)
     try:
         async with limit:
@@ -101,9 +103,9 @@ async def _answer(handler: Handler, ask: ExtensionAsk, within_s: float) -> Outco
         if isinstance(error, TimeoutError) and limit.expired():
             detail = f"{ask.extension} did not answer {ask.ask} within {within_s:g} s"
             return Undetermined("timed-out", detail)
-        _log.exception("extension-request-failed", extension=ask.extension, ask=ask.ask, operation=ask.operation)
+        log.exception("extension-request-failed", extension=ask.extension, ask=ask.ask, operation=ask.operation)
         return Rejected("internal-error", f"{type(error).__name__}: {error}")
     if isinstance(outcome, commands.Outcome):
         return outcome
-    _log.error("extension-answer-refused", extension=ask.extension, ask=ask.ask, found=type(outcome).__name__)
+    log.error("extension-answer-refused", extension=ask.extension, ask=ask.ask, found=type(outcome).__name__)
     return Rejected("internal-error", f"{ask.extension} answered {ask.ask} with {type(outcome).__name__}")

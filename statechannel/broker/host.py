@@ -175,7 +175,7 @@ class Host:
             on_end=self._watch.hook_ended,
             broker=engine.identity.broker,
         )
-        self.handlers = Handlers(self.options.extension_requests_max)
+        self.handlers = Handlers(self.options.extension_requests_max, broker=engine.identity.broker)
         self._desk = RequestCoordinator(
             self._around,
             append=self._append_request,

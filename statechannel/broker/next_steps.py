@@ -53,6 +53,9 @@ REJECTED: dict[str, str] = {
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
     "internal-error": "This is a bug: the broker's log has the error with the operation {operation}. Report it.",
+    # A broker that is dismissed.
+    "broker-alive": f"{_WHO}; `statechannel drain` empties one before it is stopped.",
+    "broker-not-lost": f"Check the name: {_WHO}.",
     # Verdicts on the first record of the operation.
     "unsupported-format": "Run brokers of the newer version; `statechannel status` shows where the log stopped.",
     "wrong-partition": _DAMAGE,

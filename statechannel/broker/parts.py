@@ -82,6 +82,7 @@ class KafkaLog:
         on_restart: Called with the name of a restarted part.
         on_availability: Called, in any thread, when the availability of Kafka changes.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
+        broker: Of the member, for log lines.
         gather_s: Longest wait of a heartbeat for others that are fetched with it, where there are many members.
     """
 
@@ -97,7 +98,9 @@ class KafkaLog:
         on_availability: Callable[[bool], None] | None = None,
         progress_limit_s: float | None = None,
         gather_s: float = 0.0,
+        broker: str = "",
     ) -> None:
+        self._log = _log.bound(broker=broker)
         self._settings = settings
         self._topics = topics
         self._infos = dict(infos)
@@ -179,7 +182,7 @@ class KafkaLog:
         if wait_s is None:
             self._on_end(part, f"the {part}'s thread ended with {type(error).__name__}: {error}")
             return
-        _log.error("part-failed", part=part, error=repr(error), restart_in_s=wait_s)
+        self._log.error("part-failed", part=part, error=repr(error), restart_in_s=wait_s)
         if self._on_restart is not None:
             self._on_restart(part)
         self._loop.call_later(wait_s, self._revive, part)

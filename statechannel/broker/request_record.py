@@ -51,6 +51,7 @@ class RequestCommand(StrEnum):
     UNLOAD = "unload"
     SPLIT = "split"
     RESUME_REPAIR = "resume-repair"
+    DISMISS_BROKER = "dismiss-broker"
     SHUTDOWN = "shutdown"
     EXTENSION = "extension"
 
@@ -274,6 +275,8 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
             return commands.Split(_text(args, "name"), operation, timeout_s, at, parts, _reason(args))
         case RequestCommand.RESUME_REPAIR:
             return commands.ResumeRepair()
+        case RequestCommand.DISMISS_BROKER:
+            return commands.DismissBroker(_text(args, "broker"))
         case RequestCommand.SHUTDOWN:
             _text(args, "broker")
             return commands.Shutdown(_seconds(args, "budget_s", timeout_s))

@@ -46,6 +46,7 @@ _BY_LEADER = frozenset(
         RequestCommand.CREATE_NAMESPACE,
         RequestCommand.DELETE_NAMESPACE,
         RequestCommand.RESUME_REPAIR,
+        RequestCommand.DISMISS_BROKER,
         RequestCommand.LOOKUP,
     }
 )
@@ -135,6 +136,7 @@ class RequestCoordinator:
         options: CoordinatorOptions | None = None,
     ) -> None:
         self._around = around
+        self._log = _log.bound(broker=around.broker)
         self._append = append
         self._submit = submit
         self._ask_extension = ask_extension or Handlers(0).give
@@ -348,7 +350,7 @@ class RequestCoordinator:
         entry.executing = True
         self.executed += 1
         request = entry.request
-        _log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
+        self._log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
         try:
             command = request_record.command_of(request, self._left_s(request))
             # The engine begins no operation id twice, so what a lost claimer began is not begun again.
@@ -360,7 +362,7 @@ class RequestCoordinator:
             reason = error.stopped.reason
             self._finish(entry, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
-            _log.exception("request-failed", operation=request.id)
+            self._log.exception("request-failed", operation=request.id)
             self._finish(entry, Rejected("internal-error", f"{type(error).__name__}: {error}"))
 
     def _outcome(self, entry: _Open, outcome: Outcome) -> None:
@@ -381,7 +383,7 @@ class RequestCoordinator:
             entry.reply = self._encoded(entry.request.id, outcome)
         except (TypeError, ValueError, RecursionError) as error:
             # One outcome that cannot be written must not stop a broker, nor every broker after it.
-            _log.error("reply-refused", operation=entry.request.id, error=type(error).__name__)
+            self._log.error("reply-refused", operation=entry.request.id, error=type(error).__name__)
             entry.reply = self._encoded(
                 entry.request.id, Unknown(entry.request.id, "the outcome cannot be written as a reply")
             )

@@ -19,6 +19,7 @@ from statechannel.api import BrokerHooks, StateChannel, StateChannelError, Stopp
 from statechannel.api.channel import Opening
 from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
+from statechannel.cli.brokers import dismiss
 from statechannel.cli.kit.confirmation import count_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
@@ -36,6 +37,9 @@ FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
+
+
+app.command()(dismiss)
 
 
 @app.callback()

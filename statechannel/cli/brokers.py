@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -13,14 +13,18 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, duration, make_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import Member
+from statechannel.engine.troubles import UnplacedCause
+from statechannel.errors import ExitCode
 
 _HEADERS = (
     "broker",
@@ -53,9 +57,9 @@ def brokers(
     connection = connect()
 
     def read() -> tuple[list[Block], dict[str, Any]]:
-        registry = read_registry(connection, all_lost=True)
+        registry = without_dismissed(read_registry(connection, all_lost=True), read_dismissals(connection))
         views = read_channel(connection)
-        rows = members(registry, views, remarks(connection))
+        rows = members(registry, views, remarks(connection, registry.members.alive))
         document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
         return [Block("brokers", len(rows), lambda most: _table(rows[:most]))], document
 
@@ -72,7 +76,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
                 toned(row["state"]),
                 toned(row["mode"]),
                 row["phase"],
-                row["accepting"],
+                "no (cordoned)" if row["accepting"] and row["cordoned"] else row["accepting"],
                 row["leading"],
                 row["bundles"],
                 row["lag_records"],
@@ -129,7 +133,8 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
             }
         )
     return [
-        row | {"remarks": notes.brokers.get(row["broker"]), "cordoned": row["broker"] in notes.cordoned} for row in rows
+        row | {"remarks": notes.of(row["broker"], row["bundles"]), "cordoned": row["broker"] in notes.cordoned}
+        for row in rows
     ]
 
 
@@ -192,7 +197,10 @@ def _unplaced(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | No
     """Bundles for which its placement found no broker."""
     fields = _aged(info, info.get("unplaced"), heard_ago_ms)
     kinds = {"bundles": int, "bundle": str, "reason": str, "message": str, "since_ms": int}
-    return fields if fields is not None and _has(fields, kinds) else None
+    if fields is None or not _has(fields, kinds):
+        return None
+    known = [cause for cause in UnplacedCause if cause == fields.get("cause")]  # brokers of older versions do not say
+    return fields | {"cause": known[0] if known else UnplacedCause.POLICIES}
 
 
 def _aged(info: Mapping[str, Any], fields: object, heard_ago_ms: int) -> dict[str, Any] | None:
@@ -249,4 +257,47 @@ def _effect_of_resume(connection: Connection) -> Effect:
         return Effect(["repair is not paused: there is nothing to resume"], facts)
     return Effect(
         [f"repair is paused: {paused}", f"it would reassign the bundles of {', '.join(lost) or 'lost brokers'}"], facts
+    )
+
+
+@confirmed_request
+def dismiss(
+    _: Connect, broker: Annotated[str, typer.Argument(metavar="BROKER")], reason: Reason = None
+) -> BrokerRequest:
+    """Dismiss a lost broker that will not come back: `status`, `doctor` and `brokers` stop to show it as lost.
+
+    It may start again at any time, as another process.
+    """
+    return BrokerRequest(
+        RequestCommand.DISMISS_BROKER,
+        {"broker": broker, "reason": reason},
+        f"{broker} dismissed: `status`, `doctor` and `brokers` no longer show it as lost",
+        effect=lambda connection: _effect_of_dismissal(connection, broker),
+    )
+
+
+def _effect_of_dismissal(connection: Connection, broker: str) -> Effect:
+    """What would happen.
+
+    Raises:
+        CommandError: The leader would refuse.
+    """
+    registry = read_registry(connection, all_lost=True)
+    lost = registry.members.lost.get(broker)
+    if broker in registry.members.alive:
+        raise CommandError(
+            f"rejected (broker-alive): {broker} is alive: only a broker that was lost can be dismissed",
+            hint="`statechannel drain` empties a broker before it is stopped.",
+            code=ExitCode.REJECTED,
+        )
+    if lost is None:
+        raise CommandError(
+            f"rejected (broker-not-lost): {broker} is not known as lost",
+            hint="`statechannel brokers` lists those that are alive, and those lost and not back.",
+            code=ExitCode.REJECTED,
+        )
+    ago = duration(max(0, registry.read_at_ms - lost.last_heard_ms))
+    return Effect(
+        [f"{broker}, last heard {ago} ago, would no longer be shown as lost; its bundles are repaired as ever"],
+        {"broker": broker, "incarnation": lost.incarnation, "lost": [broker]},
     )

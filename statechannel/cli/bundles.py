@@ -28,13 +28,17 @@ from statechannel.cli.kit.output import (
     print_table,
     stdout,
 )
+from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
-    broker_request,
+    RequestAnswer,
     confirmed_request,
+    rehearsed_request,
     requests_seen,
+    require_success,
 )
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.engine.commands import Rejected
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
@@ -46,7 +50,7 @@ Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
 
 
 @namespace_app.command("create")
-@broker_request
+@rehearsed_request
 def create_namespace(
     connect: Connect,
     name: Name,
@@ -73,7 +77,30 @@ def create_namespace(
         RequestCommand.CREATE_NAMESPACE,
         args,
         f"{name} created with {count_of(count, 'bundle')}",
+        effect=lambda connection: _effect_of_creation(connection, name, count),
         broker_within_s=wait_for_broker,
+    )
+
+
+def _effect_of_creation(connection: Connection, name: str, count: int) -> Effect:
+    """What would happen.
+
+    Raises:
+        CommandError: A broker would refuse.
+    """
+    tenant, _, broker = name.partition("/")
+    if tenant in connection.settings.lookups.bound_tenants and broker in read_registry(connection).members.alive:
+        bound = Rejected("bound-namespace", f"{name} belongs to its broker by rule")
+        require_success(RequestAnswer("", bound, name=name))
+    views = read_channel(connection)
+    key = views.key(name)
+    if key is not None and key.state is State.ACTIVE:
+        many = count_of(len(key.children or ()), "bundle")
+        exists = Rejected("namespace-exists", f"{name} exists already, with {many}")
+        require_success(RequestAnswer("", exists, name=name))
+    before = "" if key is None else "; it was there before, and was deleted"
+    return Effect(
+        [f"{name} would be created with {count_of(count, 'bundle')}{before}"], {"namespace": name, "bundles": count}
     )
 
 
@@ -217,6 +244,10 @@ def bundles(
         str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    unowned: Annotated[
+        bool,
+        typer.Option("--unowned", help="Only bundles without an owner that had one, or were declined by a broker."),
+    ] = False,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
@@ -238,11 +269,18 @@ def bundles(
             if (namespace is None or key.namespace == namespace)
             and (broker is None or key.owner == broker)
             and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+            and not (unowned and (key.owner is not None or not _was_asked_for(key)))
         ]
-        block = Block("bundles", len(rows), lambda most: _table(rows[:most]))
+        empty = "every bundle that had an owner has one" if unowned else "no bundles"
+        block = Block("bundles", len(rows), lambda most: _table(rows[:most], empty))
         return [block], {"bundles": rows, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def _was_asked_for(key: KeyState) -> bool:
+    """Whether it had an owner, or should have got one: nothing precedes the first lookup of a bundle."""
+    return key.state is not State.UNASSIGNED or key.from_ is not None
 
 
 def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
@@ -251,7 +289,7 @@ def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
     return [] if declined is None or key.owner is not None else sorted({broker for broker, _ in declined.reasons})
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
     declined = any(row["declined_by"] for row in rows)
     return make_table(
         (
@@ -273,7 +311,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
             )
             for row in rows
         ],
-        empty="no bundles",
+        empty=empty,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -101,13 +102,13 @@ class LazyCommands(TyperGroup):
         """Load the command of that name; None if it does not exist."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]
-        registered = _registered()
-        if cmd_name not in registered:
+        point = _own().get(cmd_name) or _registered().get(cmd_name)
+        if point is None:
             # Typer looks for what was meant among these.
             if not getattr(ctx, "resilient_parsing", False) and not cmd_name.startswith("-"):
                 self._name_all(ctx)
             return None
-        command = _load(registered[cmd_name])
+        command = _load(point)
         command.name = cmd_name
         self.commands[cmd_name] = command
         return command
@@ -197,6 +198,15 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
+def _own() -> dict[str, metadata.EntryPoint]:
+    """The commands of this wheel: its own metadata is read in a tenth of the time of all packages'."""
+    try:
+        points = metadata.distribution("statechannel").entry_points
+    except metadata.PackageNotFoundError:
+        return {}
+    return {point.name: point for point in points if point.group == COMMANDS_GROUP}
+
+
 def _registered() -> dict[str, metadata.EntryPoint]:
     return {point.name: point for point in metadata.entry_points(group=COMMANDS_GROUP)}
 
@@ -249,6 +259,9 @@ def root(
     ] = False,
 ) -> None:
     """Bundle state channel on Apache Kafka: all brokers agree on the owner of each bundle."""
+    if not gc.isenabled():  # the console script has switched it off: the command is loaded, and its modules stay
+        gc.freeze()
+        gc.enable()
     if not debug:
         # What the Kafka client logs reaches people as the error that it leads to; `broker run` sets up logs of its own.
         logging.getLogger().addHandler(logging.NullHandler())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import RenderableType
@@ -108,13 +108,24 @@ def list_(
             "--by", metavar="BROKER|PERSON", help="Only what this broker began or executed, or this person asked for."
         ),
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only operations of this kind, as in the column `flow`: drain, transfer, lookup, ...; may be repeated.",
+        ),
+    ] = None,
     file: FileBeside = None,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously."""
+    """List operations, the oldest first: those of commands, and those started by brokers; with --watch continuously.
+
+    Where there are more than --limit, lookups and their assignments are left out first.
+    """
     if file is not None and watch:
         raise CommandError("--file and --watch exclude each other", hint="A file does not change.", code=ExitCode.USAGE)
     window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
@@ -124,35 +135,72 @@ def list_(
         seen = OperationsSeen(evidence.operations_max, evidence.check)
         views = evidence.read([seen.observe])
         operations = _merged(seen, evidence.requests())
-        rows, left_out = newest_rows(operations, window, by, limit)
+        newest = newest_rows(operations, window, by, limit, kind or ())
+        rows = newest.rows
         if not watch:
-            remark(operations, left_out, by)
-        empty = "no operations" if window.is_whole and by is None else "no operation of this kind"
+            remark(operations, newest, by, kind or ())
+        empty = "no operations" if window.is_whole and by is None and not kind else "no operation of this kind"
         block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else [], empty))
-        return [block], {"operations": rows, "left_out": left_out, "tentative": views.tentative}
+        left_out = {"left_out": newest.left_out, "lookups_left_out": newest.lookups_left_out}
+        return [block], {"operations": rows, **left_out, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
 
 
+class NewestRows(NamedTuple):
+    """The newest operations, in order.
+
+    Attributes:
+        left_out: How many older ones the limit leaves out.
+        lookups_left_out: How many of these are lookups and their assignments.
+    """
+
+    rows: list[dict[str, Any]]
+    left_out: int = 0
+    lookups_left_out: int = 0
+
+
+_OF_LOOKUPS = frozenset({"lookup", "assignment"})
+"""Clients ask for these, thousands at a time; the rest is what operators look for."""
+
+
 def newest_rows(
-    every: Sequence[dict[str, Any]], window: LogWindow, by: str | None, limit: int
-) -> tuple[list[dict[str, Any]], int]:
-    """The newest operations of a window and a broker or person, and how many older ones the limit leaves out."""
+    every: Sequence[dict[str, Any]], window: LogWindow, by: str | None, limit: int, kinds: Collection[str] = ()
+) -> NewestRows:
+    """The newest operations of a window, a broker or person, and kinds; without kinds, lookups give way first."""
     rows = [
         row
         for row in every
-        if window.meets((0, row["began_ms"]), (0, row["changed_ms"])) and by in (None, row["by"], row["executed_by"])
+        if window.meets((0, row["began_ms"]), (0, row["changed_ms"]))
+        and by in (None, row["by"], row["executed_by"])
+        and (not kinds or not _kinds(row).isdisjoint(kinds))
     ]
-    return rows[-limit:], max(0, len(rows) - limit)
+    lookups = [] if kinds else [number for number, row in enumerate(rows) if row["flow"] in _OF_LOOKUPS]
+    dropped = set(lookups[: max(0, len(rows) - limit)])
+    kept = [row for number, row in enumerate(rows) if number not in dropped]
+    return NewestRows(kept[-limit:], max(0, len(rows) - limit), len(dropped))
 
 
-def remark(every: Sequence[Mapping[str, Any]], left_out: int, by: str | None) -> None:
-    """Say on standard error what the list lacks, and that no operation is by a name."""
-    if left_out:
-        say(f"note: {left_out:,} older ones left out (--limit)")
+def _kinds(row: Mapping[str, Any]) -> set[str]:
+    """The kind, as it is in JSON and in the table."""
+    return {row["flow"] or "", _shown_kind(row["flow"])}
+
+
+def _shown_kind(flow: str | None) -> str:
+    return (flow or "").removesuffix("-namespace")
+
+
+def remark(every: Sequence[Mapping[str, Any]], newest: NewestRows, by: str | None, kinds: Collection[str] = ()) -> None:
+    """Say on standard error what the list lacks, and that no operation is by a name or of a kind."""
+    if newest.left_out:
+        lookups = f", {newest.lookups_left_out:,} of them lookups (--kind lookup)" if newest.lookups_left_out else ""
+        say(f"note: {newest.left_out:,} older ones left out (--limit){lookups}")
     authors = {row["by"] for row in every} | {row["executed_by"] for row in every if row["executed_by"]}
     if by is not None and by not in authors:
         say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())
+    there = {kind for row in every for kind in _kinds(row)}
+    for kind in sorted(set(kinds) - there):
+        say(f"note: no operation is of the kind {kind}; there are: {', '.join(sorted(filter(None, there))) or 'none'}")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
@@ -171,7 +219,7 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
             (
                 row["operation"],
                 when(row["began_ms"]),
-                Cell(row["flow"] or "", (row["flow"] or "").removesuffix("-namespace")),
+                Cell(row["flow"] or "", _shown_kind(row["flow"])),
                 row["name"],
                 toned(row["status"]),
                 result_text(row) or toned(row["status"]),

@@ -99,6 +99,13 @@ class ResumeRepair:
 
 
 @dataclass(frozen=True, slots=True)
+class DismissBroker:
+    """Confirm that a broker is lost, and which process it was: an operator says that it will not come back."""
+
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Drain, hand over, resign, say goodbye, within a time budget. Answered just before the engine stops."""
 
@@ -106,7 +113,16 @@ class Shutdown:
 
 
 Command = (
-    Lookup | CreateNamespace | DeleteNamespace | Transfer | Unload | Split | AwaitOperation | ResumeRepair | Shutdown
+    Lookup
+    | CreateNamespace
+    | DeleteNamespace
+    | Transfer
+    | Unload
+    | Split
+    | AwaitOperation
+    | ResumeRepair
+    | DismissBroker
+    | Shutdown
 )
 
 
@@ -212,7 +228,7 @@ class Done:
         operation: Its id; empty where the command is none, such as `resume_repair`.
         result: A stable word: `owned` (assigned to a broker), `transferred`, `unloaded`, `split`, `created`, `deleted`,
             `repaired` (a broker was lost meanwhile), `resumed` and `not-paused` (of `resume_repair`: repair goes on, or was not
-            paused); extensions have words of their own.
+            paused), `dismissed` (of a lost broker, with its `incarnation` as a fact); extensions have words of their own.
         facts: Of an operation `bundle` (its subject: a bundle, or the namespace), `flow` (`assignment`, `transfer`, `unload`,
             `split`, `namespace`, `repair`) and `offset` (of its last record); extensions have facts of their own.
     """

@@ -61,6 +61,7 @@ class Context:
         suspended: This process writes probes instead of heartbeats; written by `Lease`.
         draining: This process is leaving; written by `Departure`.
         repair_paused: Why repair waits, or None; written by `Repair`.
+        repair_resumes_at_ms: Wall clock at which it goes on by itself, while it waits; written by `Repair`.
         troubles: What its heartbeats tell operators; written by the engine and `Lookups`.
         cold_starting: Partitions whose cold start is under way; a table of `ColdStart`.
         doubtful: Partitions with a cold start's mark of unknown origin; a table of `ColdStart`.
@@ -93,6 +94,7 @@ class Context:
         self.suspended = False
         self.draining = False
         self.repair_paused: str | None = None
+        self.repair_resumes_at_ms: int | None = None
         self.troubles = Troubles()
         self.cold_starting: Collection[int] = ()
         self.doubtful: Collection[int] = ()

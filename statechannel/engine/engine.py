@@ -18,9 +18,11 @@ from statechannel.engine.commands import (
     AwaitOperation,
     CreateNamespace,
     DeleteNamespace,
+    DismissBroker,
     Done,
     Lookup,
     NotFound,
+    Rejected,
     ResumeRepair,
     Shutdown,
     Split,
@@ -363,12 +365,23 @@ class Engine:
                 was_paused = self.context.repair_paused is not None
                 self.repair.resume()
                 self.context.complete(token, Done("", "resumed" if was_paused else "not-paused"))
+            case DismissBroker(broker):
+                self.context.complete(token, self._dismiss(broker))
             case Shutdown():
                 self.departure.begin(token, command.budget_s)
             case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():
                 self.operations.start(token, command)
             case _:
                 assert_never(command)
+
+    def _dismiss(self, broker: str) -> Done | Rejected:
+        members = self.context.members
+        if broker in members.alive:
+            return Rejected("broker-alive", f"{broker} is alive: only a broker that was lost can be dismissed")
+        lost = members.lost.get(broker)
+        if lost is None:
+            return Rejected("broker-not-lost", f"{broker} is not known as lost")
+        return Done("", "dismissed", {"incarnation": lost.incarnation, "last_heard_ms": lost.last_heard_ms})
 
     def status(self) -> dict[str, Any]:
         """JSON-able values: mode, leadership, what is served, what is in flight, how far each partition was read."""

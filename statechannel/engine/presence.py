@@ -477,6 +477,7 @@ class Presence:
             "term": self._context.term,
             "leaving": leaving,
             "repair_paused": context.repair_paused,
+            "repair_resumes_at_ms": context.repair_resumes_at_ms,
             "forged": self._provenance.fields(),
             "blocked": None if context.troubles.blocked is None else context.troubles.blocked.fields(),
             "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()}

@@ -33,7 +33,7 @@ HOMELESS_AGAIN_ROUNDS = 3
 class Repair:
     """Finds orphans and forces them on.
 
-    It writes `Context.repair_paused`.
+    It writes `Context.repair_paused` and `Context.repair_resumes_at_ms`.
 
     Attributes:
         pending: Bundles whose repair is written and not read back, with the broker chosen.
@@ -70,12 +70,13 @@ class Repair:
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
                 f"repair waits {context.config.mass_loss_pause_s:g} s or until told to resume"
             )
+            context.repair_resumes_at_ms = context.now.wall_ms + round(context.config.mass_loss_pause_s * 1_000)
             context.emit("repair.paused", why=context.repair_paused)
 
     def resume(self) -> None:
         """Go on with repair, before its time or because its time is over."""
         if self._context.repair_paused is not None:
-            self._context.repair_paused = None
+            self._context.repair_paused = self._context.repair_resumes_at_ms = None
             self._scan_wanted = True
             self._context.emit("repair.resumed")
 

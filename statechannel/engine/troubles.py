@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.engine.inputs import HookFailed, LoopBlocked
@@ -55,6 +56,20 @@ class HookFailures(NamedTuple):
         }
 
 
+class UnplacedCause(StrEnum):
+    """What has to change before placement finds a broker.
+
+    Attributes:
+        POLICIES: A policy, a pin or a cordon keeps brokers out.
+        LIMITS: The brokers that policies allow are full, or do not take this bundle now.
+        FAILURE: Placement itself failed, or has not read the policies.
+    """
+
+    POLICIES = "policies"
+    LIMITS = "limits"
+    FAILURE = "failure"
+
+
 class NoBroker(NamedTuple):
     """Why placement finds no broker for a bundle.
 
@@ -67,6 +82,7 @@ class NoBroker(NamedTuple):
     reason: str
     message: str
     lasting: bool = False
+    cause: UnplacedCause = UnplacedCause.POLICIES
 
 
 class _Unplaced(NamedTuple):
@@ -108,6 +124,7 @@ class UnplacedBundles:
             "bundles": len(self._bundles),
             "bundle": newest,
             "reason": why.reason,
+            "cause": why.cause.value,
             "message": why.message[:TEXT_MAX],
             "since_ms": min(unplaced.since_ms for unplaced in self._bundles.values()),
             "at_ms": self._bundles[newest].at_ms,

@@ -275,6 +275,15 @@ def silence_of(text: str, protocol: str) -> PortState | None:
     return next((state for state in (PortState.NO_ANSWER, PortState.NO_CONNECTION) if state in states), None)
 
 
+def state_of(text: str, protocol: str) -> PortState:
+    """What is found at the first addresses, as one state: `ANSWERS` if one answers, else the first of the others.
+
+    Takes two seconds for each of three addresses, at most; arguments as of `silence_of`.
+    """
+    states = [state for _, state in _states(text, protocol)]
+    return next((state for state in PortState if state in states), PortState.ABSENT)
+
+
 def _states(text: str, protocol: str) -> Iterator[tuple[KafkaAddress, PortState]]:
     """Of the first three addresses, for at most two seconds each."""
     tls = protocol.lower() in ("ssl", "sasl_ssl")

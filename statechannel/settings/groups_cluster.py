@@ -211,6 +211,13 @@ class ObserveSettings(SettingsGroup):
         "Export each operation as an OpenTelemetry trace; needs the extra `otel`. Target: the usual OTEL_... variables "
         "of the environment.",
     )
+    in_flight_slow_s: float = setting(
+        5.0,
+        "A bundle in flight for longer makes `status` degraded and is a warning of the doctor: a hook has not returned, and "
+        "lookups wait. Commands read it, brokers do not.",
+        gt=0,
+        le=3_600,
+    )
     debt_alarm_fraction: float = setting(
         0.25,
         "Fraction of the compaction lag after which an open debt raises the alarm (protocol.md, section 3).",

@@ -6,11 +6,13 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Any, NamedTuple, get_args
 
 import orjson
 
 from statechannel.settings.errors import SettingsError
+from statechannel.settings.groups_cluster import LogFormat, LogLevel
 from statechannel.settings.names import (
     CONFIG_VARIABLE,
     ENV_DELIMITER,
@@ -22,6 +24,10 @@ from statechannel.settings.names import (
 )
 from statechannel.settings.relations import require_relations
 from statechannel.settings.tree import Settings, groups
+
+_NONE = "none"
+_PLAIN = frozenset({str, int, float, bool, Path, LogLevel, LogFormat, NoneType})
+"""Types of settings whose values in the environment are texts."""
 
 
 class _Places(NamedTuple):
@@ -144,9 +150,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _from_environment() -> dict[str, Any]:
     """Values of environment variables, by group and name."""
-    if all(name in OTHER_VARIABLES for name in map(str.upper, os.environ) if name.startswith(ENV_PREFIX)):
-        return {}
-    # Commands whose settings are elsewhere begin sooner without it.
+    variables = {name: text for name, text in os.environ.items() if name.upper().startswith(ENV_PREFIX)}
+    plain = _plain(variables)
+    if plain is not None:
+        return plain
+    # Lists, mappings and whole groups need the library, which takes a tenth of a lookup's time.
     from pydantic_settings import EnvSettingsSource  # noqa: PLC0415
     from pydantic_settings import SettingsError as SourceError  # noqa: PLC0415
 
@@ -155,12 +163,27 @@ def _from_environment() -> dict[str, Any]:
         case_sensitive=False,
         env_prefix=ENV_PREFIX,
         env_nested_delimiter=ENV_DELIMITER,
-        env_parse_none_str="none",
+        env_parse_none_str=_NONE,
     )
     try:
         return source()
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
+
+
+def _plain(variables: Mapping[str, str]) -> dict[str, dict[str, str | None]] | None:
+    """The values of variables if each names one setting that is neither a list nor a mapping; else None."""
+    known_groups = groups()
+    values: dict[str, dict[str, str | None]] = {}
+    for variable, text in variables.items():
+        if variable.upper() in OTHER_VARIABLES:
+            continue
+        group, _, name = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)
+        field = known_groups[group].model_fields.get(name) if group in known_groups else None
+        if field is None or not set(get_args(field.annotation) or [field.annotation]) <= _PLAIN:
+            return None
+        values.setdefault(group, {})[name] = None if text == _NONE else text
+    return values
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

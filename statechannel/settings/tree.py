@@ -81,8 +81,10 @@ class Settings(BaseModel):
         return settings
 
     def _fill(self, values: Mapping[str, Any], where: Callable[[str, str, str], str]) -> None:
+        # A group that is left to its default would be built by itself, with another validator: more than all of them take.
+        whole: dict[str, Any] = {**{name: {} for name in groups()}, **values}
         try:
-            super().__init__(**values)
+            super().__init__(**whole)
         except ValidationError as error:
             problems = [problem_of(groups(), detail, where) for detail in error.errors(include_url=False)]
             raise SettingsError(problems) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from shedders.cli import transfer
-from shedders.cli.drain import follower
+from shedders.cli.drain import command, follower
 from shedders.cli.drain.command import rate_of
 from shedders.cli.drain.cordons import drained_by
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
@@ -22,6 +23,7 @@ from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
 from statechannel.cli import main
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.output import Output
 from statechannel.cli.kit.registry import Registry
 from statechannel.cli.kit.requests import RequestAnswer, SentRequest, may_be_asked_again
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
@@ -230,6 +232,41 @@ def test_whether_a_leader_before_may_have_begun_it(
     assert (watch.begun, left) == (begun, [])
 
 
+def test_the_progress_of_a_drain_counts_from_all_bundles_that_the_broker_had_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = iter([7, 4, 0])
+
+    class Counts:
+        def __init__(self, _: object) -> None:
+            self.counts = Counter[str]()
+
+        def look(self) -> Counter[str]:
+            self.counts = Counter(b1=next(counted))
+            return self.counts
+
+    def follow(_: object, __: object, show: Callable[[str | None], None]) -> RequestAnswer:
+        show("b2")
+        show("b2")
+        return RequestAnswer("1", Done("1", "drained"), "b2")
+
+    lines: list[tuple[int, int]] = []
+    shown: Any = SimpleNamespace(
+        seen=True, show=lambda _, __, done, total: lines.append((done, total)), drop=lambda _: None
+    )
+    for name, value in {
+        "BundleCounts": Counts,
+        "follow": follow,
+        "newest": lambda *_: None,
+        "cordon": lambda *_, **__: True,
+    }.items():
+        monkeypatch.setattr(follower, name, value)
+    monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
+    connection: Any = None
+    follower.drain(connection, DrainRequest("b1", OPERATION), shown)
+    assert lines[1:] == [(3, 7), (7, 7)]
+
+
 def live(*extensions: list[str] | None) -> Any:
     """A registry of brokers with these extensions; the first leads."""
     members = {
@@ -380,3 +417,12 @@ def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(
     assert result.exit_code == 3
     assert "not-leader" in result.stderr
     assert [word for word, _ in asked].count("unload") == 1
+
+
+def test_a_drained_broker_stays_cordoned_and_the_drain_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"moved": 7, "left": [], "left_count": 0, "earlier_known": True, "reports_in_vain": 0, "leads": False}
+    command._report(DrainResult(DrainRequest("b3", "op"), facts, "b1", "drained"), Output.TABLE, {})
+    assert capsys.readouterr().out.splitlines() == [
+        "b3: 7 bundles were moved, 0 are left (operation op, by b1)",
+        "b3 stays cordoned until `statechannel uncordon b3`",
+    ]

@@ -95,7 +95,7 @@ def history_of(monkeypatch: pytest.MonkeyPatch) -> None:
     key = made_key(PolicyKind.PIN, "t/n")
     value = encode(PolicyRecord(key, {"broker": "b1"}, "ann@desk", "ticket 7", None, 900))
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 + at, key.encode(), v) for at, v in ((4, value), (5, None))]
-    monkeypatch.setattr(command, "changes_of", lambda _: policy_changes(records, low=4, end=6))
+    monkeypatch.setattr(command, "changes_of", lambda _: (policy_changes(records, low=4, end=6), None))
 
 
 def test_the_history_has_deleted_policies(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

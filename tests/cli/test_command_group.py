@@ -78,10 +78,14 @@ def test_a_lookup_loads_what_it_needs(last: tuple[str, ...], closed_port: int, t
     assert _unneeded(ended.stdout) == set()
 
 
-def test_the_library_of_the_environments_settings_is_loaded_for_them_only(closed_port: int, tmp_path: Path) -> None:
+def test_the_library_of_the_environments_settings_is_loaded_for_lists_and_mappings_only(
+    closed_port: int, tmp_path: Path
+) -> None:
     here = {"STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{closed_port}"}
     ended = _lookup(tmp_path, "tenant/ns/topic", **here)
     assert here["STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS"] in ended.stderr
+    assert _unneeded(ended.stdout) == set()
+    ended = _lookup(tmp_path, "tenant/ns/topic", **here, STATECHANNEL_LOOKUPS__BOUND_TENANTS='["a"]')
     assert _unneeded(ended.stdout) == {"pydantic_settings"}
 
 
@@ -137,6 +141,15 @@ def test_the_script_for_a_shell_is_shown(run: Callable[..., Result], monkeypatch
 def test_a_package_may_add_a_command(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:
     monkeypatch.setattr(main, "_registered", lambda: points(("hello", "tests.cli.plugin:app")))
     assert run("hello", "--name", "you").stdout == "hello you\n"
+
+
+def test_a_command_of_this_wheel_is_found_in_its_own_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    def registered() -> None:
+        raise AssertionError("the metadata of all packages was read")
+
+    monkeypatch.setattr(main, "_registered", registered)
+    group = typer.main.get_command(main.app)
+    assert group.get_command(None, "lookup").name == "lookup"  # type: ignore[attr-defined]
 
 
 def test_a_broken_command_breaks_no_other(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:

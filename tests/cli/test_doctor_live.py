@@ -165,7 +165,7 @@ def test_a_cluster_that_falls_ill(
         f"{cluster.channel}: min.compaction.lag.ms",
         f"{cluster.channel}-requests: retention.ms",
     }
-    assert "4 bundles have a lost owner" in ill["orphans"][0]["what"]
+    assert "4 bundles are without service" in ill["orphans"][0]["what"]
     assert ill["topics"][0]["todo"].startswith("kafka-configs.sh --bootstrap-server")
 
     own_kafka.kill()

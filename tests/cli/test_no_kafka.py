@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from statechannel.cli.kit import live_log
 from statechannel.cli.kit.connection import connection_of
 from statechannel.embedded.layout import BrokerRecord, Layout, write_record
 from statechannel.embedded.process import take_lock
@@ -60,14 +61,29 @@ def test_kafka_at_a_given_address_that_listens_and_does_not_answer_is_suspended(
         place = ["-b", f"127.0.0.1:{suspended.getsockname()[1]}"]
         result = run("status", *place, "--set", "kafka.command_timeout_s=1")
         assert result.exit_code == ExitCode.KAFKA_AWAY
-        assert "hint: The port listens, but no program answers there" in result.stderr
+        assert "hint: The process of Kafka there is suspended or hangs; or the network" in result.stderr
+        assert f"`ss -ltnp sport = :{suspended.getsockname()[1]}`" in result.stderr
         assert "kill -CONT" in result.stderr
+        assert (
+            f"error: UNKNOWN: Kafka at 127.0.0.1:{suspended.getsockname()[1]} has not answered since " in result.stderr
+        )
+        assert ", when this command began, for " in result.stderr
+        assert "Brokers that run go on serving what they serve, in safe mode" in result.stderr
         result = run("doctor", "--timeout", "1", *place)
         assert result.exit_code == ExitCode.DOCTOR_CRITICAL
         assert "is suspended or hangs" in " ".join(result.stdout.split())
     result = run("status", *place)
     assert result.exit_code == ExitCode.KAFKA_AWAY
     assert "kafka up" not in result.stderr, "it would start another, empty Kafka"
+
+
+def test_what_the_first_look_took_is_part_of_the_time_of_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = connection_of(load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}}))
+    clock = iter([100.0, 100.5, 200.0, 202.5])
+    monkeypatch.setattr(live_log, "_look_first", lambda _: None)
+    monkeypatch.setattr(live_log.time, "monotonic", lambda: next(clock))
+    assert live_log.in_time(connection) is connection
+    assert live_log.in_time(connection).timeout_s == connection.timeout_s - 4.5
 
 
 def test_a_command_that_ends_soon_does_not_wait_long_for_kafka() -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from shedders.cli import balancers
 from shedders.cli import plugins as of_policies
 from shedders.cli.balancers import unapplied
 from shedders.cli.drain import cordons
+from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
+from shedders.policies.topic import DeletionNote, PolicyChange, PolicyChanges, policy_changes
+from statechannel.audit.incident import Incident, IncidentKind
 from statechannel.broker.request_record import Reply, Request
 from statechannel.cli.doctor.checks import Severity
 from statechannel.cli.kit import remarks
@@ -23,7 +25,9 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.requests import LoggedRequest
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.doctor_facts import healthy, with_standing
+from tests.unit.audit.test_story import LOWER, UPPER
 
 NOW_MS = 1_000_000
 
@@ -35,6 +39,14 @@ def book(*records: PolicyRecord) -> PolicyBook:
     return book
 
 
+def changes(*records: PolicyRecord) -> PolicyChanges:
+    rows = [
+        RecordRead(Topic.REQUESTS, 0, offset, NOW_MS, record.key.encode(), encode(record))
+        for offset, record in enumerate(records)
+    ]
+    return policy_changes(rows, low=0, end=len(rows))
+
+
 def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value: Any) -> PolicyRecord:
     return PolicyRecord(PolicyKey(kind, name, until_ms is not None), value, "ann@desk", "new disks", until_ms, NOW_MS)
 
@@ -42,11 +54,10 @@ def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value:
 def said(
     monkeypatch: pytest.MonkeyPatch, *records: PolicyRecord, brokers: Mapping[str, Member] | None = None
 ) -> Remarks:
-    members = SimpleNamespace(members=SimpleNamespace(alive=brokers or {}))
-    monkeypatch.setattr(balancers, "read_registry", lambda *_, **__: members)
     monkeypatch.setattr(of_policies, "book_of", lambda _: book(*records))
+    monkeypatch.setattr(of_policies, "changes_of", lambda _: (changes(*records), book(*records)))
     monkeypatch.setattr(of_policies, "now_ms", lambda: NOW_MS + 1)
-    return of_policies.policy_remarks(SimpleNamespace())  # type: ignore[arg-type]
+    return of_policies.policy_remarks(SimpleNamespace(), brokers or {})  # type: ignore[arg-type]
 
 
 def test_nothing_is_laid_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +113,7 @@ DRAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 REFUSED = {"answer": "rejected", "reason": "no-extension"}
 
 
+TIMED_OUT = {"answer": "unknown", "outcome": "undetermined", "reason": "timed-out", "message": "by then 0 bundles"}
 IN_PART = {
     "answer": "accepted",
     "outcome": "done",
@@ -112,46 +124,113 @@ IN_PART = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "failed"),
+    ("asked", "end"),
     [
-        (("expired", None), True),
-        (("ended", REFUSED), True),
-        (("ended", IN_PART), True),
-        (("ended", {"answer": "accepted", "result": "drained"}), False),
-        (("open", None), False),
-        (None, False),  # the requests topic has forgotten it
+        (("expired", None), "ended without an answer"),
+        (("ended", REFUSED), "failed 1970-01-01 00:16:40.500Z"),
+        (("ended", IN_PART), "left bundles 1970-01-01 00:16:40.500Z"),
+        (("ended", TIMED_OUT), "timed out 1970-01-01 00:16:40.500Z"),
+        (("ended", {"answer": "accepted", "result": "drained"}), None),
+        (("open", None), None),
+        (None, None),  # the requests topic has forgotten it
     ],
 )
 def test_a_cordon_that_a_failed_drain_left_is_named(
-    asked: tuple[str, dict[str, Any] | None] | None, failed: bool, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[str, dict[str, Any] | None] | None, end: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
     if asked is not None:
         request = Request(DRAIN, "extension", 0, {"extension": "balancer", "ask": "drain", "broker": "b2"}, "ann@desk")
         reply = None if asked[1] is None else Reply(DRAIN, "b1", "b1-i", asked[1])
-        requests = [LoggedRequest(request, 0, reply, asked[0] == "open")]
+        requests = [LoggedRequest(request, 0, reply, asked[0] == "open", None if reply is None else NOW_MS + 500)]
     monkeypatch.setattr(cordons, "extension_requests", lambda *_: iter(requests))
     by = Author("ann@desk", DRAIN).by
     left = PolicyRecord(PolicyKey(PolicyKind.CORDON, "b2"), {}, by, "new disks", None, NOW_MS)
-    remarks = said(monkeypatch, left).brokers
-    assert ("that did not empty it (`statechannel uncordon b2`)" in remarks["b2"]) is failed
+    remarks, failed = said(monkeypatch, left), end is not None
+    sentence = f"still cordoned by the drain of ann@desk that {end}; %s (`statechannel uncordon b2`)"
+    assert (remarks.of("b2", 3) == sentence % "bundles are left") is failed
+    assert (remarks.of("b2", 0) == sentence % "it is empty by now") is failed
+    assert remarks.changes == (), "a drain is an incident of its own"
     facts = with_standing(healthy(), brokers=[{"broker": "b2", "bundles": 6}])
     findings = list(of_policies.policies(replace(facts, connection=SimpleNamespace())))  # type: ignore[arg-type]
     (finding,) = [finding for finding in findings if "b2" in finding.what]
     assert finding.severity is (Severity.WARNING if failed else Severity.INFO)
-    assert ("by a drain (ann@desk, " in finding.what and "it has 6 bundles" in finding.what) is failed
+    assert ("by a drain (ann@desk, " in finding.what and f"{end}; it has 6 bundles" in finding.what) is failed
+
+
+def test_policies_that_were_set_or_deleted_are_incidents() -> None:
+    def change(at_ms: int, what: str, name: str = "gold", by: str = "ann") -> PolicyChange:
+        key = PolicyKey(PolicyKind.ISOLATION, name)
+        if what == "deleted":
+            return PolicyChange(key, at_ms, at_ms, deleted_by=DeletionNote(by, ""))
+        return PolicyChange(key, at_ms, at_ms, PolicyRecord(key, {}, by, "new disks", None, at_ms))
+
+    old, start = 1_000, 10_000_000
+    rows = [
+        change(old, "set"),
+        change(start, "set"),
+        *(change(start + 100_000 + number, "set", f"p{number}", "bob") for number in range(3)),
+        change(start + 200_000, "deleted"),
+        PolicyChange(None, 9, start, trouble="unreadable"),
+    ]
+    assert of_policies.changes_lately(rows, start + 300_000) == [
+        Incident(start, IncidentKind.POLICY, "ann set policy isolation gold: new disks"),
+        Incident(start + 100_000, IncidentKind.POLICY, "bob set policy isolation p2 and 2 more: new disks"),
+        Incident(start + 200_000, IncidentKind.POLICY, "ann deleted policy isolation gold"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("primary", "cordons", "sentences"),
+    [
+        (["b2"], {}, ["t/n may be on b2 only (isolation `gold`, ann@desk): 2 bundles"]),
+        (["b[23]"], {}, ["t/other may be on b1 only (the others are isolated for other namespaces): 1 bundle"]),
+        (
+            ["b.*"],
+            {"b3": "disk"},
+            ["t/other may be on no broker, as b3 is cordoned (the others are isolated for other namespaces): 1 bundle"],
+        ),
+        (
+            ["b[23]"],
+            {"b3": "disk"},
+            [
+                "t/n may be on b2 only (isolation `gold`, ann@desk): 2 bundles",
+                "t/other may be on b1 only (the others are isolated for other namespaces): 1 bundle",
+            ],
+        ),
+        (
+            ["b2"],
+            {"b2": "drain"},
+            ["t/n may be on no broker, as b2 is cordoned (isolation `gold`, ann@desk): 2 bundles"],
+        ),
+        (["b1", "b3"], {}, ["t/other may be on b2 only (the others are isolated for other namespaces): 1 bundle"]),
+    ],
+)
+def test_namespaces_that_isolation_leaves_to_one_broker(
+    primary: list[str], cordons: dict[str, str], sentences: list[str]
+) -> None:
+    policy = record(PolicyKind.ISOLATION, "gold", namespaces=["t/n"], primary=primary, secondary=[], min_available=1)
+    effective = book(policy).at(NOW_MS + 1)
+    bundles = [f"t/n/{LOWER}", f"t/n/{UPPER}", f"t/other/{LOWER}"]
+    cluster = Cluster(
+        {name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name, "b2") for name in bundles}
+    )
+    policies = replace(effective.policies, cordons=cordons)
+    findings = list(of_policies.isolation_findings(replace(cluster, policies=policies), effective))
+    assert sorted(finding.what for finding in findings) == sentences
+    assert {finding.severity for finding in findings} <= {Severity.WARNING}
 
 
 def test_who_cannot_tell_keeps_nobody_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> Remarks:
+    def broken(*_: Any) -> Remarks:
         raise StateChannelError("the topic is not there")
 
     points = [
-        SimpleNamespace(name="b", load=lambda: lambda _: Remarks(["one"], {"b1": "two"}, {"b2"})),
-        SimpleNamespace(name="c", load=lambda: lambda _: Remarks((), {"b1": "three"}, {"b1"})),
+        SimpleNamespace(name="b", load=lambda: lambda *_: Remarks(["one"], {"b1": "two"}, {"b2"}, {"b1": "empty"})),
+        SimpleNamespace(name="c", load=lambda: lambda *_: Remarks((), {"b1": "three"}, {"b1"})),
         SimpleNamespace(name="a", load=lambda: broken),
     ]
     monkeypatch.setattr(remarks, "entry_points", lambda group: points if group == remarks.GROUP else [])
-    result = remarks.remarks(SimpleNamespace())  # type: ignore[arg-type]
+    result = remarks.remarks(SimpleNamespace(), {})  # type: ignore[arg-type]
     texts = ["a could not be read: the topic is not there", "one"]
-    assert result == Remarks(texts, {"b1": "two; three"}, frozenset({"b1", "b2"}))
+    assert result == Remarks(texts, {"b1": "two; three"}, frozenset({"b1", "b2"}), {"b1": "empty; three"})

@@ -35,7 +35,7 @@ class Kafka:
     def __init__(self, behind_s: float = 0.0, *beating: str) -> None:
         self.behind_s, self.beating = behind_s, beating
         self.log: list[RecordRead] = []
-        self.opened = 0
+        self.opened = self.delivered = 0
         self.followed_s = 0.0
 
     def now_ms(self) -> int:
@@ -51,11 +51,13 @@ class Kafka:
         for back in range(120, -1, -1):
             self.write(broker, until_ago_s + back)
 
-    def span(self, *, from_time_ms: int | None = None) -> Any:
-        return SimpleNamespace(from_ms=from_time_ms, end=len(self.log))
+    def span(self, *, start: int = 0, from_time_ms: int | None = None) -> Any:
+        return SimpleNamespace(start=start, from_ms=from_time_ms, end=len(self.log))
 
     def records(self, span: Any) -> list[RecordRead]:
-        return [r for r in self.log[: span.end] if span.from_ms is None or r.timestamp_ms >= span.from_ms]
+        read = [r for r in self.log[span.start : span.end] if span.from_ms is None or r.timestamp_ms >= span.from_ms]
+        self.delivered += len(read)
+        return read
 
     def follow(self, start: int, stop: Callable[[], bool]) -> Iterator[list[RecordRead]]:
         began_s = time.monotonic()
@@ -145,25 +147,48 @@ def test_a_lost_broker_is_shown_until_it_is_back(
     assert (set(seen.members.lost), set(seen.members.alive)) == (lost, {"b1", "b4"})
 
 
+def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None] = lambda: None) -> Any:
+    """The members that `status` shows; `meanwhile` happens while it reads the channel."""
+    monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
+    monkeypatch.setattr(command, "read_channel", lambda *_: meanwhile())
+    monkeypatch.setattr(command, "remarks", lambda *_: None)
+    monkeypatch.setattr(command, "requests_of_last_hour", lambda _: command.RequestIncidents())
+    monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"members": seen.members})
+    monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
+    return command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8)["members"]
+
+
+CHANNEL: Any = SimpleNamespace(
+    settings=CONNECTION.settings,
+    topics=SimpleNamespace(channel="c"),
+    client=SimpleNamespace(bootstrap_servers="a:1"),
+    context="",
+)
+
+
 def test_status_has_a_broker_that_was_lost_long_ago(
     use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = use(Kafka(0, "b1"))
     kafka.write("b2", 1_200)
     kafka.write_minutes("b1")
-    connection: Any = SimpleNamespace(
-        settings=CONNECTION.settings,
-        topics=SimpleNamespace(channel="c"),
-        client=SimpleNamespace(bootstrap_servers="a:1"),
-        context="",
-    )
-    monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
-    monkeypatch.setattr(command, "read_channel", lambda *_: None)
-    monkeypatch.setattr(command, "remarks", lambda _: None)
-    monkeypatch.setattr(command, "requests_of_last_hour", lambda _: SimpleNamespace(requesters={}, drains=[]))
-    monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"lost": set(seen.members.lost)})
-    monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
-    assert command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8) == {"lost": {"b2"}}
+    assert set(status_of(CHANNEL, monkeypatch).lost) == {"b2"}
+
+
+def test_status_reads_each_heartbeat_once(use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = use(Kafka(0, "b1"))
+    kafka.write_minutes("b1")
+    members = status_of(CHANNEL, monkeypatch, lambda: kafka.write("b2", 0))
+    assert set(members.alive) == {"b1", "b2"}, "who started while the channel was read is alive, too"
+    assert (kafka.opened, kafka.delivered) == (1, len(kafka.log))
+
+
+def test_status_listens_where_our_clock_is_ahead(
+    use: Callable[[Kafka], Kafka], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = use(Kafka(7_200, "b1"))
+    kafka.write_minutes("b1")
+    assert set(status_of(CHANNEL, monkeypatch).alive) == {"b1"}
 
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:

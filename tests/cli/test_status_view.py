@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,18 +14,23 @@ from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews, read_views
-from statechannel.cli import bundles
+from statechannel.cli import brokers, bundles
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.screen import FittedScreen, screen, stacked
+from statechannel.cli.status import command as status_command
 from statechannel.cli.status import figures as status_figures
+from statechannel.cli.status import tables
 from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
+from statechannel.engine.membership import LostMember
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
+from statechannel.settings import load
 from tests.cli.conftest import GOLDEN
+from tests.support import doctor_facts
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 AT = 1_750_000_000_000
@@ -36,7 +42,7 @@ def broker(name: str, **fields: Any) -> dict[str, Any]:
     return {"broker": name, **usual, "accepting": True, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
 
 
-LIMITS = HealthLimits(in_flight_ms=30_000, debt_ms=5_000)
+LIMITS = HealthLimits(in_flight_ms=5_000, unserved_ms=30_000, debt_ms=5_000)
 LOST = {"state": "lost", "mode": None, "phase": None, "accepting": False, "lag_records": None, "lag_ms": None}
 
 
@@ -85,7 +91,7 @@ b1      alive  normal  caught-up     yes        3  1             250 ms ago
 b2      alive  normal  caught-up      no        3  400 (4.00 s)  250 ms ago
 
 channel               bundle-state at kafka:9092
-leader                b1, term 73, for 12.0 min
+leader                b1, for 12.0 min; term 73 (the offset of its claim in the registry)
 bundles               8: 6 assigned, 1 unassigned
 in flight             1, the oldest for 70 ms
 keys awaiting repair  1, the oldest for 1.50 s
@@ -127,9 +133,11 @@ def test_counters_are_shown_on_request(capsys: pytest.CaptureFixture[str], monke
     assert "control records" in shown(figures(), capsys, counters=False)[-1], "a pipe is wide"
 
 
-def on_screen(found: dict[str, Any], width: int, height: int) -> list[str]:
+def on_screen(found: dict[str, Any], width: int, height: int, share: int = 0) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, theme=THEME, force_terminal=True, no_color=True)
-    lines = console.render_lines(FittedScreen(status_blocks(found)), console.options.update(height=height), pad=False)
+    lines = console.render_lines(
+        FittedScreen(status_blocks(found, share=share)), console.options.update(height=height), pad=False
+    )
     assert len(lines) <= height
     texts = ["".join(segment.text for segment in line) for line in lines]
     return [text for number, text in enumerate(texts) if any(later.strip() for later in texts[number:])]
@@ -232,7 +240,9 @@ REFUSED = {
     "bundle": "t/n/x",
     "since_ms": AT - 1_000,
     "by": {"b1": "read-only file system", "b2": "read-only file system"},
+    "not_asked": [],
 }
+BY_ONE = {**REFUSED, "by": {"b1": "no disk"}, "not_asked": ["b2", "b3"]}
 
 
 def test_bundles_that_every_broker_declines_are_down(
@@ -241,7 +251,8 @@ def test_bundles_that_every_broker_declines_are_down(
     monkeypatch.setenv("COLUMNS", "160")
     lines = shown(figures(declined_bundles=[REFUSED, {**REFUSED, "bundle": "t/n/y"}]), capsys)
     assert lines[0] == (
-        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system)"
+        "DOWN  2 bundles have no owner since 2025-06-15 15:06:39.000Z: b1 and b2 decline them (read-only file system); "
+        "`statechannel bundles --unowned` lists them"
     )
 
 
@@ -267,20 +278,79 @@ def test_all_bundles_on_one_of_three_is_worth_a_note(
 
 
 @pytest.mark.parametrize(
-    ("state", "sentence"),
-    [("Releasing", "b1 to release it (hook on_release)"), ("Assigning", "b2 to take it (hook on_own)")],
+    ("state", "waited_for", "sentence"),
+    [
+        (State.RELEASING, ("b1", "on_release"), "b1 to release it (hook on_release)"),
+        (State.ASSIGNING, ("b2", "on_own"), "b2 to take it (hook on_own)"),
+        (State.SPLITTING, ("b1", "on_split"), "b1 to split it (hook on_split)"),
+    ],
 )
-def test_a_hook_that_takes_long_is_named_while_it_does(
-    state: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_hook_that_takes_long_makes_the_channel_degraded_long_before_its_deadline(
+    state: State,
+    waited_for: tuple[str, str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    moving = {"bundle": "t/n/x", "state": state, "from": "b1", "to": "b2", "age_ms": 5_060, "operation": OPERATION}
-    assert shown(figures(in_flight=[moving]), capsys)[1].strip() == (
-        f"t/n/x is in flight for 5.06 s: it waits for {sentence}"
+    key: Any = SimpleNamespace(state=state, from_="b1", to="b2")
+    waits = status_figures._waits_for(key)
+    assert waits == dict(zip(("waits_for_broker", "waits_for_hook"), waited_for, strict=True))
+    moving = {
+        "bundle": "t/n/x",
+        "state": state.value,
+        "from": "b1",
+        "to": "b2",
+        "age_ms": 6_700,
+        "operation": OPERATION,
+    }
+    hanging = figures(in_flight=[moving | waits, moving | waits | {"bundle": "t/n/y"}])
+    line = "2 bundles are in flight for longer than 5.00 s; t/n/x for 6.70 s: it waits for " + sentence
+    assert shown(hanging, capsys)[0] == "DEGRADED  " + line
+    assert "waits for" not in "".join(shown(figures(in_flight=[moving | waits | {"age_ms": 900}]), capsys))
+
+
+def test_the_bound_is_a_setting() -> None:
+    assert HealthLimits.of(load()).in_flight_ms == 5_000
+    assert HealthLimits.of(load(flags=["observe.in_flight_slow_s=60"])).in_flight_ms == 60_000
+
+
+def test_brokers_that_were_not_asked_yet_are_named() -> None:
+    verdict, (problem,) = health(figures(declined_bundles=[BY_ONE | {"since_ms": AT - 2_000}]), LIMITS)
+    assert verdict.value == "degraded"
+    assert problem.message == (
+        "1 bundle has no owner since 2025-06-15 15:06:38.000Z: b1 declines it (no disk); not asked yet: b2 and b3 (the next "
+        "lookup does): t/n/x"
     )
-    assert "waits for" not in "".join(shown(figures(in_flight=[moving | {"age_ms": 900}]), capsys))
-    _, (problem,) = health(figures(in_flight=[moving | {"age_ms": 40_000}]), LIMITS)
-    assert problem.message.endswith(f"the longest t/n/x: it waits for {sentence}")
+
+
+def test_a_cordoned_broker_accepts_no_bundles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    more = {"software": "1", "extensions": None, "urls": {}, "http": None}
+    rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]
+    rows.append(broker("b3", cordoned=True, **more) | {"accepting": False})
+    stdout().print(brokers._table(rows))
+    first, *_ = lines = capsys.readouterr().out.splitlines()
+    at = first.index("accepting")
+    assert [line[at:].partition("  ")[0].strip() for line in lines[1:4]] == ["no (cordoned)", "yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "shown_as"), [("limits", "limits"), (None, "policies"), ([], "policies"), ("x", "policies")]
+)
+def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: object, shown_as: str) -> None:
+    unplaced = {name: value for name, value in UNPLACED.items() if name != "ago_ms"}
+    info = {"sent_at_ms": AT, "unplaced": {**unplaced, "at_ms": AT - 4_000, "cause": cause}}
+    found = brokers._unplaced(info, 100)
+    assert found == {**UNPLACED, "ago_ms": 4_100, "cause": shown_as}
+
+
+def test_brokers_that_declined_other_bundles_were_not_asked_about_all() -> None:
+    rows = [BY_ONE | {"not_asked": ["b2"]}, BY_ONE | {"by": {"b2": "no disk"}, "not_asked": ["b1"]}]
+    _, (problem,) = health(figures(declined_bundles=[row | {"since_ms": AT - 2_000} for row in rows]), LIMITS)
+    assert "b1 and b2 decline them (no disk); not asked about all of them yet: b1 and b2 (the next" in problem.message
 
 
 def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
@@ -291,9 +361,79 @@ def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
     assert hook.message.endswith(", the last time 20.00 s ago: on_release did not return within 15 s")
 
 
+UNSERVED = {"bundles": 12, "assigned": 6, "brokers": ["b3", "b4", "b5"], "since_ms": AT - 2_000}
+
+
+def test_what_is_without_service_in_all_is_said_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
+    lines = shown(figures(bundles=24, assigned=18, without_service=UNSERVED, repair_paused=[pause]), capsys)
+    assert lines[0] == (
+        "DEGRADED  12 bundles are without service since 2025-06-15 15:06:38.000Z: b3, b4 and b5 are not alive, and "
+        "repair is paused"
+    )
+    assert "bundles               24: 12 assigned, 1 unassigned, 12 without service" in lines
+    _, (problem,) = health(
+        figures(without_service=UNSERVED | {"bundles": 1, "brokers": ["b3"], "since_ms": None}), LIMITS
+    )
+    assert problem.message == "1 bundle is without service: b3 is not alive: it waits for repair"
+
+
+def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigned", to="b2", by="b2")
+    log.write(f"{NAMESPACE}/{UPPER}", "Assigning", to="b3")
+    inputs = status_figures.StatusInputs(RegistryStory(6.0))
+    views = LogViews((audit_full(0, 1, log.records, inputs.observe),), (log.at_ms,))
+    registry = RegistryFold(6.0).registry()
+    registry.members.lost = {"b2": LostMember("b2", "b2-1", 17, 0.0, False)}
+
+    def found() -> dict[str, Any]:
+        return status_figures.figures(views, registry, inputs, Remarks(), channel="c", bootstrap_servers="k:1")
+
+    status = found()
+    assert status["without_service"] == {"bundles": 2, "assigned": 1, "brokers": ["b2", "b3"], "since_ms": 17}
+    assert [row["waits_for_repair"] for row in status["in_flight"]] == [True]
+    alive: Any = SimpleNamespace(
+        broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, extensions=None, heard_at_ms=0
+    )
+    registry.members.alive = {"b3": alive}
+    status = found()
+    assert status["without_service"]["brokers"] == ["b2"]
+    assert [row["waits_for_repair"] for row in status["in_flight"]] == [False]
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
-    _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
+    pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
+    _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)
     assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"
+    pause |= {"left_ms": 42_000, "lost_since_ms": AT - 18_000}
+    _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)
+    assert problem.message == (
+        "b1 paused repair: 4 of 5 vanished; lost since 2025-06-15 15:06:22.000Z; it goes on by itself in 42.00 s; if they are "
+        "dead: `statechannel repair resume`"
+    )
+
+
+def test_what_is_left_of_a_pause_is_by_the_clock_of_the_broker_that_pauses() -> None:
+    beats = [(0.5, {"repair_paused": "4 of 5 vanished", "sent_at_ms": 7_000, "repair_resumes_at_ms": 19_500})]
+    seen = doctor_facts.registry(*((ago_s, doctor_facts.heartbeat("b1", **more)) for ago_s, more in beats))["registry"]
+    seen.members.lost = {"b2": LostMember("b2", "b2-1", doctor_facts.NOW_MS - 18_000, 0.0, False)}
+    row = status_figures._pause(seen.members.alive["b1"], seen)
+    assert row == {
+        "broker": "b1",
+        "why": "4 of 5 vanished",
+        "left_ms": 12_000,
+        "lost_since_ms": doctor_facts.NOW_MS - 18_000,
+    }
+    del seen.members.alive["b1"].info["repair_resumes_at_ms"]
+    assert status_figures._pause(seen.members.alive["b1"], seen)["left_ms"] is None, "an older version does not say"
 
 
 @pytest.mark.parametrize(("lost", "end"), [(4, "b4, last heard 1.00 s ago"), (5, "; and 2 more")])
@@ -319,22 +459,33 @@ def test_bundles_names_who_declined_one_without_an_owner(
     rows = json.loads(run("bundles", "-o", "json", *place).stdout)["bundles"]
     assert {row["bundle"].rpartition("/")[2]: row["declined_by"] for row in rows} == {LOWER: ["b1"], UPPER: []}
     assert "declined by" in run("bundles", *place).stdout
+    rows = json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]
+    assert [row["bundle"] for row in rows] == [f"{NAMESPACE}/{LOWER}"], "the other one nobody has asked for"
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
+    assert len(json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]) == 1, "it is on its way"
+    log.write(f"{NAMESPACE}/{LOWER}", "Assigned", to="b2", by="b2")
+    assert run("bundles", "--unowned", *place).stdout == "every bundle that had an owner has one\n"
 
 
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
     ({"declined_bundles": [REFUSED]}, "down", "bundles-declined"),
-    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}}]}, "healthy", ""),
-    ({"declined_bundles": [{**REFUSED, "by": {"b1": "no disk"}, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
+    ({"declined_bundles": [BY_ONE]}, "healthy", ""),
+    ({"declined_bundles": [{**BY_ONE, "since_ms": AT - 2_000}]}, "degraded", "declined-by-some"),
+    ({"declined_bundles": [{**BY_ONE, "since_ms": AT - 30_001}]}, "down", "bundles-declined"),
     ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
-    ({"orphans": 2}, "degraded", "owner-unreachable"),
+    ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),
     ({"leader": None}, "degraded", "no-leader"),
-    ({"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost"}]}, "degraded", "repair-paused"),
+    (
+        {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},
+        "degraded",
+        "repair-paused",
+    ),
     ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
     ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),
     ({"brokers": [broker("b1", accepting=False)]}, "degraded", "none-accepts"),
@@ -345,8 +496,9 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", hooks_failed={"on_own": HUNG})]}, "healthy", ""),
     ({"brokers": [broker("b1", unplaced=UNPLACED)]}, "down", "bundles-unplaced"),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
-    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_001}]}, "degraded", "slow-operation"),
-    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 30_000}]}, "healthy", ""),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_001}]}, "degraded", "slow-operation"),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_000}]}, "healthy", ""),
+    ({"in_flight": [{"bundle": "t/n/x", "age_ms": 9_000, "waits_for_repair": True}]}, "healthy", ""),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 5_000}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": None}, "degraded", "awaiting-repair"),
     ({"debts": [{"key": "t/n"}], "oldest_debt_ms": 4_999}, "healthy", ""),
@@ -358,6 +510,23 @@ def test_verdicts(changes: dict[str, Any], verdict: str, reasons: str) -> None:
     found, problems = health(figures(**changes), LIMITS)
     assert (found.value, " ".join(problem.reason.value for problem in problems)) == (verdict, reasons)
     assert all(problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({}, 0), ({"leader": None}, 30), ({"brokers": []}, 32), ({"stopped": {"0": {"offset": 7, "format": 9}}}, 4)],
+)
+def test_the_verdict_is_an_exit_code_on_request(
+    changes: dict[str, Any], code: int, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_command, "in_time", lambda connection: connection)
+    monkeypatch.setattr(status_command, "read_once", lambda *_: figures(**changes))
+    place = ["-b", "127.0.0.1:1"]
+    for output in ("table", "json"):
+        assert run("status", "--exit-code", "-o", output, *place).exit_code == code
+        assert run("status", "-o", output, *place).exit_code == 0
+    refused = run("status", "--exit-code", "--watch", *place)
+    assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
 
 
 def test_only_some_of_many_lost_brokers_are_named() -> None:
@@ -374,10 +543,23 @@ def test_where_not_all_brokers_can_be_seen_trouble_is(
     many[20] |= {"mode": "safe"}
     many[30] |= {"state": "lost", "mode": None, "lag_records": None, "lag_ms": None}
     many[35] |= {"leading": True}
-    lines = shown(figures(brokers=many), capsys, at_most=4)
-    start = next(number for number, line in enumerate(lines) if line.startswith("broker "))
-    assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["b30", "b20", "b35", "b00"]
-    assert lines[start + 5] == "and 36 more (`--output json` lists all)"
+    stdout().print(tables._brokers(many, 4))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split()[0] for line in lines[1:5]] == ["b35", "b20", "b30", "b00"]
+    assert lines[5] == "and 36 more (`statechannel brokers`)"
+
+
+def test_a_terminal_of_24_lines_shows_the_leader_and_leaves_no_line_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lost = [broker(f"b{number}", **LOST, heard_ago_ms=8_200) for number in range(2, 6)]
+    found = figures(brokers=[broker("b1", leading=True), *lost], incidents=INCIDENTS[:3])
+    for rows in range(3, 8):
+        lines = on_screen({**found, "incidents": INCIDENTS[:rows]}, 80, 24, share=4)
+        assert any(line.startswith("b1 ") for line in lines), "the leader"
+        assert len(lines) == 24, "what is left over is filled"
+    lines = on_screen({**found, "incidents": INCIDENTS[:1]}, 80, 24, share=4)
+    assert [line.split()[0] for line in lines if line.startswith("b")][-6:][:5] == ["b1", "b2", "b3", "b4", "b5"]
+    assert lines[-1].startswith("no room for: ")
 
 
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,3 +125,14 @@ async def test_a_member_lives_and_stops_where_nobody_takes_its_lines() -> None:
         assert host.status()["runtime"]["unwritten_log_lines"] > before
         assert host.status()["runtime"]["stopped"] is None
     assert host.status()["runtime"]["stopped"] == "closed"
+
+
+def test_a_bound_logger_has_its_facts_in_every_line() -> None:
+    with capture_logs() as lines:
+        bound = SafeLogger("statechannel.broker.parts").bound(broker="b1", place="")
+        bound.error("part-failed", part="reader")
+        bound.bound(part="writer").error("part-failed", broker="b2")
+    assert [(line["broker"], line["part"], "place" in line) for line in lines] == [
+        ("b1", "reader", False),
+        ("b2", "writer", False),
+    ]

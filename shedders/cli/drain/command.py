@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +21,9 @@ from shedders.cli.drain.follower import (
     resumable,
 )
 from shedders.cli.drain.rolling import Restart, RestartRequest, progressed, require_program, words_of
+from shedders.model import plan
 from shedders.model.amounts import are, count, were
+from shedders.model.cluster import Bundle
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -29,12 +32,18 @@ from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, with_con
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
 from statechannel.cli.kit.progress import bar
 from statechannel.cli.kit.registry import Registry
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, StateChannelError
+
+if TYPE_CHECKING:  # plans and dry runs load it
+    from shedders.decision.placing import Pipeline
+    from shedders.model.cluster import Cluster
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 uncordon_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 RATE_MAX = 10_000.0
+_PORTIONS = 64
+"""Number of times at which a forecast counts the load that earlier moves have brought."""
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", re.ASCII)
 
 BrokerWord = Annotated[str, typer.Argument(metavar="BROKER")]
@@ -85,40 +94,102 @@ def drain_(
     request = DrainRequest(broker, drain_id, rate_per_s, force, reason or "", by, timeout)
     with bar(lines=True) as shown:
         drained = drain(connection, request, shown)
-    _report(drained, output)
+    _report(drained, output, _overfull_now(connection, drained))
     require_empty(drained)
 
 
 def _effect(connection: Connection, registry: Registry, broker: str, *, force: bool) -> Effect:
     bundles = sorted(key.name for key in read_channel(connection).live() if key.owner == broker)
     others = sorted(name for name, member in registry.members.alive.items() if name != broker and member.accepting)
-    stays = {} if force or not bundles or not others else _kept_by_policies(connection, broker, bundles)
+    expected = _expected(connection, broker, bundles) if bundles and others else DrainForecast()
+    stays = {} if force else expected.stays
     moved = count(len(bundles) - len(stays), "bundle")
     sentences = [
-        f"{broker} would be cordoned, and {'' if stays else 'its '}{moved} moved to {', '.join(others) or 'nobody'}; it stays "
+        f"{broker} would be cordoned, and {'' if stays else 'its '}{moved} moved to {', '.join(others) or 'no broker'}; it stays "
         f"cordoned until `statechannel uncordon {broker}`"
     ]
     if stays:
         first = next(iter(stays))
         sentences.append(f"{count(len(stays), 'bundle')} would stay, as policies are now; {first}: {stays[first]}")
-    return Effect(sentences, {"broker": broker, "bundles": bundles, "others": others, "stays": stays})
+    if expected.overfull:
+        sentences.append(f"over capacity after that: {_shares(expected.overfull)}; start another broker first")
+    facts = {"broker": broker, "bundles": bundles, "others": others, "stays": stays, "overfull": expected.overfull}
+    return Effect(sentences, facts)
 
 
-def _kept_by_policies(connection: Connection, broker: str, bundles: Sequence[str]) -> dict[str, str]:
-    """Bundles that the filters let no other broker take, with why; each by itself, on the newest load reports."""
+@dataclass(frozen=True, slots=True)
+class DrainForecast:
+    """What a drain would do, by the newest load reports.
+
+    Attributes:
+        stays: Bundles that the filters let no other broker take, with why; each by itself.
+        overfull: Share of its capacity that a broker would use, where it is above 1.
+    """
+
+    stays: Mapping[str, str] = field(default_factory=dict)
+    overfull: Mapping[str, float] = field(default_factory=dict)
+
+
+def _expected(connection: Connection, broker: str, bundles: Sequence[str]) -> DrainForecast:
     # Other uses of the command begin sooner without them.
     from shedders.cli.live_source import live_at
-    from shedders.filters.chain import Filters
-    from shedders.filters.rules import FilterSettings
-    from shedders.model.cluster import Bundle
     from shedders.snapshots.cluster import cluster_of
-    from shedders.snapshots.selection import FILTERS, part_settings
+    from shedders.snapshots.selection import pipeline_of
 
     snapshot = live_at(connection)
-    settings = part_settings(snapshot, FILTERS, FilterSettings, profile=None, values={})
-    filters = Filters(cluster_of(snapshot), settings)
-    faults = {name: filters.cannot_leave(filters.cluster.bundles.get(name) or Bundle(name, broker)) for name in bundles}
-    return {name: fault for name, fault in faults.items() if fault is not None}
+    return forecast(cluster_of(snapshot), pipeline_of(snapshot)[1], broker, bundles)
+
+
+def forecast(cluster: Cluster, pipeline: Pipeline, broker: str, bundles: Sequence[str]) -> DrainForecast:
+    """What a drain of these bundles would do: filters and placement choose as in a drain, in portions."""
+    from shedders.balancer.drain_plan import traffic
+    from shedders.filters.chain import Filters
+    from shedders.model.moved_cluster import after_moves
+
+    filters = Filters(cluster, pipeline.settings)
+    waiting = [cluster.bundles.get(name) or Bundle(name, broker) for name in bundles]
+    faults = {bundle.name: filters.cannot_leave(bundle) for bundle in waiting}
+    stays = {name: fault for name, fault in faults.items() if fault is not None}
+    policies = replace(cluster.policies, cordons={**cluster.policies.cordons, broker: "drain"})
+    seen = replace(cluster, policies=policies)
+    waiting = sorted(waiting, key=lambda bundle: (-traffic(bundle), bundle.name))
+    receivers: set[str] = set()
+    portion = -(-len(waiting) // _PORTIONS)
+    for begin in range(0, len(waiting), max(1, portion)):
+        moves = []
+        for bundle in waiting[begin : begin + portion]:
+            placed = pipeline.place(seen, bundle)
+            if placed.broker is not None:
+                receivers.add(placed.broker)
+                moves.append(
+                    plan.BundleMove(bundle.name, broker, placed.broker, plan.Reason.ADMIN, traffic(bundle), placed.why)
+                )
+        seen = after_moves(seen, moves)
+    return DrainForecast(stays, overfull(seen, receivers))
+
+
+def overfull(cluster: Cluster, names: Iterable[str]) -> dict[str, float]:
+    """Share of its capacity that each of these brokers uses, by its report, where it is above 1."""
+    loads = ((name, cluster.brokers[name].load) for name in sorted(names) if name in cluster.brokers)
+    return {name: load.max_resource_usage for name, load in loads if load is not None and load.max_resource_usage > 1}
+
+
+def _shares(overfull: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} at {share:.1%}" for name, share in overfull.items())
+
+
+def _overfull_now(connection: Connection, drained: DrainResult) -> dict[str, float]:
+    """Brokers over their capacity after a drain; none where their reports cannot be read."""
+    from shedders.cli.live_source import live_at
+    from shedders.snapshots.cluster import cluster_of
+
+    if not drained.facts.get("moved"):
+        return {}
+    try:
+        cluster = cluster_of(live_at(connection))
+    except StateChannelError:
+        return {}
+    return overfull(cluster, cluster.brokers.keys() - {drained.request.broker})
 
 
 @uncordon_app.command()
@@ -174,14 +245,15 @@ def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
     return operation
 
 
-def _report(drained: DrainResult, output: Output) -> None:
+def _report(drained: DrainResult, output: Output, overfull: Mapping[str, float]) -> None:
     if output is Output.JSON:
-        print_json(drained.fields())
+        print_json(drained.fields() | {"overfull": overfull})
         return
     facts: dict[str, Any] = drained.fields()
     moved, left = facts["moved"], drained.left_count
     sentence = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
     stdout().print(f"{sentence} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
+    stdout().print(f"{facts['broker']} stays cordoned until `statechannel uncordon {facts['broker']}`", markup=False)
     if drained.left:
         print_table(
             ("bundle", "reason", "why"),
@@ -191,6 +263,8 @@ def _report(drained: DrainResult, output: Output) -> None:
         say("note: another leader may have moved more; its decisions could not be read")
     if facts["reports_in_vain"]:
         say(f"note: {count(facts['reports_in_vain'], 'bundle')} went to brokers that did not report their load in time")
+    if overfull:
+        say(f"note: over capacity, by the newest load reports: {_shares(overfull)}; start another broker")
     if facts["leads"]:
         say(f"note: {facts['broker']} is the leader; another broker takes over when it stops")
 

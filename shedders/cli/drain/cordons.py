@@ -13,9 +13,9 @@ from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.output import moment, say
 from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests, message_of
+from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests, is_timed_out, message_of
 from statechannel.errors import ExitCode
 
 DRAIN: Final = "drain"
@@ -54,10 +54,19 @@ class FailedDrain(NamedTuple):
 
     Attributes:
         why: What its reply says; empty without one.
+        end: How it ended, as the end of a sentence, with the time where that is known.
     """
 
     entry: PolicyEntry
     why: str
+    end: str
+
+    def remark(self, *, empty: bool) -> str:
+        """What to know of its broker, which has no bundles by now, or still some."""
+        name = self.entry.key.name
+        left = "it is empty by now" if empty else "bundles are left"
+        drain = f"the drain of {self.entry.author.person} that {self.end}"
+        return f"still cordoned by {drain}; {left} (`statechannel uncordon {name}`)"
 
 
 def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, FailedDrain]:
@@ -65,6 +74,8 @@ def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[
 
     Raises:
         StateChannelError: The requests cannot be read.
+
+    Of a drain that the requests topic has forgotten nothing is known.
     """
     left = {
         entry.key.name: entry
@@ -79,16 +90,25 @@ def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[
     drains = {broker: (entry, newest.get(drained_by(entry) or "")) for broker, entry in left.items()}
     return {
         broker: FailedDrain(
-            entry, "" if request is None or request.reply is None else message_of(request.reply.outcome) or ""
+            entry, "" if request.reply is None else message_of(request.reply.outcome) or "", _end_of(request)
         )
         for broker, (entry, request) in drains.items()
-        if not _goes_well(request)
+        if request is not None and not _goes_well(request)
     }
 
 
-def _goes_well(request: LoggedRequest | None) -> bool:
-    """Whether a drain runs, or has emptied its broker; of one that the requests topic has forgotten nothing is known."""
-    if request is None or request.open:
+def _end_of(request: LoggedRequest) -> str:
+    if request.reply is None or request.replied_ms is None:
+        return "ended without an answer"
+    outcome = request.reply.outcome
+    accepted = outcome.get("answer") == "accepted"
+    ended = "left bundles" if accepted else "timed out" if is_timed_out(outcome) else "failed"
+    return f"{ended} {moment(request.replied_ms)}"
+
+
+def _goes_well(request: LoggedRequest) -> bool:
+    """Whether a drain runs, or has emptied its broker."""
+    if request.open:
         return True
     outcome = {} if request.reply is None else request.reply.outcome
     return outcome.get("answer") == "accepted" and outcome.get("result") != IN_PART

@@ -207,6 +207,7 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
     newly_cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
     bar.show(request.broker, f"draining {request.broker}", 0, 1)
     watch = _Watch(connection, request, bar, begun=under_way is not None)
+    watch.count()
     try:
         answer = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
@@ -284,13 +285,22 @@ class _Watch:
         }
         return send(self._connection, DRAIN, args, left_s, identifier=request.drain if first else None)
 
-    def _show(self, leader: str | None) -> None:
-        if not self._bar.seen:
-            return
+    def count(self) -> None:
+        """Count the bundles of the broker, for its progress: before the drain moves the first of them."""
+        if self._bar.seen:
+            self._left()
+
+    def _left(self) -> int:
         with suppress(KafkaAdapterError):  # the leader continues; only the progress is not shown
             self._holdings.look()
         left = self._holdings.counts[self._request.broker]
         self._total = max(self._total, left)
+        return left
+
+    def _show(self, leader: str | None) -> None:
+        if not self._bar.seen:
+            return
+        left = self._left()
         by = f" (by {leader})" if leader else " (no broker has started it yet)"
         self._bar.show(
             self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)

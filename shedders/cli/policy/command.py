@@ -150,7 +150,7 @@ def history(
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
     window = time_window(since, until, now_ms())
-    changes = changes_of(connect()) if file is None else _changes_beside(file)
+    changes = changes_of(connect())[0] if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
         raise CommandError(

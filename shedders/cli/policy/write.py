@@ -244,8 +244,8 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
         return read_book(connection.client, topic, timeout_s=timeout_s)
 
 
-def changes_of(connection: Connection) -> PolicyChanges:
-    """Read all records of the policies' topic; none if it does not exist.
+def changes_of(connection: Connection) -> tuple[PolicyChanges, PolicyBook]:
+    """Read all records of the policies' topic, and the policies; empty if it does not exist.
 
     Raises:
         TopicMissingError: The channel does not exist.
@@ -254,7 +254,7 @@ def changes_of(connection: Connection) -> PolicyChanges:
     topic = topic_of(connection)
     with notify_if_slow(connection):
         if not _is_there(connection, topic, create=False):
-            return PolicyChanges((), is_whole=True)
+            return PolicyChanges((), is_whole=True), PolicyBook()
         return read_changes(connection.client, topic, timeout_s=connection.timeout_s)
 
 

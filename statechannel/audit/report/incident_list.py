@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
-from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_listed
+from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_listed, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
@@ -146,15 +146,9 @@ class LogIncidents:
         lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
         since_ms = min((incident.at_ms for incident in registry), default=None)
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
-        # The log also tells the repair of a lost broker, with the same time: when it was last heard.
-        repaired_ms = {incident.at_ms for incident in lost if incident.kind is IncidentKind.OWNER_LOST}
         listed = as_rows(self.channel.forgeries)["newest"]
-        others = [
-            incident
-            for incident in without_listed(registry, listed)
-            if incident.kind is not IncidentKind.LOST or incident.at_ms not in repaired_ms
-        ]
-        incidents = [*earlier, *lost, *_long_gaps(gaps), *others]
+        others = without_repaired([*lost, *without_listed(registry, listed)])
+        incidents = [*earlier, *_long_gaps(gaps), *others]
         kept = sorted(
             (incident for incident in incidents if window.holds(incident.at_ms)),
             key=lambda incident: (incident.at_ms, incident.kind.value),

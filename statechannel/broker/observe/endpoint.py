@@ -75,6 +75,7 @@ class Endpoint:
     Args:
         on_answer: Called with path (`other` if unknown) and status of each answer.
         on_refused: Called for each connection closed because of the limit.
+        broker: Of the member, for log lines.
     """
 
     def __init__(
@@ -84,7 +85,9 @@ class Endpoint:
         limits: EndpointLimits | None = None,
         on_answer: Callable[[str, int], None] | None = None,
         on_refused: Callable[[], None] | None = None,
+        broker: str = "",
     ) -> None:
+        self.log = _log.bound(broker=broker)
         self.routes = dict(routes)
         self.limits = limits or EndpointLimits()
         self._on_answer = on_answer
@@ -218,7 +221,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
         """Ignore a client that disconnected or was cut off."""
-        _log.debug("http-connection-failed", error=type(sys.exception()).__name__)
+        self.endpoint.log.debug("http-connection-failed", error=type(sys.exception()).__name__)
 
 
 def _cut(connection: socket.socket) -> None:
@@ -254,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         if route is None:
             answer = HttpAnswer.json({"error": "no such page", "pages": sorted(endpoint.routes)}, HTTPStatus.NOT_FOUND)
         else:
-            answer = _answered(route)
+            answer = _answered(route, endpoint.log)
         endpoint.answered(path if route is not None else "other", answer.status)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
@@ -276,13 +279,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log probes, which arrive every few seconds: they are counted."""
 
 
-def _answered(route: Route) -> HttpAnswer:
+def _answered(route: Route, log: SafeLogger) -> HttpAnswer:
     try:
         return route()
     except StateChannelError as error:
         return HttpAnswer.json({"error": str(error), "hint": error.hint}, HTTPStatus.SERVICE_UNAVAILABLE)
     except Exception as error:
-        _log.exception("http-route-failed")
+        log.exception("http-route-failed")
         return HttpAnswer.json({"error": type(error).__name__}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

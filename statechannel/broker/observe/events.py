@@ -199,7 +199,13 @@ TABLE: tuple[EventKind, ...] = (
         ("address", "seconds", "limit_s", "why"),
         "Kafka has not answered yet while this broker opens: it waits on, up to `kafka.command_timeout_s` for each call",
     ),
-    EventKind("kafka.away", _W, (), "Kafka does not answer the client of this broker"),
+    EventKind(
+        "kafka.away",
+        _W,
+        ("reason",),
+        "Kafka does not answer the client of this broker; the reason is what its addresses do: `absent` (they refuse, or the "
+        "host is unknown), `no-connection`, `no-answer` (suspended or hanging), `closed`, or `answers` (only other partitions)",
+    ),
     EventKind("kafka.back", _I, ("away_s",), "Kafka answers again"),
     EventKind("part-failed", _E, ("part", "error", "restart_in_s"), "A thread ended; it is restarted"),
     EventKind(

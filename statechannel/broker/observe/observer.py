@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from statechannel.broker import outcomes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.record import Record
 
 _APPENDS_MAX = 200_000
+_NO_ANSWER = "no-answer"
 
 
 class Observer:
@@ -184,11 +186,17 @@ class Availability:
     While the event loop of this process is blocked, its own threads may be what Kafka has no answer from: an outage that
     begins then counts if it lasts until the loop goes on.
 
+    Args:
+        look: What Kafka's addresses do now, a word for `reason`; called in a thread of its own, as it takes seconds. Without it
+            an outage is reported at once, as `no-answer`.
+
     Attributes:
         loop_blocked: Whether the event loop is blocked now; called in any thread.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, look: Callable[[], str] | None = None) -> None:
+        self._look = look
+        self._unsaid: object | None = None
         self.loop_blocked: Callable[[], bool] = lambda: False
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -218,7 +226,24 @@ class Availability:
         if not available:
             self._away_since_s = time.monotonic()
             self._metrics.counted("kafka_outages")
-            self._metrics.log.emit("kafka.away")
+            if self._look is None:
+                self._say(_NO_ANSWER)
+            else:
+                self._unsaid = outage = object()
+                looking = partial(self._look_and_say, self._look, outage)
+                threading.Thread(target=looking, name="statechannel-kafka-away", daemon=True).start()
         elif self._away_since_s is not None:
+            if self._unsaid is not None:  # it is over before the look is
+                self._say(_NO_ANSWER)
             self._metrics.log.emit("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
             self._away_since_s = None
+
+    def _look_and_say(self, look: Callable[[], str], outage: object) -> None:
+        reason = look()
+        with self._lock:
+            if self._unsaid is outage:
+                self._say(reason)
+
+    def _say(self, reason: str) -> None:
+        self._unsaid = None
+        self._metrics.log.emit("kafka.away", reason=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -68,6 +69,12 @@ def gaps_of(
     sort: Annotated[
         GapOrder, typer.Option("--sort", help="time: by start. length: the open ones and the longest first.")
     ] = GapOrder.TIME,
+    single: Annotated[
+        bool,
+        typer.Option(
+            "--single", help="A row for each gap; else those of one broker with one cause that began together are one."
+        ),
+    ] = False,
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
@@ -99,13 +106,14 @@ def gaps_of(
 
         def read_blocks() -> tuple[list[Block], dict[str, Any]]:
             _, rows, _ = read()
-            return [_block(list(rows))], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
+            return [_block(list(rows), single=single)], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
     result, rows, sums = read()
     rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
+    by_time = rows
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
@@ -115,7 +123,13 @@ def gaps_of(
     log_line(asked, result, window)
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
-    tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
+    longest = sort is GapOrder.LENGTH
+    shown: Any = rows if single else together(by_time, None if longest else tables.GAPS_SHOWN + 1)
+    if longest and not single:
+        shown = sorted(shown, key=_longest_first)
+    tables.gaps(rows, shown, answer_lost=tables.answer_lost(result), selected=selected, first=longest)
+    if any("merged" in row for row in shown):
+        say("note: gaps of one broker that began together are one row; --single lists each")
     deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
     if deleted:
         more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
@@ -126,6 +140,73 @@ def gaps_of(
 
 
 _NAMED_MAX = 5
+
+
+_TOGETHER_MS = 5_000
+
+
+class _Group:
+    """Gaps of one broker with one cause and one end that began within a moment."""
+
+    def __init__(self, gap: Mapping[str, Any]) -> None:
+        self._start_ms: int = gap["start_ms"]
+        self._longest = gap
+        self._shortest_ms = gap["length_ms"]
+        self._most = {"unassigned_ms": 0, "on_request_ms": 0}
+        self._bundles: set[str] = set()
+        self._owners: set[str] = set()
+        self.add(gap)
+
+    def takes(self, gap: Mapping[str, Any]) -> bool:
+        """Whether it began with the others, and is that of another bundle."""
+        near = abs(int(gap["start_ms"]) - self._start_ms) <= _TOGETHER_MS
+        return near and gap["bundle"] not in self._bundles
+
+    def add(self, gap: Mapping[str, Any]) -> None:
+        self._bundles.add(gap["bundle"])
+        self._owners |= {gap["to"]} - {None}
+        self._most = {name: max(most, gap[name]) for name, most in self._most.items()}
+        if gap["length_ms"] is not None:
+            self._shortest_ms = min(self._shortest_ms, gap["length_ms"])
+            if gap["length_ms"] > self._longest["length_ms"]:
+                self._longest = gap
+
+    def row(self) -> Mapping[str, Any]:
+        """The gap, or one row for several: the number of bundles, the range of lengths, the reason of the longest."""
+        longest = self._longest
+        if len(self._bundles) == 1:
+            return longest
+        namespaces = {bundle.rpartition("/")[0] for bundle in self._bundles}
+        of = f" of {namespaces.pop()}" if len(namespaces) == 1 else ""
+        owners = sorted(self._owners)
+        more = f" and {len(owners) - _NAMED_MAX} more" if len(owners) > _NAMED_MAX else ""
+        row = {**longest, **self._most, "start_ms": self._start_ms, "bundle": f"{len(self._bundles)} bundles{of}"}
+        row["merged"] = len(self._bundles)
+        row["to"] = ", ".join(owners[:_NAMED_MAX]) + more or None
+        if longest["length_ms"] is not None:
+            lengths = dict.fromkeys((duration(self._shortest_ms), duration(longest["length_ms"])))
+            row["lengths"] = " to ".join(lengths)
+        return row
+
+
+def together(gaps: Iterable[Mapping[str, Any]], most: int | None = None) -> list[Mapping[str, Any]]:
+    """Rows of a table: gaps of one broker with one cause that began within a moment are one, as among the incidents.
+
+    Args:
+        gaps: By time.
+        most: Number of the newest rows that are kept.
+    """
+    groups: deque[_Group] = deque(maxlen=most)
+    newest: dict[tuple[Any, ...], _Group] = {}
+    for gap in gaps:
+        alike = gap["from"], gap["cause"], gap["certain"], gap["end"], gap.get("requested_by")
+        group = newest.get(alike)
+        if group is not None and group.takes(gap):
+            group.add(gap)
+        else:
+            group = newest[alike] = _Group(gap)
+            groups.append(group)
+    return [group.row() for group in groups]
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:
@@ -233,12 +314,14 @@ def _require_live(asked: AuditOptions, until: str | None) -> None:
         )
 
 
-def _block(gaps: list[dict[str, Any]]) -> Block:
+def _block(gaps: list[dict[str, Any]], *, single: bool) -> Block:
+    shown: Sequence[Mapping[str, Any]] = gaps if single else together(gaps)
+
     def draw(most: int) -> RenderableType:
-        headers, rows = tables.gap_columns(gaps[-most:] if most else [])
+        headers, rows = tables.gap_columns(shown[-most:] if most else [])
         return Group(Text(tables.gap_title(gaps), style=Tone.HEAD), make_table(headers, rows, empty="no gap"))
 
-    return Block("gaps", len(gaps), draw)
+    return Block("gaps", len(shown), draw)
 
 
 class GapsSeen:

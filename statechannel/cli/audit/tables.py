@@ -19,7 +19,7 @@ from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
 
-_GAPS_SHOWN = 200
+GAPS_SHOWN = 200
 _OWNED_SHOWN = 1_000
 NOT_KNOWN = "unknown: the records were compacted"
 
@@ -75,7 +75,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         )
     if result.gaps is not None:
         _blank()
-        gaps(result.gaps, answer_lost=answer_lost(result))
+        gaps(result.gaps, result.gaps, answer_lost=answer_lost(result))
     elif result.gap_count is not None and history_title is None:
         _blank()
         every, open_ = result.gap_count
@@ -221,19 +221,20 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, answer_lost: bool, selected: str = "", first: bool = False) -> None:
+def gaps(gaps: Rows, shown: Rows, *, answer_lost: bool, selected: str = "", first: bool = False) -> None:
     """Print the newest gaps in service.
 
     Args:
+        shown: Rows of the table: several gaps may be one.
         answer_lost: The records that held the answer were compacted.
         selected: Text for no gap, where only some are listed.
         first: Print the first of the list instead, which are the longest.
     """
-    headers, rows = gap_columns(list(islice(gaps, _GAPS_SHOWN)) if first else deque(gaps, maxlen=_GAPS_SHOWN))
+    headers, rows = gap_columns(list(islice(shown, GAPS_SHOWN)) if first else deque(shown, maxlen=GAPS_SHOWN))
     empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
     print_table(headers, rows, title=gap_title(gaps), empty=empty)
-    if len(gaps) > _GAPS_SHOWN:
-        stdout().print(f"(the {'longest' if first else 'newest'} {_GAPS_SHOWN}; all of them with --gaps --output json)")
+    if len(shown) > GAPS_SHOWN:
+        stdout().print(f"(the {'longest' if first else 'newest'} {GAPS_SHOWN}; all of them with --gaps --output json)")
 
 
 def gap_title(gaps: Rows) -> str:
@@ -277,7 +278,7 @@ def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column]
             when(gap["start_ms"]),
             gap["bundle"],
             gap["cause"] + ("" if gap["certain"] else " ?"),
-            toned("open") if gap["length_ms"] is None else duration(gap["length_ms"]),
+            toned("open") if gap["length_ms"] is None else gap.get("lengths") or duration(gap["length_ms"]),
             *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
             duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
             gap["end"],

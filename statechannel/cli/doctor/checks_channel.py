@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statechannel.audit.forgeries import forged_sentence
@@ -15,12 +15,20 @@ from statechannel.cli.status.health import (
     HealthLimits,
     blocked_sentence,
     decline_sentence,
+    failing_takers,
     hook_sentences,
+    newest_unplaced,
+    pause_sentence,
+    slow_operations,
+    term_text,
     unplaced_sentence,
     unserved_by_all,
+    unserved_by_some,
     unspread,
+    without_service_sentence,
 )
 from statechannel.engine.membership import Member
+from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.record import FORMAT
 
 JOINING_WARNING_MS = 60_000
@@ -74,9 +82,12 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Bundles of a lost broker are reassigned, and until then no broker serves them; those that are left carry all."
             if alive
             else "Bundles of a lost broker wait until one is alive.",
-            "Check their logs and machines, and start them again. One that is gone for good is shown for "
-            f"{duration(facts.settings.membership.lost_shown_s * 1_000)} (`--set membership.lost_shown_s=SECONDS`).",
+            "Check their logs and machines, and start them again. One that is gone for good: `statechannel broker dismiss "
+            f"{lost[0].broker}`; else it is shown for {duration(facts.settings.membership.lost_shown_s * 1_000)} (setting "
+            "membership.lost_shown_s).",
         )
+    for item in seen.dismissed:
+        yield DoctorFinding(Severity.INFO, f"{item.sentence} ({_ago(at_ms - item.at_ms)}), after it had been lost")
     for broker in story.doubled_at(at_ms):
         yield DoctorFinding(
             Severity.ERROR,
@@ -105,7 +116,8 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 "Check the keys awaiting repair below, and that there is a leader: `statechannel status`.",
             )
     if alive:
-        yield DoctorFinding(Severity.OK, f"{len(alive)} brokers are alive: {_some(sorted(alive))}")
+        are_alive = "1 broker is alive" if len(alive) == 1 else f"{len(alive)} brokers are alive"
+        yield DoctorFinding(Severity.OK, f"{are_alive}: {_some(sorted(alive))}")
 
 
 def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -197,9 +209,8 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
     if len(leading) == 1:
         term, since_ms = leadership.get("term"), leadership.get("leading_for_ms")
-        term_text = f", term {term}" if term is not None else ""
         since = f", for {duration(since_ms)}" if since_ms is not None else ""
-        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{term_text}{since}")
+        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{since}{term_text(term)}")
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -335,11 +346,13 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Hand-overs that last too long."""
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    slow_ms = facts.settings.hooks.deadline_s * 1_000
-    late = [operation for operation in facts.status.get("in_flight", ()) if (operation["age_ms"] or 0) > slow_ms]
+    limits = HealthLimits.of(facts.settings)
+    slow_ms = limits.in_flight_ms
+    late = slow_operations(facts.status, limits) if facts.status else []
     if not late:
         return
     oldest = late[0]
+    broker, hook = oldest["waits_for_broker"] or oldest["to"] or oldest["from"], oldest["waits_for_hook"]
     stuck = oldest["age_ms"] > limit_ms + 2_000 * facts.settings.repair.interval_s
     yield DoctorFinding(
         Severity.ERROR if stuck else Severity.WARNING,
@@ -347,7 +360,7 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         f"({oldest['from'] or '-'} to {oldest['to'] or '-'}) for {duration(oldest['age_ms'])}",
         "No broker serves them meanwhile, and lookups wait."
         + (f" The leader should have repaired them after {duration(limit_ms)}." if stuck else ""),
-        f"Check the log of {oldest['to'] or oldest['from']} for its hooks, and that there is a leader; "
+        f"Check the log of {broker} for its hook{f' {hook}' if hook else 's'}, and that there is a leader; "
         f"`statechannel audit --history {oldest['bundle']}`.",
     )
 
@@ -358,20 +371,24 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     paused = status.get("repair_paused", ())
     for broker in paused:
         yield DoctorFinding(
-            Severity.ERROR if status.get("orphans") else Severity.WARNING,
-            f"{broker['broker']} has paused repair: {broker['why']}",
+            Severity.ERROR if status.get("without_service") else Severity.WARNING,
+            f"{broker['broker']} has paused repair: {pause_sentence(broker)}",
             "Bundles of lost brokers are not reassigned.",
             "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
         )
-    many, nobody = status.get("orphans", 0), _nobody(facts)
-    if nobody and not many:
+    unserved, nobody = without_service_sentence(status) if status else "", _nobody(facts)
+    if nobody and not unserved:
         yield _NOBODY
-    if many:
+    if unserved:
         yield DoctorFinding(
             Severity.CRITICAL if nobody else Severity.ERROR if paused else Severity.WARNING,
-            f"{many} bundles have a lost owner",
+            unserved,
             "No broker serves them." if nobody else "Their lookups wait until the leader has reassigned them.",
-            "Start brokers." if nobody else "Check again in some seconds; if they stay, check that there is a leader.",
+            "Start brokers."
+            if nobody
+            else "Start the lost brokers; or, if they are dead, `statechannel repair resume`."
+            if paused
+            else "Check again in some seconds; if they stay, check that there is a leader.",
         )
 
 
@@ -379,14 +396,23 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
     if refused:
-        bundle, brokers = refused[0]["bundle"], sorted({broker for row in refused for broker in row["by"]})
+        bundle, brokers = refused[0]["bundle"], failing_takers(facts.status, refused)
         yield DoctorFinding(
             Severity.CRITICAL,
-            f"{decline_sentence(refused)}; the first is {bundle}",
+            f"{decline_sentence(refused)}: {_some([row['bundle'] for row in refused])}",
             "Their clients get no owner. A lookup asks the brokers again, each at most once in "
             f"{facts.settings.repair.decline_memory_s:g} s.",
             f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
-            f"{bundle}`.",
+            f"{bundle}`{_and_the_others(refused)}.",
+        )
+    by_some = unserved_by_some(facts.status, HealthLimits.of(facts.settings))
+    if by_some:
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{decline_sentence(by_some)}: {_some([row['bundle'] for row in by_some])}",
+            "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
+            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}{_and_the_others(by_some)}; "
+            f"fix what fails at {_some(failing_takers(facts.status, by_some))}.",
         )
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
@@ -395,21 +421,33 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
             f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
-            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; other brokers are asked meanwhile.",
+            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; until then a lookup asks other brokers.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )
 
 
+def _and_the_others(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", and so for each that `statechannel bundles --unowned` lists" if len(rows) > 1 else ""
+
+
+_UNPLACED_TODO: Mapping[str, str] = {
+    UnplacedCause.POLICIES: "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
+    "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
+    UnplacedCause.LIMITS: "Start another broker, or raise the limit that is named (`statechannel settings list`).",
+    UnplacedCause.FAILURE: "The log of the broker that is named has the cause (the event placement-failed), and this "
+    "command reports policies that cannot be read.",
+}
+
+
 def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Bundles that clients ask for, and that policies and cordons keep from every broker."""
-    sentence = unplaced_sentence(facts.status) if facts.status.get("brokers") else ""
-    if sentence:
+    """Bundles that clients ask for and that placement finds no broker for; declined ones are reported by `declines`."""
+    newest = newest_unplaced(facts.status) if facts.status.get("brokers") else None
+    if newest is not None:
         yield DoctorFinding(
             Severity.CRITICAL,
-            sentence,
+            unplaced_sentence(facts.status),
             "Their clients get no owner.",
-            "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy delete KIND "
-            "NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
+            _UNPLACED_TODO[newest["unplaced"]["cause"]],
         )
 
 
@@ -485,7 +523,7 @@ CHECKS = (
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
-    DoctorCheck("unplaced", "policies leave a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
+    DoctorCheck("unplaced", "placement finds a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
     DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity, WantedTopic
+from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, EmbeddedFacts, Severity, WantedTopic
 from statechannel.cli.kit.output import duration
 from statechannel.embedded import BrokerState
 from statechannel.kafka.topic_policy import LEADER
@@ -81,24 +81,24 @@ def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "The channel cannot be read or written.",
             _NEXT.get(kafka.state, "Wait; `statechannel kafka status`."),
         )
-    yield from _disk(facts)
+    if kafka.used:
+        yield from _disk(kafka)
+    elif kafka.state is not BrokerState.CRASHED:
+        yield DoctorFinding(Severity.OK, f"the embedded Kafka of {kafka.folder} is not the Kafka of this channel")
 
 
-def _disk(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    kafka = facts.embedded
-    if kafka is None:
-        return
+def _disk(kafka: EmbeddedFacts) -> Iterator[DoctorFinding]:
     share = kafka.free_bytes / kafka.total_bytes if kafka.total_bytes else 0.0
     what = (
         f"{kafka.free_bytes // MIB:,} MiB free ({share:.0%}) on the disk of {kafka.folder}, "
         f"whose data takes {kafka.data_bytes // MIB:,} MiB"
     )
     if kafka.free_bytes < kafka.least_free_bytes:
-        severity = Severity.CRITICAL if kafka.used else Severity.WARNING
+        severity = Severity.CRITICAL
     elif kafka.free_bytes < _FREE_TIMES * kafka.least_free_bytes:
-        severity = Severity.ERROR if kafka.used else Severity.INFO
+        severity = Severity.ERROR
     elif share < _LITTLE_FREE:
-        severity = Severity.WARNING if kafka.used else Severity.INFO
+        severity = Severity.WARNING
     else:
         yield DoctorFinding(Severity.OK, what)
         return

@@ -35,6 +35,7 @@ from statechannel.cli.doctor.checks import (
 )
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, connection_of, embedded_folder
+from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -328,7 +329,8 @@ def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, C
         newest_ms = now_ms() - story.newest_ms if story.newest_ms else None
         if fold.silent:
             _listen(tail, span.end, fold, clock, 2 * membership.interval_s)
-        return fold.registry(), ClockFacts(clock.ahead_ms, newest_ms)
+        registry = without_dismissed(fold.registry(), read_dismissals(connection))
+        return registry, ClockFacts(clock.ahead_ms, newest_ms)
 
 
 def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock, at_most_s: float) -> None:
@@ -353,7 +355,7 @@ def _read_log(connection: Connection, registry: Registry, story: RegistryStory) 
         views,
         registry,
         inputs,
-        remarks(connection),
+        remarks(connection, registry.members.alive),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
     )

@@ -28,12 +28,14 @@ class Connection:
 
     Attributes:
         context: Name of the context in use; empty if none is.
+        notified: People know already that Kafka is slow to answer.
     """
 
     settings: Settings
     client: ClientSettings
     topics: ChannelTopics
     context: str = ""
+    notified: bool = False
 
     @property
     def place(self) -> str:

@@ -66,6 +66,7 @@ _TONES: Final = {
     "Splitting": Tone.BUSY,
     "Unassigned": Tone.WARNING,
     "running": Tone.BUSY,
+    "timed-out": Tone.WARNING,
     "open": Tone.BAD,
     "equal": Tone.GOOD,
     "different": Tone.BAD,

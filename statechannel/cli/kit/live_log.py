@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
-from statechannel.kafka.addresses import FirstLook, PortState, silence_of
+from statechannel.kafka.addresses import CONNECT_S, FirstLook, addresses_of, silence_of
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
@@ -68,19 +69,19 @@ def naming_address(connection: Connection) -> Iterator[None]:
         if error.address:
             raise
         silence = silence_of(address, connection.client.properties.get("security.protocol", "plaintext"))
-        raise error.at(address, hint=_CHECK if silence is None else _HINTS[silence]) from error
+        raise error.at(address, hint=_CHECK if silence is None else _hint_of_silence(address)) from error
 
 
-_RESUME = (
-    "On its machine, `ps -o pid,stat,args -C java` shows T for a suspended one, and `kill -CONT PID` resumes it; nothing is "
-    "lost."
-)
-_HINTS = {
-    PortState.NO_ANSWER: "The port listens, but no program answers there: the process of Kafka is suspended or hangs. "
-    + _RESUME,
-    PortState.NO_CONNECTION: "Connections there time out and are not refused: the process of Kafka is suspended or hangs, "
-    f"with its queue of connections full, or the network or a firewall cuts it off. {_RESUME}",
-}
+def _hint_of_silence(address: str) -> str:
+    """The same for a port that takes connections and one whose queue of them is full: the second follows from the first."""
+    port = addresses_of(address)[0].port
+    return (
+        "The process of Kafka there is suspended or hangs; or the network or a firewall cuts it off. On its machine "
+        f"`ss -ltnp sport = :{port}` names its pid, `ps -o stat -p PID` shows T if it is suspended, and `kill -CONT PID` resumes "
+        "it; nothing is lost."
+    )
+
+
 _CHECK = "Check that Kafka runs there, and the address: --bootstrap-servers, setting kafka.bootstrap_servers."
 
 
@@ -126,7 +127,26 @@ class Pulse:
             self._went_away(silent_s)
 
 
+def in_time(connection: Connection) -> Connection:
+    """The connection for a command that answers within its time-out in all, also where Kafka is silent.
+
+    Raises:
+        KafkaUnavailableError: There is certainly no Kafka.
+    """
+    began_s = time.monotonic()
+    with naming_address(connection):
+        _look_first(connection)
+    looked_s = time.monotonic() - began_s
+    if looked_s < CONNECT_S:
+        return connection
+    _notify(connection)
+    # Whatever listens there has not said a word: it is asked once more at the end, for the hint.
+    return replace(connection.within(connection.timeout_s - looked_s - 2 * CONNECT_S), notified=True)
+
+
 def _notify(connection: Connection) -> None:
+    if connection.notified:
+        return
     say(
         f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
         f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
@@ -47,6 +48,37 @@ class LogClock:
 _LEAST_WINDOW_S = 60.0
 
 
+class Dismissal(NamedTuple):
+    """One lost process.
+
+    Attributes:
+        at_ms: Log time of the request.
+        by: Who asked for it; empty where the request does not say.
+        why: The reason given; empty without one.
+    """
+
+    broker: str
+    incarnation: str
+    at_ms: int
+    by: str = ""
+    why: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Who dismissed it, and why."""
+        by = f" by {self.by}" if self.by else ""
+        return f"{self.broker} was dismissed{by}{f': {self.why}' if self.why else ''}"
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "broker": self.broker,
+            "incarnation": self.incarnation,
+            "at_ms": self.at_ms,
+            "by": self.by or None,
+            "reason": self.why or None,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """The members as of now.
@@ -55,11 +87,13 @@ class Registry:
         members: Those heard within the expiry, and those lost: lately, or within `membership.lost_shown_s` if all was read.
         read_at_ms: Time of this reading, by our clock or, if known, by Kafka's; ages are computed from it.
         last_lost: The lost member with the newest heartbeat, however old.
+        dismissed: Lost processes that an operator dismissed, where the requests topic was read.
     """
 
     members: Membership
     read_at_ms: int
     last_lost: LostMember | None
+    dismissed: Sequence[Dismissal] = ()
 
     @property
     def leader(self) -> Member | None:
@@ -83,35 +117,75 @@ def read_registry(
 ) -> Registry:
     """Fold the heartbeats of the topic: those of the last minute if they show a live broker, else all.
 
-    If our clock is ahead of Kafka's, every broker looks lost. So before reporting that no broker is
-    alive, the whole topic is read (an hour), and a broker that ended without a goodbye gets two intervals for a
-    heartbeat; with it comes Kafka's own time.
-
     Args:
         connection: Where.
         listen: False: trust our clock, and be quick.
         observe: Called with every heartbeat of the topic; without it the last minute is enough if a broker is alive.
         all_lost: Read the whole topic, for all brokers that were lost within `membership.lost_shown_s`.
     """
-    whole = all_lost or observe is not None
+    with open_registry(connection, observe=observe, all_lost=all_lost) as reader:
+        return reader.read(listen=listen)
+
+
+@contextmanager
+def open_registry(
+    connection: Connection, *, observe: Observe | None = None, all_lost: bool = False
+) -> Iterator[RegistryReader]:
+    """The registry, for a command that reads it more than once; arguments as of `read_registry`."""
     if observe is not None:  # read before the channel: a client that only reads is told less of a password or of rights
         describe_topic(connection, Topic.CHANNEL)
-    membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
-        fold = RegistryFold(
-            membership.expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None
+        yield RegistryReader(connection, tail, observe, whole=all_lost or observe is not None)
+
+
+class RegistryReader:
+    """Folds the heartbeats of the topic, each once: further readings take what has come since.
+
+    If our clock is ahead of Kafka's, every broker looks lost. So before a reading says that no broker is
+    alive, the whole topic is read (an hour), and a broker that ended without a goodbye gets two intervals for a
+    heartbeat; with it comes Kafka's own time.
+
+    Args:
+        observe: Called with every heartbeat.
+        whole: The whole topic, not only its last minute where that shows a live broker.
+    """
+
+    def __init__(self, connection: Connection, tail: PartitionTail, observe: Observe | None, *, whole: bool) -> None:
+        self._connection = connection
+        self._tail = tail
+        self._whole = whole
+        membership = connection.settings.membership
+        self._interval_s, self._expiry_s = membership.interval_s, membership.expiry_s
+        self._fold = RegistryFold(
+            self._expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None
         )
-        with notify_if_slow(connection):
-            span = tail.span(from_time_ms=None if whole else now_ms() - fold.window_ms)
-        fold.take(tail.records(span))
-        if not fold.anybody:
-            if not whole:
-                span = tail.span()
-                fold = RegistryFold(membership.expiry_s)
-                fold.take(tail.records(span))
-            if listen and fold.silent and not fold.anybody:
-                fold.listen(tail, span.end, 2 * membership.interval_s)
-    return fold.registry()
+        self._read_to: int | None = None
+
+    def read(self, *, listen: bool = True) -> Registry:
+        """The members as of now.
+
+        Args:
+            listen: False: trust our clock, and be quick.
+        """
+        self.take()
+        if not self._fold.anybody:
+            if not self._whole:
+                self._whole, self._read_to = True, None
+                self._fold = RegistryFold(self._expiry_s)
+                self.take()
+            if listen and self._fold.silent and not self._fold.anybody:
+                self._read_to = self._fold.listen(self._tail, self._read_to or 0, 2 * self._interval_s)
+        return self._fold.registry()
+
+    def take(self) -> None:
+        """Apply what has come since the last reading, and conclude nothing of who is silent."""
+        with notify_if_slow(self._connection):
+            if self._read_to is not None:
+                span = self._tail.span(start=self._read_to)
+            else:
+                span = self._tail.span(from_time_ms=None if self._whole else now_ms() - self._fold.window_ms)
+        self._fold.take(self._tail.records(span))
+        self._read_to = max(span.end, self._read_to or 0)
 
 
 def live_writers(connection: Connection) -> WritersHeard:
@@ -188,17 +262,22 @@ class RegistryFold:
         """Note that the reader was cut off: silence before now does not count for any member."""
         self._members.hear_all(self._now_ms / 1_000)
 
-    def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
-        """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
+    def listen(self, tail: PartitionTail, start: int, listen_s: float) -> int:
+        """Wait for a heartbeat: the log time of what is written now is Kafka's time now.
+
+        Returns:
+            The offset from which on nothing was read.
+        """
         ends_s = time.monotonic() + listen_s
         with waiting("listening for heartbeats", listen_s) as tick:
             for batch in tail.follow(start, stop=lambda: time.monotonic() > ends_s):
                 tick("")
                 beaten = self.take(batch)
                 if batch:
-                    self._log_time_ms = batch[-1].timestamp_ms
+                    self._log_time_ms, start = batch[-1].timestamp_ms, batch[-1].offset + 1
                 if beaten:
-                    return
+                    break
+        return start
 
     def registry(self) -> Registry:
         """The members as of now."""

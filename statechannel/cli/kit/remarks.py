@@ -1,6 +1,7 @@
 """Remarks on the cluster and its brokers, shown by `brokers` and `status`: cordons, for example.
 
-Packages register them in the entry point group `statechannel.remarks`: a function of the connection that returns `Remarks`.
+Packages register them in the entry point group `statechannel.remarks`: a function of the connection and of the members that are
+alive, by broker, which returns `Remarks`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
+from statechannel.audit.incident import Incident
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.registry import read_registry
+from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.protocol.record import held_back_by
 
@@ -22,35 +24,51 @@ class Remarks(NamedTuple):
 
     Attributes:
         cordoned: Brokers to which an operator wants no bundles to go.
+        empty: By broker, in place of `brokers` where the broker has no bundles.
+        changes: Of the last hour, as incidents.
     """
 
     cluster: Sequence[str] = ()
     brokers: Mapping[str, str] = {}
     cordoned: Collection[str] = frozenset()
+    empty: Mapping[str, str] = {}
+    changes: Sequence[Incident] = ()
+
+    def of(self, broker: str, bundles: int) -> str | None:
+        """The sentences on a broker that has this number of bundles."""
+        return self.brokers.get(broker) if bundles else self.empty.get(broker) or self.brokers.get(broker)
 
 
-def remarks(connection: Connection) -> Remarks:
+def remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Remarks of every installed package; a package that fails is named, and the others are still shown."""
     cluster: list[str] = []
     brokers: dict[str, str] = {}
+    empty: dict[str, str] = {}
     cordoned: set[str] = set()
+    changes: list[Incident] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            more = point.load()(connection)
+            more = point.load()(connection, alive)
         except StateChannelError as error:
             cluster.append(f"{point.name} could not be read: {error}")
             continue
         cluster += more.cluster
         cordoned |= set(more.cordoned)
-        for broker, text in more.brokers.items():
-            brokers[broker] = f"{brokers[broker]}; {text}" if broker in brokers else text
-    return Remarks(cluster, brokers, frozenset(cordoned))
+        changes += more.changes
+        for broker in {**more.brokers, **more.empty}:
+            every, of_empty = more.brokers.get(broker), more.of(broker, 0)
+            before, before_empty = brokers.get(broker), empty.get(broker) or brokers.get(broker)
+            if every:
+                brokers[broker] = f"{before}; {every}" if before else every
+            if of_empty:
+                empty[broker] = f"{before_empty}; {of_empty}" if before_empty else of_empty
+    differing = {broker: text for broker, text in empty.items() if text != brokers.get(broker)}
+    return Remarks(cluster, brokers, frozenset(cordoned), differing, tuple(changes))
 
 
-def formats(connection: Connection) -> Remarks:
+def formats(_: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Brokers that keep the others from writing the newest format; empty if all read the same."""
-    members = read_registry(connection, listen=False).members.alive
-    newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
+    newest, waits_for = held_back_by({broker: member.formats for broker, member in alive.items()})
     if not waits_for:
         return Remarks()
     remark = f"does not read format {newest}: upgrade it (design/upgrades.md)"

@@ -8,13 +8,14 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
+from statechannel.broker.outcomes import Answer
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -296,18 +297,11 @@ class BrokerRequest:
     broker_within_s: float = 0.0
 
 
-def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """Turn a function that returns a request into a command: adds `--timeout`, `--no-wait`, `--output` and connection options."""
-
-    @wraps(command)
-    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
-        _run(command(connect, **arguments), connect, timeout, output, wait=not no_wait)
-
-    return _as_command(command, run, _request_options)
-
-
 def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """The same for requests that destroy or move something; also adds `--yes` and `--dry-run`."""
+    """Turn a function that returns a request that destroys or moves something into a command.
+
+    Adds `--yes`, `--dry-run`, `--timeout`, `--no-wait`, `--output` and connection options.
+    """
 
     @wraps(command)
     def run(
@@ -320,17 +314,33 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
         **arguments: Any,
     ) -> None:
         request = command(connect, **arguments)
-
-        def effect() -> Effect:
-            prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
-            if prevented is not None:
-                require_success(prevented)
-            return Effect([request.done]) if request.effect is None else request.effect(connect())
-
+        effect = partial(_effect_of, request, connect)
         if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=request.final):
             _run(request, connect, timeout, output, wait=not no_wait)
 
     return _as_command(command, run, _confirmed_options)
+
+
+def rehearsed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """The same for requests that need no confirmation: without `--yes`."""
+
+    @wraps(command)
+    def run(
+        connect: Connect, timeout: float | None, no_wait: bool, output: Output, dry_run: bool, **arguments: Any
+    ) -> None:
+        request = command(connect, **arguments)
+        effect = partial(_effect_of, request, connect)
+        if confirm(effect, connection=connect, yes=True, dry_run=dry_run, output=output):
+            _run(request, connect, timeout, output, wait=not no_wait)
+
+    return _as_command(command, run, _rehearsed_options)
+
+
+def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
+    prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
+    if prevented is not None:
+        require_success(prevented)
+    return Effect([request.done]) if request.effect is None else request.effect(connect())
 
 
 def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output: Output, *, wait: bool) -> None:
@@ -361,7 +371,9 @@ def _prevented(request: BrokerRequest, connection: Connection, *, wait: bool) ->
         return None  # the request waits for a broker, which cannot be queried before
 
 
-def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+def _rehearsed_options(
+    dry_run: DryRun = False, timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE
+) -> None:
     """The options themselves, as a signature."""
 
 
@@ -408,12 +420,14 @@ class LoggedRequest:
 
     Attributes:
         reply: None: there is none; `open`: a broker may still answer.
+        replied_ms: Log time of the reply.
     """
 
     request: Request
     offset: int
     reply: Reply | None
     open: bool
+    replied_ms: int | None = None
 
     @property
     def sent(self) -> SentRequest:
@@ -424,7 +438,7 @@ class LoggedRequest:
 def extension_requests(connection: Connection, extension: str, ask: str) -> Iterator[LoggedRequest]:
     """Requests of one kind to an extension, the oldest first."""
     asked: dict[str, tuple[Request, int]] = {}
-    replies: dict[str, Reply] = {}
+    replies: dict[str, tuple[Reply, int]] = {}
     newest_ms = 0
     for record, item in read_requests(connection):
         newest_ms = max(newest_ms, record.timestamp_ms)
@@ -432,11 +446,12 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
             if item.args.get("extension") == extension and item.args.get("ask") == ask:
                 asked.setdefault(item.id, (item, record.offset))
         elif isinstance(item, Reply):
-            replies.setdefault(item.id, item)
+            replies.setdefault(item.id, (item, record.timestamp_ms))
     at_ms = max(newest_ms, now_ms())
     for identifier, (request, offset) in asked.items():
-        reply = replies.get(identifier)
-        yield LoggedRequest(request, offset, reply, open=reply is None and at_ms < request.deadline_ms)
+        reply, replied_ms = replies.get(identifier, (None, None))
+        is_open = reply is None and at_ms < request.deadline_ms
+        yield LoggedRequest(request, offset, reply, open=is_open, replied_ms=replied_ms)
 
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -493,10 +508,21 @@ def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
         row["status"] = "running"
         return
     outcome: Mapping[str, Any] = item.outcome
-    accepted = outcome.get("answer") == "accepted"
-    row["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    row["status"] = _status_of(outcome)
     row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
     row["message"] = message_of(outcome)
+
+
+def _status_of(outcome: Mapping[str, Any]) -> str:
+    answer = outcome.get("answer")
+    if answer == Answer.ACCEPTED:
+        return "ended"
+    return "failed" if answer == Answer.REJECTED else "timed-out" if is_timed_out(outcome) else "unknown"
+
+
+def is_timed_out(outcome: Mapping[str, Any]) -> bool:
+    """Whether a reply says that the time of the request was over before its operation had ended."""
+    return outcome.get("outcome") == "undetermined" and outcome.get("reason") == "timed-out"
 
 
 def message_of(outcome: Mapping[str, Any]) -> str | None:

@@ -47,11 +47,13 @@ class Block(NamedTuple):
         name: What is named if it does not fit.
         rows: Number of rows of its table; 0 if it cannot be shortened.
         draw: Makes it, with at most this number of rows.
+        share: Number of rows beyond which other blocks come first; 0: none do.
     """
 
     name: str
     rows: int
     draw: Callable[[int], RenderableType]
+    share: int = 0
 
 
 def plain_block(name: str, renderable: RenderableType) -> Block:
@@ -75,9 +77,10 @@ class FittedScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        lines, omitted = _laid(self.blocks, console, options, height)
+        layout = _Layout(self.blocks, console, options.update(height=None))
+        lines, omitted = layout.within(height)
         if omitted:
-            lines, omitted = _laid(self.blocks, console, options, height - 1)
+            lines, omitted = layout.within(height - 1)
         for line in lines:
             yield from line
             yield Segment.line()
@@ -87,29 +90,55 @@ class FittedScreen:
             yield Segment(text.plain, console.get_style(Tone.QUIET))
 
 
-def _laid(
-    blocks: Sequence[Block], console: Console, options: ConsoleOptions, height: int
-) -> tuple[list[list[Segment]], list[str]]:
-    """Lines of the blocks that fit, and what was omitted."""
-    within = options.update(height=None)
-    lines: list[list[Segment]] = []
-    omitted: list[str] = []
-    for number, block in enumerate(blocks):
-        gap = [[Segment("")]] if lines else []
-        room = height - len(lines) - len(gap)
-        rows = block.rows
-        drawn = console.render_lines(block.draw(rows), within, pad=False)
-        while len(drawn) > room and rows > 1:
-            rows = max(1, min(rows - 1, room))
-            drawn = console.render_lines(block.draw(rows), within, pad=False)
-        whole = len(drawn) <= room and rows == block.rows
-        if len(drawn) <= room:
-            lines += gap + drawn
-        if not whole:
-            omitted.append(f"{block.rows - rows} of {block.name}" if len(drawn) <= room else block.name)
-            omitted += [other.name for other in blocks[number + 1 :]]
-            break
-    return lines, omitted
+_Lines = list[list[Segment]]
+
+
+class _Layout:
+    """Blocks one below the other, each drawn once for each number of rows."""
+
+    def __init__(self, blocks: Sequence[Block], console: Console, options: ConsoleOptions) -> None:
+        self._blocks, self._console, self._options = blocks, console, options
+        self._drawn: dict[tuple[int, int], _Lines] = {}
+
+    def within(self, height: int) -> tuple[_Lines, list[str]]:
+        """Lines of the blocks that fit, and what was omitted: each block has its share first, and then what is left over."""
+        rows = [min(block.rows, block.share or block.rows) for block in self._blocks]
+        lines, omitted = self._stack(rows, height)
+        for number, block in enumerate(self._blocks):
+            while rows[number] < block.rows and len(lines) < height:
+                rows[number] += 1
+                more = self._stack(rows, height)
+                if more[1] != omitted:
+                    rows[number] -= 1
+                    break
+                lines = more[0]
+        return lines, omitted
+
+    def _stack(self, rows: Sequence[int], height: int) -> tuple[_Lines, list[str]]:
+        lines: _Lines = []
+        omitted: list[str] = []
+        for number, (block, wanted) in enumerate(zip(self._blocks, rows, strict=True)):
+            gap = [[Segment("")]] if lines else []
+            room = height - len(lines) - len(gap)
+            many = wanted
+            drawn = self._draw(number, many)
+            while len(drawn) > room and many > 1:
+                many = max(1, min(many - 1, room))
+                drawn = self._draw(number, many)
+            whole = len(drawn) <= room and many == wanted
+            if len(drawn) <= room:
+                lines += gap + drawn
+            if not whole:
+                omitted.append(f"{block.rows - many} of {block.name}" if len(drawn) <= room else block.name)
+                omitted += [other.name for other in self._blocks[number + 1 :]]
+                break
+        return lines, omitted
+
+    def _draw(self, number: int, rows: int) -> _Lines:
+        if (number, rows) not in self._drawn:
+            drawn = self._console.render_lines(self._blocks[number].draw(rows), self._options, pad=False)
+            self._drawn[number, rows] = drawn
+        return self._drawn[number, rows]
 
 
 NewLines = Callable[[dict[str, Any]], Iterable[tuple[str, object]]]

@@ -44,6 +44,8 @@ SIGNS: Mapping[str, tuple[str, str, str]] = {
     IncidentKind.DRAIN: ("soft", _SQUARE, "drain"),
     IncidentKind.COLD_START: ("bad solid", "M0-6L5 0L0 6L-5 0Z", "cold start"),
     IncidentKind.MODE: ("warn", _SQUARE, "change of mode"),
+    IncidentKind.DISMISSED: ("soft", _CROSS, "lost broker dismissed"),
+    IncidentKind.POLICY: ("accent", _DOT, "policy set or deleted"),
     IncidentKind.REPAIR_PAUSED: ("warn", "M-3-5V5M3-5V5", "repair paused, or resumed"),
 }
 """By kind of incident: classes and path of its sign, and its meaning."""

@@ -17,17 +17,19 @@ from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.live_log import Pulse, in_time, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
-from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
+from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
+from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import message_of
+from statechannel.cli.kit.requests import is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
-from statechannel.cli.status.health import HealthLimits, with_health
+from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
@@ -39,7 +41,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _LEAST_ROWS = 4
 _TRIED_AGAIN_S = 2.0
-_ALL = 50
 
 
 @app.command()
@@ -58,9 +59,22 @@ def status(
             "--gaps-over", metavar="SECONDS", min=0, help="Minimum length of a gap in service to be an incident."
         ),
     ] = GAP_OVER_S,
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code", help="End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown."
+        ),
+    ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
+    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously.
+
+    Where the state can be read the exit code is 0 whatever it is, unless --exit-code is given.
+    """
+    if exit_code and watch:
+        raise CommandError(
+            "--exit-code and --watch exclude each other", hint="The verdict changes.", code=ExitCode.USAGE
+        )
     connection = connect().within(max_seconds if watch else None)
 
     def inputs() -> StatusInputs:
@@ -70,26 +84,55 @@ def status(
     if watch:
         _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
-    fields = read_once(connection, inputs(), incidents)
+    began_ms, began_s = now_ms(), time.monotonic()
+    try:
+        fields = read_once(in_time(connection), inputs(), incidents)
+    except KafkaUnavailableError as error:
+        raise _unknown(error, began_ms, time.monotonic() - began_s) from error
     if output is Output.JSON:
         print_json(fields)
     else:
         stdout().print(stacked(status_blocks(fields, counters=False)), crop=False)
+    if exit_code and fields["health"] != ChannelHealth.HEALTHY:
+        raise typer.Exit(_CODES[ChannelHealth(fields["health"])])
+
+
+_CODES = {
+    ChannelHealth.DEGRADED: ExitCode.DOCTOR_WARNING,
+    ChannelHealth.DOWN: ExitCode.DOCTOR_CRITICAL,
+    ChannelHealth.UNKNOWN: ExitCode.UNDETERMINED,
+}
+
+
+def _unknown(error: KafkaUnavailableError, began_ms: int, silent_s: float) -> KafkaUnavailableError:
+    """The same error; where Kafka is silent, with what that means for clients."""
+    if not error.silence:
+        return error
+    message = (
+        f"UNKNOWN: Kafka at {error.address} has not answered since {moment(began_ms)}, when this command began, for "
+        f"{duration(silent_s * 1_000)}. Brokers that run go on serving what they serve, in safe mode; no bundle is assigned, "
+        "moved or repaired until Kafka answers"
+    )
+    return KafkaUnavailableError(message, hint=error.hint, silence=error.silence, address=error.address)
 
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
     """Read log and registry to their ends, once; returns the document."""
-    # Whether a process had left or never was there shows which records are forged.
-    read_registry(connection, listen=False, observe=inputs.story.observe)
-    views = read_channel(connection, inputs.observers())
-    registry = read_registry(connection, all_lost=True)
+    with open_registry(connection, observe=inputs.story.observe) as reader:
+        # Whether a process had left or never was there shows which records are forged.
+        reader.take()
+        views = read_channel(connection, inputs.observers())
+        registry = reader.read()
+    # What a remark says of a request must not be newer than what the incidents say of it.
+    notes = remarks(connection, registry.members.alive)
     seen = requests_of_last_hour(connection)
+    registry = without_dismissed(registry, seen.dismissals)
     inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
         registry,
         inputs,
-        remarks(connection),
+        notes,
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
         context=connection.context,
@@ -117,7 +160,7 @@ def _stay(
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
                     fields = follower.figures(incidents)
-                    draw(status_blocks(fields, at_most=_rows_max()), fields, fields["at_ms"])
+                    draw(status_blocks(fields, share=_share()), fields, fields["at_ms"])
                     shown_s = time.monotonic()
                 follower.turn()
     except KeyboardInterrupt:
@@ -163,10 +206,10 @@ def _read_up(follower: StatusFollower, connection: Connection) -> None:
             tick("")
 
 
-def _rows_max() -> int:
-    """Rows of a table of which a terminal of this height has room for several."""
+def _share() -> int:
+    """Rows of a table of which a terminal of this height has room for several; 0: it has no height."""
     console = stdout()
-    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else _ALL
+    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else 0
 
 
 _REMARKS_EVERY_S = 15.0
@@ -275,8 +318,9 @@ class StatusFollower:
             self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
+            alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(
-                lambda: (remarks(self._connection), requests_of_last_hour(self._connection))
+                lambda: (remarks(self._connection, alive), requests_of_last_hour(self._connection))
             )
 
     def figures(self, incidents: int) -> dict[str, Any]:
@@ -287,7 +331,7 @@ class StatusFollower:
         )
         fields = figures(
             views,
-            self._fold.registry(),
+            without_dismissed(self._fold.registry(), self._requests.dismissals),
             self._inputs,
             self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]),
             channel=self._connection.topics.channel,
@@ -315,34 +359,35 @@ def _audited(part: FollowedPartition) -> PartitionAudit:
     )
 
 
-_BACK_MS = 3_600_000
-
-
 class RequestIncidents(NamedTuple):
     """What the requests topic adds to incidents.
 
     Attributes:
         requesters: Who asked for an operation, by its id.
+        dismissals: Lost brokers that will not come back.
     """
 
     drains: Sequence[Incident] = ()
     requesters: Mapping[str, str] = {}
+    dismissals: Mapping[tuple[str, str], Dismissal] = {}
 
 
 def requests_of_last_hour(connection: Connection) -> RequestIncidents:
-    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
+    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
-        with open_tail(connection, Topic.REQUESTS, 0) as tail:
-            records = list(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+        records = recent_requests(connection)
     except StateChannelError:
         return RequestIncidents()
     items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
     requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters)
+    return RequestIncidents(drains_of(records), requesters, dismissals_in(records))
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident."""
+    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident.
+
+    The time in front of an incident is that of the request, so its sentence begins with that.
+    """
     asked: dict[str, Request] = {}
     begun: dict[str, int] = {}
     replies: dict[str, tuple[Reply, int]] = {}
@@ -368,15 +413,17 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
                 Incident(at_ms, IncidentKind.DRAIN, f"{broker} is being drained{f', by {by}' if by else ''}")
             )
         elif reply.outcome.get("answer") != "rejected":
-            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
-            took = seconds(ended_ms - at_ms)
-            message = message_of(reply.outcome)
+            took, message = seconds(ended_ms - at_ms), message_of(reply.outcome)
             why = f"; {message}" if message else ""
-            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} ended after {took}: {result}{why}"))
+            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
+            end = f"timed out after {took}" if is_timed_out(reply.outcome) else f"ended after {took}: {result}"
+            incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} began, and {end}{why}"))
         else:
             reason = str(reply.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1
-            often = f" {times} times" if times > 1 else ""
-            message = f"{of} failed{often}: {reply.outcome.get('message') or reason} ({reason})"
+            end = "began, and failed" if times == 1 else f"failed {times} times, the last time"
+            message = (
+                f"{of} {end} after {seconds(ended_ms - at_ms)}: {reply.outcome.get('message') or reason} ({reason})"
+            )
             failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
     return [*incidents, *(incident for _, incident in failed.values())]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.forgeries import ForgeryCheck, as_rows
-from statechannel.audit.incident import Incident, newest, without_listed
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.registry_story import RegistryStory
@@ -16,6 +16,7 @@ from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members
 from statechannel.cli.kit.registry import Registry
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.engine.membership import Member
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
@@ -68,7 +69,9 @@ def figures(
     at_ms = registry.read_at_ms
     live = views.live()
     forged = as_rows(inputs.incidents.forgeries)
-    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains]
+    dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
+    of_registry = without_listed(inputs.story.incidents, forged["newest"])
+    every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,
@@ -98,13 +101,13 @@ def figures(
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
         "unasked": _unasked(views, inputs),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
+        "without_service": _without_service(live, registry, inputs),
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
-        "in_flight": _in_flight(views, inputs.times, at_ms),
+        "in_flight": _in_flight(views, registry, inputs.times, at_ms),
+        "dismissed": [item.fields() for item in registry.dismissed],
         "repair_paused": [
-            {"broker": member.broker, "why": member.info["repair_paused"]}
-            for member in registry.members.alive.values()
-            if member.info.get("repair_paused")
+            _pause(member, registry) for member in registry.members.alive.values() if member.info.get("repair_paused")
         ],
         "declines": [
             {
@@ -141,6 +144,46 @@ def figures(
     }
 
 
+def _pause(member: Member, registry: Registry) -> dict[str, Any]:
+    """Why and for how long a broker does not repair, by its own clock and the time since it was heard, and since when."""
+    sent_ms, resumes_ms = (member.info.get(name) for name in ("sent_at_ms", "repair_resumes_at_ms"))
+    left_ms = None
+    if type(sent_ms) is int and type(resumes_ms) is int:
+        left_ms = max(0, resumes_ms - sent_ms - max(0, registry.read_at_ms - member.heard_at_ms))
+    lost_ms = [
+        lost.last_heard_ms
+        for lost in registry.members.lost.values()
+        if (lost.broker, lost.incarnation) not in registry.members.gone
+    ]
+    why = member.info["repair_paused"]
+    return {"broker": member.broker, "why": why, "left_ms": left_ms, "lost_since_ms": min(lost_ms, default=None)}
+
+
+def _without_service(live: Sequence[KeyState], registry: Registry, inputs: StatusInputs) -> dict[str, Any] | None:
+    """Bundles that no broker serves until they are repaired, as the broker that owns or should take each is lost; None: none.
+
+    Each is without service since its lost owner was last heard, or since the gap began that a lost destination should have ended.
+    """
+    lost: dict[str, None] = {}
+    since_ms: list[int] = []
+    owners = 0
+    many = 0
+    for key in live:
+        broker = key.owner or _waits_for(key)["waits_for_broker"]
+        if broker is None or broker in registry.members.alive:
+            continue
+        many += 1
+        owners += key.state is State.ASSIGNED
+        lost[broker] = None
+        gone = registry.members.lost.get(broker)
+        heard_ms = None if gone is None or key.owner is None else gone.last_heard_ms
+        began_ms = inputs.incidents.open_gap_since_ms(key.name)
+        since_ms += [began_ms] if began_ms is not None else [heard_ms] if heard_ms is not None else []
+    if not many:
+        return None
+    return {"bundles": many, "assigned": owners, "brokers": sorted(lost), "since_ms": min(since_ms, default=None)}
+
+
 def _unasked(views: LogViews, inputs: StatusInputs) -> int:
     """Bundles that lost their owner before all brokers had stopped, and were not looked up since their restart."""
     restarted_ms = inputs.story.restarted_ms
@@ -160,6 +203,7 @@ def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIn
 
     A process that is shutting down declines everything, and one that started later has not been asked.
     """
+    takers = {broker for broker, member in registry.members.alive.items() if member.accepting}
     rows: list[dict[str, Any]] = []
     for key in live:
         declined = incidents.declined.get(key.name)
@@ -173,7 +217,8 @@ def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIn
             and member.info.get("draining") is not True
         }
         if by:
-            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by})
+            not_asked = sorted(takers - by.keys())
+            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by, "not_asked": not_asked})
     return sorted(rows, key=lambda row: row["since_ms"])
 
 
@@ -225,11 +270,12 @@ def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]
     return sorted(debts, key=lambda debt: -(debt["age_ms"] or 0))
 
 
-def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
+def _in_flight(views: LogViews, registry: Registry, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
     operations = []
     for part in views.parts:
         for key in part.view.in_flight:
             since_ms = times.of(part.view.partition, key.offset)
+            waits = _waits_for(key)
             operations.append(
                 {
                     "bundle": key.name,
@@ -238,6 +284,19 @@ def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, A
                     "to": key.to,
                     "operation": key.operation,
                     "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
+                    **waits,
+                    "waits_for_repair": waits["waits_for_broker"] not in (None, *registry.members.alive),
                 }
             )
     return sorted(operations, key=lambda operation: -(operation["age_ms"] or 0))
+
+
+def _waits_for(key: KeyState) -> dict[str, str | None]:
+    """The broker and the hook that end a state in which no broker serves a bundle."""
+    waits: dict[State | None, tuple[str | None, str]] = {
+        State.RELEASING: (key.from_, "on_release"),
+        State.ASSIGNING: (key.to, "on_own"),
+        State.SPLITTING: (key.from_, "on_split"),
+    }
+    broker, hook = waits.get(key.state, (None, None))
+    return {"waits_for_broker": broker, "waits_for_hook": hook}

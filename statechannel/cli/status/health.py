@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.cli.kit.output import duration, moment
-from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
@@ -15,10 +14,10 @@ LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
 HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
-SLOW_NOTE_MS = 3_000
 _BRIEF_MS = 1_000
 _NAMED = 3
 _OWN = "on_own"
+_DOES = {"on_release": "release", _OWN: "take", "on_split": "split"}
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
@@ -47,6 +46,7 @@ class HealthReason(StrEnum):
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
+    DECLINED_BY_SOME = "declined-by-some"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -74,15 +74,18 @@ class HealthLimits(NamedTuple):
 
     Attributes:
         in_flight_ms: Of an operation.
+        unserved_ms: Of a declined bundle without an owner.
         debt_ms: Of a key that awaits repair.
     """
 
     in_flight_ms: float
+    unserved_ms: float
     debt_ms: float
 
     @classmethod
     def of(cls, settings: Settings) -> HealthLimits:
-        return cls(settings.hooks.deadline_s * 1_000, max(5_000.0, 5_000 * settings.leader.debt_age_s))
+        in_flight_ms, unserved_ms = settings.observe.in_flight_slow_s * 1_000, settings.hooks.deadline_s * 1_000
+        return cls(in_flight_ms, unserved_ms, max(5_000.0, 5_000 * settings.leader.debt_age_s))
 
 
 def with_health(fields: Mapping[str, Any], limits: HealthLimits) -> dict[str, Any]:
@@ -121,10 +124,13 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
     refused = unserved_by_all(fields, limits)
     if refused:
-        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused))
+        yield HealthProblem(HealthReason.BUNDLES_DECLINED, decline_sentence(refused) + _listed(refused))
     unplaced = unplaced_sentence(fields)
     if unplaced:
         yield HealthProblem(HealthReason.BUNDLES_UNPLACED, unplaced)
+    by_some = unserved_by_some(fields, limits)
+    if by_some:
+        yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
@@ -139,8 +145,9 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
             else ""
         )
         yield HealthProblem(HealthReason.BROKER_LOST, f"lost without a goodbye, and not back: {_named(lost)}{left}")
-    if fields["orphans"]:
-        yield HealthProblem(HealthReason.OWNER_UNREACHABLE, f"bundles of unreachable brokers: {fields['orphans']}")
+    unserved = without_service_sentence(fields)
+    if unserved:
+        yield HealthProblem(HealthReason.OWNER_UNREACHABLE, unserved)
     if alive and fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
         since = "" if without_ms is None or without_ms < _BRIEF_MS else f" for {duration(without_ms)}"
@@ -148,7 +155,7 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
     for row in fields["repair_paused"]:
         yield HealthProblem(
             HealthReason.REPAIR_PAUSED,
-            f"{row['broker']} paused repair: {row['why']}; if they are dead: `statechannel repair resume`",
+            f"{row['broker']} paused repair: {pause_sentence(row)}; if they are dead: `statechannel repair resume`",
         )
     safe = [row["broker"] for row in _in(fields, "mode", "safe")]
     if safe:
@@ -167,28 +174,76 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         yield HealthProblem(HealthReason.BROKER_LATE, f"behind the log: {named}")
 
 
+def without_service_sentence(fields: Mapping[str, Any]) -> str:
+    """How many bundles no broker serves until they are repaired, since when, and for which brokers; empty without any."""
+    unserved = fields.get("without_service")
+    if unserved is None:
+        return ""
+    many, wait = (
+        ("1 bundle is", "it waits") if unserved["bundles"] == 1 else (f"{unserved['bundles']} bundles are", "they wait")
+    )
+    since = "" if unserved["since_ms"] is None else f" since {moment(unserved['since_ms'])}"
+    lost = _all_of(unserved["brokers"])
+    is_are = "is" if len(unserved["brokers"]) == 1 else "are"
+    goes_on = ", and repair is paused" if fields["repair_paused"] else f": {wait} for repair"
+    return f"{many} without service{since}: {lost} {is_are} not alive{goes_on}"
+
+
+def term_text(term: int | None) -> str:
+    """A leader's term as the end of a sentence: it grows by many with each leader, as all heartbeats count; empty: unknown."""
+    return "" if term is None else f"; term {term} (the offset of its claim in the registry)"
+
+
+def pause_sentence(row: Mapping[str, Any]) -> str:
+    """Why a broker does not repair, since when others are lost, and when it goes on by itself."""
+    since = "" if row["lost_since_ms"] is None else f"; lost since {moment(row['lost_since_ms'])}"
+    left = "" if row["left_ms"] is None else f"; it goes on by itself in {duration(row['left_ms'])}"
+    return f"{row['why']}{since}{left}"
+
+
 def unserved_by_all(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
     """Declined bundles that every broker that takes bundles declined, or that have had no owner for long."""
-    takers = {row["broker"] for row in fields["brokers"] if row["accepting"]}
+    return [row for row in fields.get("declined_bundles", ()) if _unserved(fields, row, limits)]
+
+
+def unserved_by_some(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Declined bundles without an owner that another broker may still take, once it is asked."""
     return [
         row
         for row in fields.get("declined_bundles", ())
-        if takers <= row["by"].keys() or fields["at_ms"] - row["since_ms"] > limits.in_flight_ms
+        if fields["at_ms"] - row["since_ms"] > _BRIEF_MS and not _unserved(fields, row, limits)
     ]
 
 
+def _unserved(fields: Mapping[str, Any], row: Mapping[str, Any], limits: HealthLimits) -> bool:
+    return not row["not_asked"] or fields["at_ms"] - row["since_ms"] > limits.unserved_ms
+
+
+def failing_takers(fields: Mapping[str, Any], refused: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The brokers that declined these bundles, and those that lately declined others."""
+    declining = {row["broker"] for row in fields.get("declines", ()) if row["age_ms"] <= DECLINED_LATELY_MS}
+    return sorted(declining.union(*(row["by"] for row in refused)))
+
+
 def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
-    """How many bundles have no owner, which brokers declined them, why, and since when."""
+    """How many bundles have no owner, which brokers declined them, why, since when, and which were not asked yet."""
     brokers = sorted({broker for row in refused for broker in row["by"]})
     reasons = dict.fromkeys(reason for row in refused for reason in row["by"].values() if reason)
     first = next(iter(reasons), "")
     others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     many = "1 bundle has" if len(refused) == 1 else f"{len(refused)} bundles have"
     decline = "declines" if len(brokers) == 1 else "decline"
+    waiting = sorted({broker for row in refused for broker in row["not_asked"]})
+    of_all = " about all of them" if set(waiting) & set(brokers) else ""
+    not_asked = f"; not asked{of_all} yet: {_all_of(waiting)} (the next lookup does)" if waiting else ""
     return (
         f"{many} no owner since {moment(refused[0]['since_ms'])}: {_all_of(brokers)} {decline} "
-        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}"
+        f"{'it' if len(refused) == 1 else 'them'}{f' ({first}{others})' if first else ''}{not_asked}"
     )
+
+
+def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
+    return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
 
 
 def blocked_sentence(row: Mapping[str, Any]) -> str:
@@ -215,14 +270,19 @@ def hook_sentences(row: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def newest_unplaced(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The broker that last found no broker for a bundle that a client asked for."""
+    rows = [row for row in fields["brokers"] if row.get("unplaced") is not None]
+    return min(rows, key=lambda row: row["unplaced"]["ago_ms"], default=None)
+
+
 def unplaced_sentence(fields: Mapping[str, Any]) -> str:
     """For which bundles clients get no owner, as placement finds no broker, and why; empty without any."""
-    rows = [row for row in fields["brokers"] if row.get("unplaced") is not None]
-    if not rows:
+    newest = newest_unplaced(fields)
+    if newest is None:
         return ""
-    newest = min(rows, key=lambda row: row["unplaced"]["ago_ms"])
     unplaced = newest["unplaced"]
-    many = max(row["unplaced"]["bundles"] for row in rows)
+    many = max(row["unplaced"]["bundles"] for row in fields["brokers"] if row.get("unplaced") is not None)
     more = "" if many == 1 else f" and {many - 1} more"
     return (
         f"{unplaced['bundle']}{more}: {unplaced['message']}; {newest['broker']} last looked for one "
@@ -231,17 +291,26 @@ def unplaced_sentence(fields: Mapping[str, Any]) -> str:
 
 
 def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:
-    slow = [row for row in fields["in_flight"] if (row["age_ms"] or 0) > limits.in_flight_ms]
+    slow = slow_operations(fields, limits)
     if slow:
         yield HealthProblem(
             HealthReason.SLOW_OPERATION,
-            f"{len(slow)} in flight for longer than {duration(limits.in_flight_ms)}, the longest {slow[0]['bundle']}"
-            + (f": {waits_for(slow[0])}" if waits_for(slow[0]) else ""),
+            f"{_many(slow)} in flight for longer than {duration(limits.in_flight_ms)}; {slow[0]['bundle']} for "
+            f"{duration(slow[0]['age_ms'])}" + (f": {waits_for(slow[0])}" if waits_for(slow[0]) else ""),
         )
     oldest_ms = fields["oldest_debt_ms"]
     if fields["debts"] and (oldest_ms is None or oldest_ms >= limits.debt_ms):
         age = "" if oldest_ms is None else f", the oldest for {duration(oldest_ms)}"
         yield HealthProblem(HealthReason.AWAITING_REPAIR, f"keys awaiting repair: {len(fields['debts'])}{age}")
+
+
+def slow_operations(fields: Mapping[str, Any], limits: HealthLimits) -> list[Mapping[str, Any]]:
+    """Operations in flight for too long; those that wait for the repair of a lost broker are another problem."""
+    return [
+        row
+        for row in fields["in_flight"]
+        if (row["age_ms"] or 0) > limits.in_flight_ms and not row.get("waits_for_repair")
+    ]
 
 
 def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
@@ -264,14 +333,14 @@ def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
 
 def waits_for(operation: Mapping[str, Any]) -> str:
     """Whose hook a bundle in flight waits for, as a sentence; empty where the state does not say."""
-    match operation.get("state"):
-        case State.RELEASING:
-            return f"it waits for {operation['from']} to release it (hook on_release)"
-        case State.ASSIGNING:
-            return f"it waits for {operation['to']} to take it (hook on_own)"
-        case State.SPLITTING:
-            return f"it waits for {operation['from']} to split it (hook on_split)"
-    return ""
+    broker, hook = operation.get("waits_for_broker"), operation.get("waits_for_hook")
+    if not broker or not hook:
+        return ""
+    return f"it waits for {broker} to {_DOES[hook]} it (hook {hook})"
+
+
+def _many(rows: Sequence[object]) -> str:
+    return "1 bundle is" if len(rows) == 1 else f"{len(rows)} bundles are"
 
 
 def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, Any]]:
@@ -279,8 +348,9 @@ def _in(fields: Mapping[str, Any], name: str, value: str) -> list[Mapping[str, A
 
 
 def _all_of(names: Sequence[str]) -> str:
-    """The names as in a sentence: at most `_NAMED`."""
-    shown, more = list(names[:_NAMED]), len(names) - _NAMED
+    """The names as in a sentence; the first ones, and how many more there are, if it is more than one."""
+    most = len(names) if len(names) <= _NAMED + 1 else _NAMED
+    shown, more = list(names[:most]), len(names) - most
     if more > 0:
         shown.append(f"{more} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

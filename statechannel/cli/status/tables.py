@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,7 +12,7 @@ from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
 from statechannel.cli.kit.screen import Block, plain_block
-from statechannel.cli.status.health import SLOW_NOTE_MS, ChannelHealth, unspread, waits_for
+from statechannel.cli.status.health import ChannelHealth, term_text, unspread
 
 _SHOWN = 50
 INCIDENTS_MAX = 200
@@ -27,26 +27,29 @@ _TONES = {
 }
 
 
-def status_blocks(fields: dict[str, Any], *, at_most: int = _SHOWN, counters: bool = True) -> list[Block]:
+def status_blocks(fields: dict[str, Any], *, share: int = 0, counters: bool = True) -> list[Block]:
     """Blocks of the document that `status --output json` prints.
 
     Args:
-        at_most: Maximum number of rows of each table; the rest is counted.
+        share: Rows of each table beyond which the other blocks come first; 0: none do.
         counters: With the tables of partitions and rates.
     """
     blocks = [plain_block("verdict", _verdict(fields))]
+
+    def add(name: str, rows: Sequence[Any], draw: Callable[[int], RenderableType]) -> None:
+        blocks.append(Block(name, min(_SHOWN, len(rows)), draw, share))
+
     if fields["incidents"]:
-        incidents = fields["incidents"]
-        blocks.append(Block("incidents", min(at_most, len(incidents)), lambda rows: _incidents(fields, rows)))
-    brokers = fields["brokers"]
-    blocks.append(Block("brokers", min(at_most, len(brokers)), lambda rows: _brokers(brokers, rows)))
-    blocks.append(plain_block("channel", make_facts(_facts(fields))))
-    if fields["in_flight"]:
-        operations = fields["in_flight"]
-        blocks.append(Block("in flight", min(at_most, len(operations)), lambda rows: _in_flight(operations, rows)))
-    if fields["debts"]:
-        owed = fields["debts"]
-        blocks.append(Block("awaiting repair", min(at_most, len(owed)), lambda rows: _awaiting_repair(owed, rows)))
+        most = len(fields["incidents"])
+        blocks.append(Block("incidents", most, lambda rows: _incidents(fields, rows), share))
+    brokers, operations, owed = fields["brokers"], fields["in_flight"], fields["debts"]
+    add("brokers", brokers, lambda rows: _brokers(brokers, rows))
+    facts = list(_facts(fields))
+    blocks.append(Block("channel", len(facts), lambda rows: make_facts(facts[:rows])))
+    if operations:
+        add("in flight", operations, lambda rows: _in_flight(operations, rows))
+    if owed:
+        add("awaiting repair", owed, lambda rows: _awaiting_repair(owed, rows))
     if counters or is_wide():
         blocks += [plain_block("partitions", _partitions(fields)), plain_block("rates", _rates(fields))]
     else:
@@ -69,9 +72,6 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
             by = f" by {deleted['by']}" if deleted["by"] else ""
             ago = f"was deleted{by} {duration(deleted['ago_ms'])} ago"
             facts.append(Fact("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
-    oldest = fields["in_flight"][0] if fields["in_flight"] else None
-    if oldest is not None and (oldest["age_ms"] or 0) >= SLOW_NOTE_MS and waits_for(oldest):
-        facts.append(Fact("", f"{oldest['bundle']} is in flight for {duration(oldest['age_ms'])}: {waits_for(oldest)}"))
     uneven = unspread(fields)
     if uneven:
         facts.append(Fact("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
@@ -102,10 +102,11 @@ def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
     named = f" (context {fields['context']})" if fields["context"] else ""
     yield "channel", f"{fields['channel']} at {fields['bootstrap_servers']}{named}"
     yield "leader", _leader(fields)
-    yield "bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"
+    unserved = fields.get("without_service") or {"bundles": 0, "assigned": 0}
+    of_lost = f", {unserved['bundles']} without service" if unserved["bundles"] else ""
+    assigned = fields["assigned"] - unserved["assigned"]
+    yield "bundles", f"{fields['bundles']}: {assigned} assigned, {fields['unassigned']} unassigned{of_lost}"
     yield "in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])
-    if fields["orphans"]:
-        yield "bundles of unreachable brokers", fields["orphans"]
     oldest = fields["oldest_debt_ms"]
     if fields["debts"]:
         age = "" if oldest is None else f", the oldest for {duration(oldest)}"
@@ -120,9 +121,8 @@ def _leader(fields: dict[str, Any]) -> str:
     if fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
         return "none" + ("" if without_ms is None else f", for {duration(without_ms)}")
-    term = "" if fields["term"] is None else f", term {fields['term']}"
     since = "" if fields["leading_for_ms"] is None else f", for {duration(fields['leading_for_ms'])}"
-    return f"{fields['leader']}{term}{since}"
+    return f"{fields['leader']}{since}{term_text(fields['term'])}"
 
 
 def _with_oldest(many: int, ages_ms: list[int | None]) -> str:
@@ -162,11 +162,13 @@ def _brokers(brokers: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
         empty="no broker is alive",
         footer=False,
     )
-    return _counted(table, len(rows), at_most)
+    return _counted(table, len(rows), at_most, "`statechannel brokers`")
 
 
 def _trouble(row: dict[str, Any]) -> tuple[bool, bool, bool, str]:
-    return row["state"] == "alive", row["mode"] == "normal", not row["leading"], row["broker"]
+    """The leader comes first; then those in trouble, the lost ones last, as the verdict names them too."""
+    is_alive, is_well = row["state"] == "alive", row["mode"] == "normal"
+    return not row["leading"], is_alive and is_well, not is_alive, row["broker"]
 
 
 def _lag(row: dict[str, Any]) -> str:
@@ -221,7 +223,9 @@ def _rates(fields: dict[str, Any]) -> RenderableType:
     )
 
 
-def _counted(table: RenderableType, many: int, at_most: int) -> RenderableType:
+def _counted(
+    table: RenderableType, many: int, at_most: int, where: str = "`--output json` lists all"
+) -> RenderableType:
     if many <= at_most:
         return table
-    return Group(table, Text(f"and {many - at_most} more (`--output json` lists all)"))
+    return Group(table, Text(f"and {many - at_most} more ({where})"))

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incident import Incident, IncidentKind, newest
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_repaired
 from statechannel.audit.incidents import ChannelIncidents, DeclinedBundle
 from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.kit.requests import requests_in
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -77,6 +78,48 @@ def test_gaps_of_one_broker_that_began_together_are_one_incident_with_the_cause_
     assert result.message == (
         "no broker served 2 bundles of b1 for 17.0 s to 32.0 s: b1 took 31.0 s to release it; transfer from b1 to b2"
     )
+
+
+def test_gaps_that_ended_at_several_brokers_name_all_of_them() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for half in (LOWER, UPPER):
+        served(log, f"{NAMESPACE}/{half}", "b1")
+    for half, to in ((LOWER, "b2"), (UPPER, "b3")):
+        log.write(f"{NAMESPACE}/{half}", "Releasing", after_ms=10, **{"from": "b1", "to": to})
+    for half, to in ((LOWER, "b2"), (UPPER, "b3")):
+        log.write(f"{NAMESPACE}/{half}", "Assigning", by="b1", **{"from": "b1", "to": to})
+        log.write(f"{NAMESPACE}/{half}", "Assigned", by=to, **{"from": "b1", "to": to})
+    (result,) = find_incidents(log)
+    assert result.message == (
+        "no broker served 2 bundles of b1 for 2.0 s to 4.0 s: b1 took 3.0 s to release it; transfer from b1 to b3 "
+        "(the longest); 1 to b2 and 1 to b3"
+    )
+
+
+def test_a_lost_broker_and_its_repair_are_one_incident() -> None:
+    lost = Incident(5, IncidentKind.LOST, "b2 was lost without a goodbye", lost="b2")
+    again = Incident(5, IncidentKind.LOST, "b2 is heard again")
+    other = Incident(5, IncidentKind.LOST, "b3 was lost without a goodbye", lost="b3")
+    repaired = Incident(5, IncidentKind.OWNER_LOST, "b2 was lost; b1 repaired 6 bundles", lost="b2")
+    assert without_repaired([lost, again, other, repaired]) == [again, other, repaired]
+    assert without_repaired([lost, repaired._replace(at_ms=9)]) == [lost, repaired._replace(at_ms=9)], (
+        "another loss of it"
+    )
+
+
+def test_a_bundle_whose_next_owner_is_lost_too_counts_as_repaired_for_both() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=RING)
+    served(log, BUNDLE, "b1")
+    for gone, to in (("b1", "b2"), ("b2", "b3")):
+        lost = {"broker": gone, "incarnation": f"{gone}-i", "last_heard_ms": log.at_ms}
+        log.write(BUNDLE, "Assigning", to=to, by="b3", forced=True, lost=lost, after_ms=3_000)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3")
+    first, second = sorted(find_incidents(log))
+    assert first.message.startswith("b1 was lost; b3 repaired 1 bundle; the last one 3.0 s")
+    assert second.message.startswith("b2 was lost; b3 repaired 1 bundle; ")
+    assert (first.lost, second.lost) == ("b1", "b2")
 
 
 def test_a_broker_that_declines_is_one_incident_with_its_newest_reason() -> None:
@@ -471,9 +514,35 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (0, "the drain of b2 by me@here ended after 3.0 s: drained"),
+        (0, "the drain of b2 by me@here began, and ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
+
+
+def test_a_drain_that_timed_out_says_when_it_began() -> None:
+    args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
+    late = {
+        "answer": "unknown",
+        "outcome": "undetermined",
+        "reason": "timed-out",
+        "message": "by then 0 bundles",
+        "hint": "",
+    }
+    values: list[dict[str, Any]] = [
+        {
+            "format": 1, "kind": "request", "id": "id-0", "by": "me@here", "timeout_s": 60, "command": "extension",
+            "args": args,
+        },
+        {"format": 1, "kind": "reply", "id": "id-0", "by": {"broker": "b1", "incarnation": "b1-1"}, "outcome": late},
+    ]  # fmt: skip
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 5_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
+        (0, "the drain of b2 by me@here began, and timed out after 5.0 s; by then 0 bundles")
+    ]
+    assert requests_in(records)["id-0"]["status"] == "timed-out"
 
 
 def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_and_the_sentence() -> None:
@@ -494,7 +563,11 @@ def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_a
         for number, value in enumerate(values)
     ]
     assert [(incident.at_ms, incident.message) for incident in drains_of(records)] == [
-        (4_000, "the drain of b2 by me@here failed 3 times: this broker runs no extension balancer (no-extension)")
+        (
+            4_000,
+            "the drain of b2 by me@here failed 3 times, the last time after 1.0 s: "
+            "this broker runs no extension balancer (no-extension)",
+        )
     ]
 
 

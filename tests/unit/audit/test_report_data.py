@@ -234,7 +234,7 @@ def test_incidents_are_found_in_the_log_alone(trouble):
 def test_the_registry_replaces_what_the_log_only_suggests(trouble):
     lost, silence = of(trouble)["incidents"][:2]
     registry = [
-        Incident(lost["at_ms"], IncidentKind.LOST, "b2 was lost without a goodbye"),
+        Incident(lost["at_ms"], IncidentKind.LOST, "b2 was lost without a goodbye", lost="b2"),
         Incident(silence["at_ms"] + 1, IncidentKind.MODE, "b1 is in safe mode"),
     ]
     found = of(trouble, registry=registry)["incidents"]

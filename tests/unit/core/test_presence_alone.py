@@ -231,7 +231,7 @@ def test_bundles_without_a_broker_are_reported_until_one_takes_them_or_nobody_as
     unplaced.note("t/n/y", NoBroker("cordon", "not y", lasting=True), now_ms + 1)
     bench.later(5)
     bench.presence.tick()
-    expected = {"bundles": 2, "bundle": "t/n/y", "reason": "cordon", "message": "not y"}
+    expected = {"bundles": 2, "bundle": "t/n/y", "reason": "cordon", "cause": "policies", "message": "not y"}
     assert bench.sent()[-1]["unplaced"] == expected | {"since_ms": now_ms, "at_ms": now_ms + 1}
     unplaced.forget("t/n/x")
     assert (unplaced.fields(now_ms) or {})["bundles"] == 1

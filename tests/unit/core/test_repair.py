@@ -2,10 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 
+import orjson
+
 from statechannel.engine.commands import Lookup
 from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE
 from tests.unit.core.test_floods import leader
+
+
+def test_a_pause_says_when_it_ends_by_itself() -> None:
+    alone = leader(mass_loss_pause_s=60)
+    for broker in ("w", "x", "y", "z"):
+        alone.hear(broker)
+    context, began_s = alone.engine.context, alone.now_s
+    while context.repair_paused is None:
+        alone.run(0.1)
+        assert alone.now_s < began_s + 60, "four of five were lost at once"
+    ends_ms = round(alone.now_s * 1_000) + 60_000
+    assert context.repair_resumes_at_ms == ends_ms
+    alone.run(2)
+    assert orjson.loads(alone.registry[-1][2])["repair_resumes_at_ms"] == ends_ms
+    alone.engine.repair.resume()
+    alone.run(2)
+    assert orjson.loads(alone.registry[-1][2])["repair_resumes_at_ms"] is None
 
 
 class Told:

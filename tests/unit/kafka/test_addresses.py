@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trustme
 
-from statechannel.kafka.addresses import FirstLook, KafkaAddress, PortState, addresses_of, silence_of
+from statechannel.kafka.addresses import FirstLook, KafkaAddress, PortState, addresses_of, silence_of, state_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
 
@@ -197,6 +197,8 @@ def test_the_first_of_several_that_answers_is_enough() -> None:
         pass
     with listener(plain) as address:
         look(f"{gone},{address}", "plaintext")
+        assert state_of(f"{gone},{address}", "plaintext") is PortState.ANSWERS
+    assert state_of(f"{gone},{address}", "plaintext") is PortState.ABSENT
 
 
 def test_silence_is_left_to_the_client_that_waits_for_it() -> None:

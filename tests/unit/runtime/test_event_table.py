@@ -25,6 +25,8 @@ MADE_LATER = {
     "record.unchanging": {"read", "judgement"},
 }
 """What the engine hands on as objects; their fields are checked below."""
+LOGGERS = {"_log", "self._log", "log", "self.endpoint.log"}
+"""Those of modules, and those that are bound to a broker."""
 TWO_WAYS = {"stopped"}
 """Told at a level that is reckoned."""
 
@@ -51,7 +53,7 @@ class Told(ast.NodeVisitor):
         if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
             return
         emitted = level == "emit" and "/sim/" not in self.where
-        logged = names == ["_log"] and level in (*LEVELS, None)
+        logged = names[0] in LOGGERS and level in (*LEVELS, None)
         if not emitted and not logged:
             return
         fields: set[str] = set()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ class Mine:
         return {"log": len(self.log)}
 
 
-CHANNEL: Any = object()
+CHANNEL: Any = SimpleNamespace(identity=SimpleNamespace(broker="b1"))
 
 
 # --- life -----------------------------------------------------------------------------------------------------------

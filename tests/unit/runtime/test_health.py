@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 
 import pytest
@@ -19,6 +20,7 @@ from statechannel.engine.context import Mode
 from statechannel.engine.engine import Engine
 from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_host
+from tests.support.waits import WAIT_S
 
 
 def failed(checks) -> list[str]:
@@ -85,6 +87,49 @@ async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:
                 watch.look(inbox=0, commands=0, requests=0, hooks=HookCounts(0, 0, 0, None), unanswered=0)
     results = [(line["event"], line["log_level"]) for line in lines if line["event"].startswith("debt")]
     assert results == [("debt.alarm", "error"), ("debt.alarm-over", "info")]
+
+
+@pytest.mark.parametrize("state", ["absent", "no-connection"])
+def test_an_outage_says_what_the_addresses_do(state: str) -> None:
+    looked = threading.Event()
+
+    def look() -> str:
+        assert looked.wait(WAIT_S)
+        return state
+
+    with capture_logs() as lines:
+        availability = Availability(Metrics("c", "b1"), look)
+        availability.changed(False)
+        assert lines == [], "nobody waits for the look"
+        looked.set()
+        ends_s = time.monotonic() + WAIT_S
+        while not lines and time.monotonic() < ends_s:
+            time.sleep(0.01)
+        availability.changed(True)
+    away, back = lines
+    assert (away["event"], away["reason"], away["broker"]) == ("kafka.away", state, "b1")
+    assert back["event"] == "kafka.back"
+
+
+def test_an_outage_that_ends_before_the_look_is_reported_once() -> None:
+    looked = threading.Event()
+
+    def look() -> str:
+        assert looked.wait(WAIT_S)
+        return "absent"
+
+    before = set(threading.enumerate())
+    with capture_logs() as lines:
+        availability = Availability(Metrics("c", "b1"), look)
+        availability.changed(False)
+        (looking,) = set(threading.enumerate()) - before
+        availability.changed(True)
+        looked.set()
+        looking.join(WAIT_S)
+    assert [(line["event"], line.get("reason")) for line in lines] == [
+        ("kafka.away", "no-answer"),
+        ("kafka.back", None),
+    ]
 
 
 def test_kafka_goes_and_comes() -> None:

@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic_settings import EnvSettingsSource
 
 from statechannel.engine.config import EngineConfig
 from statechannel.settings import Settings, SettingsError, load, to_engine, to_identity
+from statechannel.settings.load import _plain
 from statechannel.settings.names import OTHER_VARIABLES, known
 from statechannel.settings.relations import RELATIONS, require_relations
 from statechannel.settings.tree import groups
@@ -61,6 +63,40 @@ def test_values_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.embedded.port is None
     assert settings.kafka.properties["sasl.password"].get_secret_value() == "x"
     assert "x" not in repr(settings.kafka.properties)
+
+
+@pytest.mark.parametrize("text", ["17", "none", "None", '{"a": 1}', "", "true"])
+def test_plain_variables_are_read_as_the_library_reads_them(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = EnvSettingsSource(
+        Settings,  # type: ignore[arg-type]  # only its fields are read
+        case_sensitive=False,
+        env_prefix="STATECHANNEL_",
+        env_nested_delimiter="__",
+        env_parse_none_str="none",
+    )
+    for group, kind in groups().items():
+        for name in kind.model_fields:
+            if (group, name) in (("kafka", "properties"), ("lookups", "bound_tenants")):
+                continue
+            variable = f"STATECHANNEL_{group}__{name}"
+            monkeypatch.setenv(variable.upper() if name < "m" else variable, text)
+    plain = _plain({name: value for name, value in os.environ.items() if name.upper().startswith("STATECHANNEL_")})
+    library.env_vars = library._load_env_vars()
+    assert plain is not None
+    assert plain == library()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("STATECHANNEL_LOOKUPS__BOUND_TENANTS", '["a"]'),
+        ("STATECHANNEL_MEMBERSHIP", '{"expiry_s": 7}'),
+        ("STATECHANNEL_KAFKA__PROPERTIES", "{}"),
+        ("STATECHANNEL_EXTENSIONS__BALANCER__ENABLED", "false"),
+    ],
+)
+def test_lists_mappings_and_groups_are_left_to_the_library(variable: str, text: str) -> None:
+    assert _plain({"STATECHANNEL_CHANNEL__NAME": "mine", variable: text}) is None
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ async def test_time_is_up() -> None:
     assert isinstance(outcome, Undetermined)
     assert outcome.reason == "timed-out"
     left = sum(owner == "b1" for owner in channel.owners.values())
-    assert outcome.message == f"{20 - left} bundles of b1 were moved, {left} are left"
+    assert outcome.message == f"by then {20 - left} bundles of b1 were moved and {left} were left"
     assert 0 < left < 20
 
 

@@ -13,6 +13,7 @@ from shedders.balancer.settings import BalancerSettings
 from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
+from statechannel.engine.troubles import UnplacedCause
 from tests.support.live_balancer import Clock, First, key, load
 
 BROKERS = ["b1", "b2", "b3"]
@@ -112,7 +113,7 @@ def test_why_nobody_is_chosen_is_known_until_somebody_is(place: Place) -> None:
     assert place.choose() is None
     refusal = place.placement.refusal(key(0))
     assert refusal is not None
-    assert (refusal.reason, refusal.lasting) == ("isolation", True)
+    assert (refusal.reason, refusal.lasting, refusal.cause) == ("isolation", True, UnplacedCause.POLICIES)
     assert "`isolation` removed b1 and 1 more" in refusal.message
     assert "`cordon` removed b2 (it is cordoned: disk)" in refusal.message
     place.policies()
@@ -131,7 +132,22 @@ def test_to_wait_helps_where_a_broker_that_may_take_it_can_come_back(place: Plac
     assert place.choose() is None
     refusal = place.placement.refusal(key(0))
     assert refusal is not None
-    assert (refusal.reason, refusal.lasting) == ("policies-unread", False)
+    assert (refusal.reason, refusal.lasting, refusal.cause) == ("policies-unread", False, UnplacedCause.FAILURE)
+
+
+def test_where_the_engine_offers_no_broker_no_policy_is_to_blame(place: Place) -> None:
+    """All have declined the bundle lately."""
+    assert place.choose(0, []) is None
+    assert place.placement.refusal(key(0)) is None
+    assert place.notes() == [(None, "nobody")]
+    place.policies(cordons={"b2": "disk"})
+    assert place.choose(0, []) is None
+    assert place.placement.refusal(key(0)) is None
+    assert place.choose(0, ["b2"]) is None
+    refusal = place.placement.refusal(key(0))
+    assert refusal is not None
+    assert (refusal.reason, refusal.cause) == ("cordon", UnplacedCause.POLICIES)
+    assert "(it declined the bundle lately, or takes none)" in refusal.message
 
 
 def test_a_pin_is_obeyed_as_soon_as_it_is_known(place: Place) -> None:
