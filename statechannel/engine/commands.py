@@ -118,7 +118,7 @@ class Owned:
     """The bundle is served.
 
     Attributes:
-        urls: Listeners of the owner as it registered them.
+        urls: Listeners of the owner as it registered them, by name; not every broker has every one.
         stale_age_s: None for an answer from a current view; else how old it is: the log is out of reach, or far ahead.
     """
 

@@ -74,6 +74,7 @@ THERE = Owned(BUNDLE, "b2", 7, {"http": "http://b2:80"})
         (HERE, False, 7, 200),
         (THERE, True, None, 307),
         (THERE, False, None, 307),
+        (Owned(BUNDLE, "b2", 7, {"amqp": "amqp://b2"}), True, None, 503),
         (HERE, True, None, 503),
         (HERE, True, 6, 503),
         (Undetermined("timed-out"), False, None, 503),

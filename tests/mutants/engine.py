@@ -204,6 +204,21 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
     patcher.bend(Context, "complete", make)
 
 
+@plant(ENGINE, "an answer from an old view names a lost owner")
+def _lost_owner_named(patcher: Patcher) -> None:
+    def make(owned: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(lookups: Any, key: Any) -> Any:
+            answer = owned(lookups, key)
+            context, age_s = lookups._context, lookups._stale_age_s(key.namespace)
+            if age_s is None or None in (key.owner, key.generation) or key.owner in context.members.alive:
+                return answer
+            return Owned(key.name, key.owner, key.generation, {}, age_s), "", answer[2]
+
+        return bent
+
+    patcher.bend(Lookups, "_owned", make)
+
+
 @plant(ENGINE, "an append whose report is an error counts as not written")
 def _unknown_treated_as_failed(patcher: Patcher) -> None:
     def make(failed: Callable[..., Any]) -> Callable[..., Any]:
