@@ -168,7 +168,7 @@ class Declined:
     Attributes:
         reason: Why, in its own words, such as what its hook raised; empty if it did not say. A text for people.
         ago_s: Since the answering broker read that, by its clock.
-        again_in_s: Until it may be asked again (`repair.decline_memory_s`).
+        again_in_s: Until it may be asked again, since no other broker may take the bundle (`repair.decline_memory_s`).
     """
 
     broker: str

@@ -408,7 +408,10 @@ class Lookups:
         decliners = self._decliners(waiter)
         if not decliners:
             return self._as_answer(waiter.command, waiter.why)
-        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
+        again_s, newest_s = self._placer.again_s, decliners[-1].at_s
+        declines = tuple(
+            Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, again_s(d, newest_s) - now_s)) for d in decliners
+        )
         sentences = [_sentence(declined) for declined in declines[: -DECLINERS_NAMED - 1 : -1]]
         if len(declines) > DECLINERS_NAMED:
             sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from statechannel.printable import one_line
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.states import IN_FLIGHT, Flow, State
 
@@ -101,7 +102,7 @@ class OperationFold:
             self._current[name] = operation_id
             return
         reason = record.text("reason")
-        operation.why = f"{record.broker}: {reason[:_WHY_MAX]}" if reason else ""
+        operation.why = f"{record.broker}: {one_line(reason[:_WHY_MAX])}" if reason else ""
         self._came_to_rest(operation, record.state, record.from_, offset)
 
     def seed(self, view: View) -> None:

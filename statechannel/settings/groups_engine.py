@@ -192,7 +192,11 @@ class RepairSettings(SettingsGroup):
     )
     batch_max: int = setting(1_024, "Repairs in flight at once: 65,000 orphans take at most a minute.", ge=1)
     decline_memory_s: float = setting(
-        30.0, "How long a broker that declined a bundle is skipped for it: time for the cause to pass.", ge=0, le=3_600
+        30.0,
+        "How long a broker that declined a bundle is skipped for it: time for the cause to pass. Where no other broker may "
+        "take the bundle it is asked again after a sixth of that, and after twice as long each time.",
+        ge=0,
+        le=3_600,
     )
     mass_loss_window_s: float = setting(10.0, "Brokers lost within this time count together.", ge=1, le=600)
     mass_loss_fraction: float = setting(

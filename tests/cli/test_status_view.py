@@ -291,6 +291,12 @@ def test_hooks_and_policies_that_keep_bundles_from_an_owner_are_named() -> None:
     assert hook.message.endswith(", the last time 20.00 s ago: on_release did not return within 15 s")
 
 
+def test_a_bundle_that_may_not_be_served_is_named() -> None:
+    failed = HUNG | {"error": "on_serve raised OSError: no port", "bundle": "t/n/x"}
+    _, (problem,) = health(figures(brokers=[broker("b1", hooks_failed={"on_serve": failed})]), LIMITS)
+    assert problem.message.endswith("OSError: no port; t/n/x may be assigned to b1 and not be served")
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
     _, (problem,) = health(figures(repair_paused=[{"broker": "b1", "why": "4 of 5 vanished"}]), LIMITS)
     assert problem.message == "b1 paused repair: 4 of 5 vanished; if they are dead: `statechannel repair resume`"

@@ -68,3 +68,23 @@ async def test_the_hook_of_the_page_keeps_it_out_of_both(caplog: pytest.LogCaptu
     assert reason == "on_own raised RuntimeError: the store is out of reach (StoreError)"
     assert "the store is out of reach" in log
     assert SECRET not in log
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (RuntimeError("a\nb\x1b[31mred\u202e"), "RuntimeError: a b\ufffd[31mred\ufffd"),
+        (TimeoutError(), "TimeoutError in on_own (test_hook_errors.py:LINE)"),
+        (RuntimeError("x" * 5_000), f"RuntimeError: {'x' * 5_000}"),
+    ],
+)
+async def test_an_error_is_one_line_without_controls_and_names_the_place_where_it_has_no_text(
+    raised: Exception, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(PlainHooks):
+        async def on_own(self, bundle: str, generation: int) -> None:
+            raise raised
+
+    line = Failing.on_own.__code__.co_firstlineno + 1
+    said, _ = await reported_by(Failing(), caplog)
+    assert said == f"on_own raised {reason.replace('LINE', str(line))[:1_000]}"

@@ -82,7 +82,7 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "hook.failed",
         _E,
-        ("hook", "bundle", "generation", "error", *_ABOUT),
+        ("hook", "bundle", "generation", "error", "hint", *_ABOUT),
         "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
