@@ -21,7 +21,8 @@ class MembershipSettings(SettingsGroup):
     )
     take_over: bool = setting(
         False,
-        "Start although a process with the same broker id may still be alive: for supervisors that know it is gone.",
+        "Start although a process with the same broker id may still be alive, and resume its bundles at once: for supervisors "
+        "that know it is gone. Without it a process that follows one that was killed waits for `expiry_s`, and its bundles move.",
     )
     lost_shown_s: float = setting(
         3_600.0,

@@ -199,6 +199,12 @@ TABLE: tuple[EventKind, ...] = (
         ("address", "seconds", "limit_s", "why"),
         "Kafka has not answered yet while this broker opens: it waits on, up to `kafka.command_timeout_s` for each call",
     ),
+    EventKind(
+        "predecessor.awaited",
+        _W,
+        ("incarnation", "seconds", "why", "hint"),
+        "The former process of this broker said no goodbye: this one waits until that counts as lost, or is refused if it lives",
+    ),
     EventKind("kafka.away", _W, (), "Kafka does not answer the client of this broker"),
     EventKind("kafka.back", _I, ("away_s",), "Kafka answers again"),
     EventKind("part-failed", _E, ("part", "error", "restart_in_s"), "A thread ended; it is restarted"),
