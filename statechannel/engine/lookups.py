@@ -231,7 +231,8 @@ class Lookups:
         member = context.members.alive.get(owner)
         if member is None and not own:
             # However old the view is: while Kafka is away nobody expires, so this one was lost, or left, before.
-            return None, key.name, Wait(f"owner {owner} is not heard; its bundles will be given to others")
+            message = f"owner {owner} is not heard; its bundles will be given to others"
+            return None, key.name, Wait(message, reason="owner-not-heard")
         urls = {} if member is None else member.urls
         age_s = self._stale_age_s(key.namespace)
         if own or age_s is not None:

@@ -191,7 +191,7 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
 
     def make(complete: Callable[..., Any]) -> Callable[..., Any]:
         def bent(context: Any, token: int, outcome: Any) -> None:
-            if isinstance(outcome, Undetermined) and outcome.reason == "timed-out":
+            if isinstance(outcome, Undetermined) and outcome.reason in ("timed-out", "owner-not-heard"):
                 key: Any = locate(context, asked.pop(token))
                 broker = getattr(key, "from_", None) or getattr(key, "to", None)
                 if broker is not None:

@@ -83,6 +83,7 @@ def test_an_old_view_names_no_owner_that_is_lost(kafka_is_away: bool) -> None:
     assert alone.engine.mode is Mode.NORMAL
     assert alone.engine.context.is_lost("z")
     assert isinstance(answer, Undetermined)
+    assert answer.reason == "owner-not-heard"
     assert "z is not heard" in answer.message
     alone.deaf = True  # an outage brings nobody back
     alone.run(10)
