@@ -363,7 +363,7 @@ class Presence:
         self._send()
 
     def _report_wait(self, incarnation: str, left_s: float) -> None:
-        """Report once that this process waits: to whoever restarted it at once it seems to hang."""
+        """Report once that this process waits: without that a quick restart seems to hang."""
         if incarnation == self._awaited:
             return
         self._awaited = incarnation
@@ -371,10 +371,9 @@ class Presence:
             "predecessor.awaited",
             incarnation=incarnation,
             seconds=round(left_s, 1),
-            why=f"a process of {self._context.identity.broker} that said no goodbye was heard a moment ago: this one waits until "
-            "that one counts as lost (membership.expiry_s)",
-            hint="A supervisor that knows that the former process has ended starts it with membership.take_over, and it does not "
-            "wait.",
+            why=f"a process of {self._context.identity.broker} that said no goodbye was heard a moment ago: its successor waits "
+            "until it counts as lost (membership.expiry_s)",
+            hint="A supervisor that knows that the former process has ended sets membership.take_over: then nothing waits.",
         )
 
     def _check_mode(self, now_s: float) -> None:

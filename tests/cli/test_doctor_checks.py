@@ -19,7 +19,6 @@ from statechannel.cli.doctor.checks import (
     examine,
     exit_code,
 )
-from statechannel.cli.doctor.checks_channel import lag
 from statechannel.cli.doctor.command import CHECKS
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
@@ -415,28 +414,6 @@ def test_what_is_wrong_is_found(facts: DoctorFacts, check: str, severity: Severi
     if severity.rank >= Severity.WARNING.rank:
         assert finding.why
         assert finding.todo
-
-
-@pytest.mark.parametrize(
-    ("hook", "effect", "todo"),
-    [
-        ("on_serve", "t/n/x is assigned to b2: lookups name it", "`statechannel unload t/n/x`"),
-        ("on_release", "until its deadline", "Move no bundles from b2"),
-        ("on_moved", "Nothing waits for it", "Fix the cause"),
-        ("on_split", "given up, and b2 serves the parent on", "`statechannel split t/n/x`"),
-        ("on_split_done", "The split is done", "delete what is left of t/n/x"),
-        ("on_later", "Nothing waits for it", "Fix the cause"),  # of a newer version
-    ],
-)
-def test_each_hook_that_fails_has_its_own_remedy(hook: str, effect: str, todo: str) -> None:
-    failed = {"times": 1, "since_ms": 0, "ago_ms": 900, "bundle": "t/n/x", "error": f"{hook} raised"}
-    row = {"broker": "b2", "lag_records": 0, "lag_ms": 0, "hooks_failed": {hook: failed}}
-    (finding,) = lag(with_standing(healthy(), brokers=[row]))
-    assert finding.severity is Severity.WARNING
-    assert finding.what.startswith(f"b2's hook {hook} failed once")
-    assert effect in finding.why
-    assert todo in finding.todo
-    assert "{" not in finding.why + finding.todo
 
 
 def test_of_a_healthy_cluster_nothing_is_wrong() -> None:

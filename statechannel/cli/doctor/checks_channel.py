@@ -37,7 +37,7 @@ _OF_ANY_HOOK = ("Nothing waits for it.", "Fix the cause.")
 _OF_HOOKS: Mapping[str, tuple[str, str]] = {
     Hook.ON_SERVE: (
         "{bundle} is assigned to {broker}: lookups name it, and it may not serve it. Nothing calls the hook again.",
-        "Fix the cause, then `statechannel unload {bundle}`: the next lookup assigns it anew.",
+        "Fix the cause, then `statechannel unload {bundle}`: the next lookup assigns it again.",
     ),
     Hook.ON_RELEASE: (
         "A bundle that moves away waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",

@@ -266,27 +266,6 @@ def test_it_waits_until_its_predecessor_has_expired(after_s, announced):
     assert bench.context.announced is announced
 
 
-def test_it_says_once_that_it_waits_for_its_predecessor_and_how_not_to():
-    bench = PresenceBench(end=1)
-    bench.hear("a", "a-0")
-    for _ in range(3):
-        bench.presence.tick()
-    (facts,) = [facts for name, facts in bench.context.events if name == "predecessor.awaited"]
-    assert (facts["incarnation"], facts["seconds"]) == ("a-0", EXPIRY_S)
-    assert "membership.expiry_s" in facts["why"]
-    assert "take_over" in facts["hint"]
-
-
-@pytest.mark.parametrize("options", [{"take_over": True}, {"end": 0}])
-def test_who_does_not_wait_says_nothing(options):
-    bench = PresenceBench(**{"end": 1, **options})
-    if options.get("end") != 0:
-        bench.hear("a", "a-0")
-    bench.presence.tick()
-    assert bench.context.announced
-    assert all(name != "predecessor.awaited" for name, _ in bench.context.events)
-
-
 def test_the_age_of_a_predecessor_counts_by_the_logs_times():
     bench = PresenceBench(end=2)
     bench.hear("a", "a-0", at_ms=10_000)
