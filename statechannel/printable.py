@@ -27,6 +27,11 @@ def printable(text: str) -> str:
     return text.translate(_ONE_LINE)
 
 
+def one_line(text: str) -> str:
+    """The text with all of them replaced, and line breaks and other blanks by one space: for messages and records."""
+    return printable(" ".join(text.split()))
+
+
 def printable_lines(value: Any) -> Any:
     """The same for each text within a value of a log line, keeping line breaks and tabs."""
     if isinstance(value, str):

@@ -33,7 +33,7 @@ async def main(broker: str, kafka: str) -> None:
         create_topics=True,
         kafka={"bootstrap_servers": kafka},
     ) as channel:
-        created = await (await channel.create_namespace("example/orders", bundles=4)).started()
+        created = await channel.create_namespace("example/orders", bundles=4).started()
         if isinstance(created, Rejected) and created.reason != "namespace-exists":  # another broker may be first
             sys.exit(f"{created.message}\n{created.hint}")
         print(await channel.lookup("example/orders/new"), flush=True)

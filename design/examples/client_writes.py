@@ -42,7 +42,8 @@ class ClientWrites:
         if not isinstance(owner, Owned | BoundTo):
             return Reply(503, "try again: the bundle is between two owners")
         if owner.broker != channel.identity.broker:
-            return Reply(307, owner.urls[self._protocol])
+            url = owner.urls.get(self._protocol)
+            return Reply(503, f"{owner.broker} has no such listener: try again") if url is None else Reply(307, url)
         if isinstance(owner, BoundTo):
             return Reply(404, "this namespace belongs to its broker")
         generation = channel.accepts_writes(owner.bundle)  # right before the write, not once for many

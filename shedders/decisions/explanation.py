@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from shedders.decisions.bundle_trail import BundleChange, Trail, What
 from shedders.decisions.history import BundleDecision, DecisionBook
 from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, Subject
-from statechannel.engine.shutdown import SHUTDOWN
+from statechannel.engine.proposals import SHUTDOWN
 
 NOT_MADE = "not-made"  # word for a step that was decided, but of which the channel has no record
 _SECOND_MS = 1_000

@@ -7,7 +7,7 @@ that something could not be done at all; every one has a hint.
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
 from statechannel.api.channel import Opening, StateChannel
-from statechannel.api.member import Ticket, WrongLoopError
+from statechannel.api.member import PendingTicket, Ticket, WrongLoopError
 from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.broker.changes import Change, ChangesError, Derived
@@ -57,6 +57,7 @@ __all__ = [
     "Outcome",
     "Owned",
     "PartitionStatus",
+    "PendingTicket",
     "Rejected",
     "RuntimeStatus",
     "Settings",

@@ -70,7 +70,9 @@ class StateChannel(ChannelMember):
 
         Args:
             settings: All settings (`load_settings`, `Settings`); None reads them from the environment and `groups`.
-            broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
+            broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`). After a crash the
+                next process under this id waits until the former counts as lost, unless `membership={"take_over": True}` says
+                that it has ended (hooks.md, "Under a supervisor").
             hooks: The broker's hooks.
             listeners: URL for clients, by protocol name.
             properties: Free text by name, shown in the registry; with the listeners 8 KiB as JSON at most.

@@ -25,7 +25,7 @@ from statechannel.audit.ownership import (
     splits_of,
     was_served,
 )
-from statechannel.engine.shutdown import SHUTDOWN
+from statechannel.engine.proposals import SHUTDOWN
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Kind, Record
@@ -49,7 +49,7 @@ class GapCause(StrEnum):
     DECLINED = (
         "declined"  # the broker that should have taken it declined, or its owner could not serve it and gave it up
     )
-    SHUTDOWN = "shutdown"  # its owner shut down, and no other broker could take it
+    SHUTDOWN = "shutdown"  # its owner shut down, and no other broker could take it, or the one that was to did so, too
     NAMESPACE_DELETED = "namespace-deleted"  # unloaded so that its namespace could be deleted
     OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
@@ -125,6 +125,7 @@ class _Open:
         assigned: Who assigned it then; empty: no broker yet.
         forged: Forged records of it, by offset.
         slow: Which broker took long to release it, and how long; empty: none did.
+        hand_over: Its owner let it go as it shut down.
     """
 
     gap: Gap
@@ -136,6 +137,7 @@ class _Open:
     assigned: str = ""
     forged: list[tuple[int, ForgerySign]] = field(default_factory=list)
     slow: str = ""
+    hand_over: bool = False
 
     def so_far(self) -> Gap:
         """The gap, with what happened in it in its sentence."""
@@ -335,9 +337,10 @@ class Gaps:
     def _go_on(held: _Open, change: Record, was: State | None) -> None:
         """A step within a gap: a broker declined the bundle, or it is assigned after it had waited Unassigned."""
         if change.state is State.UNASSIGNED and was is State.ASSIGNING:
-            if held.gap.cause in (GapCause.TRANSFER, GapCause.UNLOAD):
-                held.gap = replace(held.gap, cause=GapCause.DECLINED)
             reason = change.text("reason")
+            if held.gap.cause in (GapCause.TRANSFER, GapCause.UNLOAD):
+                all_stop = held.hand_over and reason == SHUTDOWN
+                held.gap = replace(held.gap, cause=GapCause.SHUTDOWN if all_stop else GapCause.DECLINED)
             held.declines += 1
             held.declined = f"{change.broker} declined it" + (f" ({reason})" if reason else "")
             held.assigned = ""
@@ -400,6 +403,7 @@ class Gaps:
                 operation=change.text("operation"),
             ),
             change.state,
+            hand_over=_hands_over(change),
         )
 
     def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
@@ -449,7 +453,12 @@ def _release_cause(change: Record) -> tuple[GapCause, str]:
 
 def _is_shutdown(change: Record) -> bool:
     """Whether an owner that shuts down lets a bundle go that no other broker can take."""
-    return change.to is None and change.from_ == change.broker and change.text("reason") == SHUTDOWN
+    return change.to is None and _hands_over(change)
+
+
+def _hands_over(change: Record) -> bool:
+    """Whether an owner that shuts down lets a bundle go."""
+    return change.from_ == change.broker and change.text("reason") == SHUTDOWN
 
 
 def _had_owner(record: Record) -> bool:

@@ -14,7 +14,7 @@ import orjson
 
 from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
-from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_bundle
 from statechannel.protocol.codec import ID, is_new_broker_id
 from statechannel.settings import Settings
 from statechannel.settings.names import AS_ARGUMENT, as_argument
@@ -86,6 +86,12 @@ def text(name: str, value: object) -> None:
     """Text; the engine checks whether the name exists."""
     if not isinstance(value, str):
         wrong_type(name, value, "text")
+
+
+def bundle_key(name: str, value: str) -> None:
+    """The key of a bundle: a topic, say, would be refused for ever where a bundle is asked about."""
+    if not is_bundle(value):
+        wrong_value(name, value, "the key of a bundle, such as `Owned.bundle`: tenant/namespace/0x........_0x........")
 
 
 def flag(name: str, value: object) -> None:

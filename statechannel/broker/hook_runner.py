@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import copy_context
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.broker.hooks import BrokerHooks, HookRunsOnError, ThreadedHooks, mark_caller
@@ -16,6 +17,7 @@ from statechannel.engine.effects import Hook
 from statechannel.engine.inputs import HookFinished
 from statechannel.engine.proposals import REASON_MAX
 from statechannel.logger import SafeLogger
+from statechannel.printable import one_line
 
 if TYPE_CHECKING:
     from statechannel.engine.effects import CallHook
@@ -139,7 +141,9 @@ class HookRunner:
     A hook that has not returned by its deadline counts as failed and is cancelled. It keeps its turn until it actually
     returns: a thread, or a coroutine that ignores its cancellation, may continue, and no other hook of its bundle is called
     meanwhile. Queued calls end at their own deadlines without being called, except `on_release`: it is
-    called afterwards, so that it is the last call of a generation.
+    called afterwards, so that it is the last call of a generation. `on_own` takes its turn in any class, also in one that has
+    none: behind a late hook it fails, and the bundle is declined, instead of being assigned to a broker whose `on_serve`
+    could not be called.
 
     Args:
         feed: Takes `HookFinished`.
@@ -187,11 +191,13 @@ class HookRunner:
         return next((lane.running.effect for lane in lanes if lane.running.task is task), None)
 
     def call(self, effect: CallHook) -> None:
-        """Call a hook; one that is not overridden ends at once."""
-        if effect.hook not in self._wanted:
+        """Call a hook; one that is not overridden ends at once, unless it is `on_own` and no other hook could be called now."""
+        lane = self._lanes.get(effect.bundle)
+        if effect.hook not in self._wanted and not (
+            effect.hook is Hook.ON_OWN and (lane is not None or self.counts.exhausted)
+        ):
             self._notify_engine(effect, None)
             return
-        lane = self._lanes.get(effect.bundle)
         if lane is not None and _is_repeated(lane, effect):
             return
         call = _Call(effect)
@@ -258,9 +264,10 @@ class HookRunner:
             call.task.cancel()
             self._report(call, f"{effect.hook} did not return within {effect.deadline_s:g} s")
             return
-        self._report(call, f"{effect.hook} was not called: the hook before it did not return in time")
-        lane = self._lanes[effect.bundle]
-        if effect.hook is Hook.ON_RELEASE:
+        lane, later = self._lanes[effect.bundle], effect.hook is Hook.ON_RELEASE
+        uncalled = f"{effect.hook} was not called: the hook before it did not return in time"
+        self._report(call, f"{uncalled}; it is called once that returns" if later else uncalled)
+        if later:
             self._owed.add(call)
         else:
             lane.waiting.remove(call)
@@ -428,9 +435,27 @@ def warn_of_hooks(hooks: BrokerHooks, broker: str) -> None:
 
 
 def _words_of(raised: BaseException) -> str:
-    """Type and text of a hook's error, bounded; an error whose text raises must not keep its bundle's lane for ever."""
+    """Type and text of a hook's error in one line, bounded; the hook's line where there is no text, as of a `TimeoutError`.
+
+    An error whose text raises must not keep its bundle's lane for ever.
+    """
     try:
-        text = str(raised)
+        text = one_line(str(raised)[: 2 * REASON_MAX])
     except Exception:
         text = "its text cannot be shown"
-    return f"{type(raised).__name__}: {text}"[:REASON_MAX]
+    words = f": {text}" if text else _place_of(raised)
+    return f"{type(raised).__name__}{words}"[:REASON_MAX]
+
+
+def _place_of(raised: BaseException) -> str:
+    """Where in the embedder's code a hook raised, as far as the traceback has it."""
+    trace = raised.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not str(trace.tb_frame.f_globals.get("__name__")).startswith(_NOT_THE_HOOKS):
+            return f" in {code.co_name} ({PurePath(code.co_filename).name}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return ""
+
+
+_NOT_THE_HOOKS = ("statechannel.", "asyncio.", "concurrent.")

@@ -29,7 +29,8 @@ class BrokerHooks:
     """Callbacks of a broker; inherit and override what you need. Every default does nothing.
 
     Each call has a deadline (`hooks.deadline_s`, at most the rest of the flow's own limit). A hook that raises or
-    overruns it is logged, counted, and has the effect named below; no bundle is ever stuck because of a hook.
+    overruns it is logged, counted, and has the effect named below; no bundle is ever stuck because of a hook. (One whose
+    `on_serve` raises is assigned, and yours to unload.)
     Hooks of different bundles run concurrently; those of one bundle run one after the other, also behind one that
     runs past its deadline. (PIP-192, "Bundle
     State Channel"; upstream does this inside `NamespaceService.onNamespaceBundleOwned` and `unload`.)
@@ -52,7 +53,8 @@ class BrokerHooks:
     async def on_serve(self, bundle: str, generation: int) -> None:
         """Serve: this broker owns the bundle. Fence storage with `generation`; what is served only grows for a topic.
 
-        A notification: steps that can fail belong in `on_own`. Raising is logged and counted; the bundle stays here.
+        A notification: steps that can fail belong in `on_own`. Raising is logged and counted; the bundle stays here, and nothing
+        calls this again for it: once the cause is fixed, unload it.
         """
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
@@ -170,8 +172,8 @@ class ThreadedHooks(BrokerHooks):
         await self._call(lambda: self._hooks.on_own(bundle, generation))
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        """See `BrokerHooks.on_serve`."""
-        await self._call(lambda: self._hooks.on_serve(bundle, generation))
+        """See `BrokerHooks.on_serve`. One that waits for a thread keeps waiting after its deadline: the bundle stays here."""
+        await self._call(lambda: self._hooks.on_serve(bundle, generation), keep=True)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         """See `BrokerHooks.on_release`. One that waits for a thread keeps waiting after its deadline."""

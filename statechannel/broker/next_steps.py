@@ -30,10 +30,10 @@ REJECTED: dict[str, str] = {
     "being-deleted": "`statechannel operation list` shows the deletion.",
     "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
     # The bundle's state.
-    "not-assigned": "A lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`; `statechannel status` "
-    "shows what is in flight.",
+    "not-assigned": f"While it is in flight: {_AGAIN.lower()}; `statechannel status` shows that. Where no broker owns it, a "
+    "lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`.",
     "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
-    "superseded": "`statechannel audit --history {name}` shows the changes in between.",
+    "superseded": "Begin it again if it is still wanted. `statechannel audit --history {name}` shows the changes in between.",
     "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",
     "taken-back": "`statechannel operation show {operation}` shows why; the previous owner serves it.",
     "given-up": "`statechannel operation show {operation}` shows why; the bundle is served, unsplit.",

@@ -134,7 +134,7 @@ class Owned:
     """The bundle is served.
 
     Attributes:
-        urls: Listeners of the owner as it registered them.
+        urls: Listeners of the owner as it registered them, by name; not every broker has every one.
         stale_age_s: None for an answer from a current view; else how old it is: the log is out of reach, or far ahead.
     """
 
@@ -184,7 +184,7 @@ class Declined:
     Attributes:
         reason: Why, in its own words, such as what its hook raised; empty if it did not say. A text for people.
         ago_s: Since the answering broker read that, by its clock.
-        again_in_s: Until it may be asked again (`repair.decline_memory_s`).
+        again_in_s: Until it may be asked again, since no other broker may take the bundle (`repair.decline_memory_s`).
     """
 
     broker: str
@@ -198,9 +198,10 @@ class Undetermined:
     """Not known within the time allowed; never a stale owner.
 
     Attributes:
-        reason: A stable code: `timed-out`; `declined`: no broker takes the bundle, since some declined it;
-            `no-broker-allowed`: policies and cordons keep out every broker; `joining`: this broker has not caught up; `busy`;
-            `running`: the operation has not ended; `stopped`: this broker stops.
+        reason: A stable code: `timed-out`; `owner-not-heard`: its owner is lost, and not yet replaced; `declined`: no broker
+            takes the bundle, since some declined it; `no-broker-allowed`: policies and cordons keep out every broker;
+            `joining`: this broker has not caught up; `busy`; `running`: the operation has not ended; `stopped`: this broker
+            stops.
         declines: Of a lookup without an answer: who declined the bundle and would be asked otherwise, the newest last.
     """
 

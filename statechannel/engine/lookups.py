@@ -225,20 +225,21 @@ class Lookups:
         owner = key.owner
         if owner is None or key.generation is None:
             return None, key.name, Wait("no owner")
-        if owner == context.identity.broker and not self._reactions.serves(key):
+        own = owner == context.identity.broker
+        if own and not self._reactions.serves(key):
             return None, key.name, _LEASE_RAN_OUT if context.lease_ran_out else _HAS_TO_RESUME
         member = context.members.alive.get(owner)
+        if member is None and not own:
+            # However old the view is: while Kafka is away nobody expires, so this one was lost, or left, before.
+            message = f"owner {owner} is not heard; its bundles will be given to others"
+            return None, key.name, Wait(message, reason="owner-not-heard")
+        urls = {} if member is None else member.urls
         age_s = self._stale_age_s(key.namespace)
-        if age_s is not None:
-            urls = member.urls if member is not None else {}
+        if own or age_s is not None:
             return Owned(key.name, owner, key.generation, urls, age_s), "", _FINAL
-        if owner == context.identity.broker:
-            return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", _FINAL
-        if member is None:
-            return None, key.name, Wait(f"owner {owner} is not heard; its bundles will be given to others")
-        if key.server is None or key.server.incarnation != member.incarnation:
+        if member is None or key.server is None or key.server.incarnation != member.incarnation:
             return None, key.name, _HAS_TO_RESUME
-        return Owned(key.name, owner, key.generation, member.urls), "", _FINAL
+        return Owned(key.name, owner, key.generation, urls), "", _FINAL
 
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""
@@ -411,7 +412,10 @@ class Lookups:
         decliners = self._decliners(waiter)
         if not decliners:
             return self._as_answer(waiter.command, waiter.why)
-        declines = tuple(Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, d.until_s - now_s)) for d in decliners)
+        again_s, newest_s = self._placer.again_s, decliners[-1].at_s
+        declines = tuple(
+            Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, again_s(d, newest_s) - now_s)) for d in decliners
+        )
         sentences = [_sentence(declined) for declined in declines[: -DECLINERS_NAMED - 1 : -1]]
         if len(declines) > DECLINERS_NAMED:
             sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")

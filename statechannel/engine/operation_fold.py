@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from statechannel.printable import one_line
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.states import IN_FLIGHT, Flow, State
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
 _WHY_MAX = 1_000
+_NAME_MAX = 128
 
 
 @dataclass(slots=True)
@@ -78,6 +80,9 @@ class OperationFold:
         before = self._current.get(name)
         if before is not None and before != operation_id:
             del self._current[name]
+            interrupted = self.known.get(before)
+            if interrupted is not None:
+                interrupted.why = _why_superseded(interrupted.flow, record)
             self._end(before, FAILED, "superseded", offset)
         if operation_id is None:
             return
@@ -101,7 +106,7 @@ class OperationFold:
             self._current[name] = operation_id
             return
         reason = record.text("reason")
-        operation.why = f"{record.broker}: {reason[:_WHY_MAX]}" if reason else ""
+        operation.why = f"{record.broker}: {one_line(reason[:_WHY_MAX])}" if reason else ""
         self._came_to_rest(operation, record.state, record.from_, offset)
 
     def seed(self, view: View) -> None:
@@ -145,6 +150,19 @@ class OperationFold:
         operation.status, operation.result, operation.changed_offset = status, result, offset
         if self._listener is not None:
             self._listener.ended(operation)
+
+
+def _why_superseded(flow: str, record: Record) -> str:
+    """What interrupted an operation: mostly a broker died, and the leader gave the bundle to another one."""
+    if not record.forced:
+        return f"another change, by {record.broker}, was first"
+    lost = record.raw.get("lost")
+    broker = lost.get("broker") if isinstance(lost, dict) else None
+    cause = "it was not done in time"
+    if isinstance(broker, str):
+        cause = f"{one_line(broker[:_NAME_MAX])} was lost before it was done"
+    result = f"gave the bundle to {record.to}" if record.to else "left the bundle without an owner"
+    return f"{cause}, and {record.broker} {result}{': it is not split' if flow == Flow.SPLIT else ''}"
 
 
 def _ending(flow: str, state: State, from_: str | None) -> tuple[str, str]:

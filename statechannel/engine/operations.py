@@ -32,7 +32,7 @@ from statechannel.engine.proposals import ProposalResult, ProposalStatus
 from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace
 from statechannel.protocol.codec import CLOSING_PREFIX
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.states import IN_FLIGHT, Action, Flow, State
 from statechannel.protocol.verdict import MEANING
 
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ class Operations:
             return Rejected(
                 "not-assigned",
                 f"{key.name} is {key.state}, and only an Assigned bundle can be moved",
+                "Try again in a moment: it is in flight." if key.state in IN_FLIGHT else "",
                 winner=key.accepted_id,
             )
         context = self._context

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.engine.pending_assignments import PendingAssignments
 from statechannel.engine.proposals import REASON_MAX
+from statechannel.printable import one_line
 from statechannel.protocol.states import Action, State
 
 if TYPE_CHECKING:
@@ -55,18 +56,25 @@ class FewestBundles:
         return None
 
 
+LONE_TRIES_PART = 6
+"""Where no other broker may take a bundle, one that declined it is asked again after this part of the memory of declines,
+one broker at a time, and each after twice as long the next time. So a hook that raises once costs a client seconds."""
+
+
 class Decliner(NamedTuple):
     """A broker that declined a bundle lately.
 
     Attributes:
         reason: By its record; empty without one.
         at_s, until_s: When that was, and when placement may choose it again (engine clock).
+        alone_s: When it may do so where no other broker will do.
     """
 
     broker: str
     reason: str
     at_s: float
     until_s: float
+    alone_s: float
 
 
 class Placer:
@@ -85,15 +93,24 @@ class Placer:
         return table
 
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
-        """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
+        """A broker for the bundle: alive, caught up, accepting; one that declined it lately only where no other will do."""
         context, name = self._context, key.name
-        candidates = context.members.takers(context.identity.broker, itself=context.accepting)
-        left_out = {decliner.broker for decliner in self.decliners(name)}
+        takers = context.members.takers(context.identity.broker, itself=context.accepting)
         if without is not None:
-            left_out.add(without)
-        if left_out:
-            candidates = [broker for broker in candidates if broker not in left_out]
-        return self.placement.choose(name, candidates, self._load())
+            takers = [broker for broker in takers if broker != without]
+        decliners = self.decliners(name)
+        if not decliners:
+            return self.placement.choose(name, takers, self._load())
+        declined = {decliner.broker for decliner in decliners}
+        candidates = [broker for broker in takers if broker not in declined]
+        chosen = self.placement.choose(name, candidates, self._load())
+        if chosen is None:
+            newest_s = decliners[-1].at_s
+            again = {d.broker for d in decliners if self.again_s(d, newest_s) <= context.now.mono_s}
+            candidates = [broker for broker in takers if broker in again or broker not in declined]
+            if not again.isdisjoint(candidates):
+                chosen = self.placement.choose(name, candidates, self._load())
+        return chosen
 
     def refusal(self, key: KeyState) -> NoBroker | None:
         """See `Placement.refusal`."""
@@ -115,17 +132,24 @@ class Placer:
         gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
         if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
             now_s = self._context.now.mono_s
-            reason = (record.text("reason") or "")[:REASON_MAX]
-            decliner = Decliner(record.from_, reason, now_s, now_s + self._context.config.decline_memory_s)
+            reason = one_line((record.text("reason") or "")[:REASON_MAX])
+            memory_s = self._context.config.decline_memory_s
             brokers = self._decliners.setdefault(key.name, {})
-            brokers.pop(record.from_, None)  # the newest is the last
-            brokers[record.from_] = decliner
+            before = brokers.pop(record.from_, None)  # the newest is the last
+            pause_s = memory_s / LONE_TRIES_PART if before is None else 2 * (before.alone_s - before.at_s)
+            brokers[record.from_] = Decliner(
+                record.from_, reason, now_s, now_s + memory_s, now_s + min(pause_s, memory_s)
+            )
 
     def decliners(self, bundle: str) -> list[Decliner]:
         """Brokers that declined a bundle and are not asked again yet; the newest last."""
         now_s = self._context.now.mono_s
         decliners = self._decliners.get(bundle)
         return [decliner for decliner in decliners.values() if decliner.until_s > now_s] if decliners else []
+
+    def again_s(self, decliner: Decliner, newest_s: float) -> float:
+        """When a decliner may be chosen where no other broker will do, by the newest decline of the bundle (engine clock)."""
+        return max(decliner.alone_s, newest_s + self._context.config.decline_memory_s / LONE_TRIES_PART)
 
     def tick(self) -> None:
         """Forget the decliners whose time is over."""

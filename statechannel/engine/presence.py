@@ -74,6 +74,7 @@ class Presence:
         self._sent_at_s: dict[int, float] = {}
         self._value_hashes: dict[int, int] = {}
         self._claim_seq: int | None = None
+        self._awaited: str | None = None
         self._next_at_s = 0.0
         self._heard_self_sent_s = 0.0
         self._heartbeat_sent_s = 0.0
@@ -353,11 +354,27 @@ class Presence:
             return
         predecessor = self.members.alive.get(context.identity.broker)
         if predecessor is not None and not context.config.take_over:
-            if now_s - predecessor.heard_at_s <= context.config.member_expiry_s:
+            left_s = predecessor.heard_at_s + context.config.member_expiry_s - now_s
+            if left_s >= 0:
+                self._report_wait(predecessor.incarnation, left_s)
                 return
         context.announced = True
         self._heard_self_sent_s = self._heartbeat_sent_s = now_s
         self._send()
+
+    def _report_wait(self, incarnation: str, left_s: float) -> None:
+        """Report once that this process waits: without that a quick restart seems to hang."""
+        if incarnation == self._awaited:
+            return
+        self._awaited = incarnation
+        self._context.emit(
+            "predecessor.awaited",
+            incarnation=incarnation,
+            seconds=round(left_s, 1),
+            why=f"a process of {self._context.identity.broker} that said no goodbye was heard a moment ago: its successor waits "
+            "until it counts as lost (membership.expiry_s)",
+            hint="A supervisor that knows that the former process has ended sets membership.take_over: then nothing waits.",
+        )
 
     def _check_mode(self, now_s: float) -> None:
         context = self._context

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ROUND_TRIPS = 4
 """A record that was not read back after this number of round trips counts as lost or late."""
+SHUTDOWN = "shutdown"
+"""Reason in the records of a broker that leaves: of what it hands over, and of what it declines meanwhile."""
 REASON_MAX = 1_000
 """Characters of a text for people in a record."""
 

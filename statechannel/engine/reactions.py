@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.freshness import keeps_up
-from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.engine.proposals import SHUTDOWN, ProposalResult, ProposalStatus
 from statechannel.protocol.bundle import bounds_of, bundle_key, children_of, even_bounds
 from statechannel.protocol.states import Action, Flow, State
 
@@ -524,7 +524,7 @@ class Reactions:
     def _reason(self, task: ReactionTask) -> str | None:
         """Why the reaction is not the one that was asked for."""
         if task.due is DueReaction.DECLINE and task.why is None and self._context.draining:
-            return "it is shutting down"
+            return SHUTDOWN
         return task.why
 
     def _predecessor(self, key: KeyState) -> dict[str, Any] | None:

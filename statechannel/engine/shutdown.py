@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.engine.commands import Done, Rejected
 from statechannel.engine.pending_assignments import PendingAssignment
-from statechannel.engine.proposals import ProposalResult
+from statechannel.engine.proposals import SHUTDOWN, ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import Action, Flow, State
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 GOODBYE_WAIT_S = 3.0
 _ENDED = (Phase.STOPPED, Phase.BROKEN)
-SHUTDOWN = "shutdown"
-"""Reason in the records of a hand-over by a broker that leaves."""
 
 
 class Departure:

@@ -21,7 +21,8 @@ class MembershipSettings(SettingsGroup):
     )
     take_over: bool = setting(
         False,
-        "Start although a process with the same broker id may still be alive: for supervisors that know it is gone.",
+        "Start although a process with the same broker id may still be alive, and resume its bundles at once: for supervisors "
+        "that know it is gone. Without it a process that follows one that was killed waits for `expiry_s`, and its bundles move.",
     )
     lost_shown_s: float = setting(
         3_600.0,
@@ -192,7 +193,11 @@ class RepairSettings(SettingsGroup):
     )
     batch_max: int = setting(1_024, "Repairs in flight at once: 65,000 orphans take at most a minute.", ge=1)
     decline_memory_s: float = setting(
-        30.0, "How long a broker that declined a bundle is skipped for it: time for the cause to pass.", ge=0, le=3_600
+        30.0,
+        "How long a broker that declined a bundle is skipped for it: time for the cause to pass. Where no other broker may "
+        "take the bundle it is asked again after a sixth of that, and after twice as long each time.",
+        ge=0,
+        le=3_600,
     )
     mass_loss_window_s: float = setting(10.0, "Brokers lost within this time count together.", ge=1, le=600)
     mass_loss_fraction: float = setting(

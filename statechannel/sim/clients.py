@@ -89,8 +89,10 @@ class Clients:
         cluster, now_s = self._cluster, self._cluster.events.now_s
         cluster.note(f"{process.name} answers {type(asked.command).__name__}: {outcome}")
         cluster.trace.count(f"answer {type(outcome).__name__}")
-        if isinstance(outcome, Owned) and outcome.stale_age_s is None:
-            self._check_owner(process, outcome)
+        if isinstance(outcome, Owned):
+            self._check_heard(process, outcome)
+            if outcome.stale_age_s is None:
+                self._check_owner(process, outcome)
         # The step that answers has begun and ended (its effects are performed after it), and no other since the question.
         at_once = process.engine.lookups.cache.epoch == asked.epoch + 2
         if asked.cached is not None and at_once and now_s == asked.asked_s and outcome != asked.cached:
@@ -119,6 +121,7 @@ class Clients:
         owner = process.engine.cached_owner(process.now.mono_s, name)
         if owner is not None:
             self._cluster.trace.count("owners from the cache")
+            self._check_heard(process, owner)
             self._check_owner(process, owner)
         return owner
 
@@ -140,6 +143,13 @@ class Clients:
                 forged = self._checks.forgeries.is_forged(truth.view.partition, key.offset)
                 if key.owner == process.broker and key.server == me and not forged:
                     raise Violation("answer", f"{process.name} says {outcome}, but leaves {key.name} behind")
+
+    def _check_heard(self, process: SimProcess, outcome: Owned) -> None:
+        """However old its view is, a process names no broker that it knows to be lost, and none without an address."""
+        context = process.engine.context
+        if outcome.broker not in context.members.alive:
+            how = "lost" if context.is_lost(outcome.broker) else "not heard"
+            raise Violation("lost-owner", f"{process.name} names {outcome}, which it knows to be {how}")
 
     def _check_owner(self, process: SimProcess, outcome: Owned) -> None:
         namespace = outcome.bundle.rpartition("/")[0]

@@ -36,7 +36,8 @@ def _lines(name: str) -> Iterator[str]:
             yield f"    {name}.{member} -> {inspect.signature(value.fget).return_annotation}"
         elif callable(value) or isinstance(value, classmethod | staticmethod):
             function = getattr(value, "__func__", value)
-            kind = "async " if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else ""
+            awaited = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.isasyncgenfunction(function)
+            kind = "async " if awaited else ""
             yield f"    {kind}{name}.{member}{inspect.signature(function)}"
 
 

@@ -35,7 +35,20 @@ from tests.bench import (
 from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
-    *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
+    *(
+        "replay",
+        "handoff",
+        "memory",
+        "transfers",
+        "storm",
+        "lookups",
+        "deaths",
+        "outage",
+        "joins",
+        "growth",
+        "starts",
+        "shedding",
+    ),
     *("floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
 NAMED = ("spark", "partitions", "large")
@@ -90,6 +103,7 @@ def main() -> None:
         "memory": memory.run,
         "transfers": transfers.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
+        "lookups": storm.lookups,
         "deaths": deaths.run,
         "outage": partial(outage.run, given.outage_s),
         "joins": joins.run,

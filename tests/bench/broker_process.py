@@ -12,7 +12,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count, repeat
 from typing import Any
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
@@ -24,6 +25,7 @@ from tests.bench.measure import percentile, resident_bytes
 LOOK_S = 0.02
 LOOKUP_S = 300.0
 CALLERS = 500
+GATE_BATCH = 100
 CLIENTS = "client/"
 """Namespaces whose bundles the data plane of a broker serves."""
 
@@ -149,16 +151,41 @@ class Broker:
         return {"ms": (until_ns - began_ns) / 1e6, "owners": owners, "at_ns": until_ns}
 
     async def lookups(self, topic: str, seconds: float) -> dict[str, float]:
-        """Answers a second from memory, one caller that waits for each, and the time of one."""
-        began_ns = last_ns = time.monotonic_ns()
-        until_ns, taken_ns = began_ns + int(seconds * 1e9), []
-        while last_ns < until_ns:
-            await self._channel.lookup(topic)
-            now_ns = time.monotonic_ns()
-            taken_ns.append(now_ns - last_ns)
-            last_ns = now_ns
+        """Answers a second from memory, one caller that waits for each, and the time of one: one topic, then others."""
+
+        async def take(topics: Iterator[str]) -> tuple[list[int], float]:
+            began_ns = last_ns = time.monotonic_ns()
+            until_ns, taken_ns = began_ns + int(seconds * 1e9), []
+            while last_ns < until_ns:
+                await self._channel.lookup(next(topics))
+                now_ns = time.monotonic_ns()
+                taken_ns.append(now_ns - last_ns)
+                last_ns = now_ns
+            return taken_ns, (last_ns - began_ns) / 1e9
+
+        steps = self._channel.status()["runtime"]["steps"]
+        taken_ns, took_s = await take(repeat(topic))
+        steps = self._channel.status()["runtime"]["steps"] - steps
+        others_ns, _ = await take(f"{topic}-{number}" for number in count())
         figures = {f"p{share}_us": percentile(taken_ns, share / 100) / 1e3 for share in (50, 99)}
-        return figures | {"rate": len(taken_ns) / ((last_ns - began_ns) / 1e9)}
+        return figures | {
+            "rate": len(taken_ns) / took_s,
+            "others_us": percentile(others_ns, 0.5) / 1e3,
+            "steps_per_lookup": steps / len(taken_ns),
+        }
+
+    async def gate(self, topic: str, calls: int) -> float | None:
+        """Microseconds of `accepts_writes` for a topic's bundle, the median of batches; None if this broker does not serve it."""
+        owner = await self._channel.lookup(topic)
+        if not isinstance(owner, Owned) or self._channel.accepts_writes(owner.bundle) is None:
+            return None
+        taken_ns = []
+        for _ in range(calls // GATE_BATCH):
+            began_ns = time.monotonic_ns()
+            for _ in range(GATE_BATCH):
+                self._channel.accepts_writes(owner.bundle)
+            taken_ns.append(time.monotonic_ns() - began_ns)
+        return percentile(taken_ns, 0.5) / 1e3 / GATE_BATCH
 
     async def cached_lookups(self, topic: str, seconds: float) -> dict[str, float]:
         """Answers a second from the cache, without a step: in the loop's thread, which also serves the channel; in another."""

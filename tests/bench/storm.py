@@ -21,6 +21,7 @@ SIZES = {
 }
 SPLITS = 30
 LOOKUP_S = 2.0
+GATE_CALLS = 200_000
 
 
 def run(rounds: int = 3) -> Sequence[Figure]:
@@ -28,7 +29,6 @@ def run(rounds: int = 3) -> Sequence[Figure]:
     with kafka() as bootstrap, brokers(bootstrap, CHANNEL) as running:
         figures = [figure for size, aim in SIZES.items() for figure in _storm(running, size, aim, rounds)]
         figures += _splits(running)
-        figures += _lookups(running)
     return figures
 
 
@@ -95,14 +95,22 @@ def _splits(running: dict[str, BrokerProcess]) -> list[Figure]:
     ]
 
 
-def _lookups(running: dict[str, BrokerProcess]) -> list[Figure]:
-    load = Load()
-    facts = running["b1"].ask("lookups", "storm/n64-0/a-topic", LOOKUP_S)
-    cached = running["b1"].ask("cached_lookups", "storm/n64-0/a-topic", LOOKUP_S)
+def lookups() -> Sequence[Figure]:
+    """What a broker pays that looks its clients' topics up: one broker, which serves all of them."""
+    with kafka() as bootstrap, brokers(bootstrap, f"{CHANNEL}-lookups", ("b1",)) as running:
+        load, process = Load(), running["b1"]
+        bundles = _namespace(running, "storm/lookups", 64)
+        process.ask("owners", bundles)
+        facts = process.ask("lookups", "storm/lookups/a-topic", LOOKUP_S)
+        cached = process.ask("cached_lookups", "storm/lookups/a-topic", LOOKUP_S)
+        gate_us = process.ask("gate", "storm/lookups/a-topic", GATE_CALLS)
+    notes = {"steps of the engine for each": round(facts["steps_per_lookup"], 3)}
     return [
-        Figure("lookups", facts["rate"], "answers/s", load=str(load)),
-        Figure("lookups.p50", facts["p50_us"], "us", load=str(load)),
-        Figure("lookups.p99", facts["p99_us"], "us", load=str(load)),
-        Figure("lookups.cached", cached["rate"], "answers/s", aim="300,000", load=str(load)),
-        Figure("lookups.cached.thread", cached["thread_rate"], "answers/s", aim="100,000", load=str(load)),
+        Figure("lookup", facts["rate"], "answers/s", load=str(load)),
+        Figure("lookup.p50", facts["p50_us"], "us", load=str(load), notes=notes),
+        Figure("lookup.p99", facts["p99_us"], "us", load=str(load)),
+        Figure("lookup.new-topic.p50", facts["others_us"], "us", load=str(load)),
+        Figure("lookup.cached", cached["rate"], "answers/s", aim="300,000", load=str(load)),
+        Figure("lookup.cached.thread", cached["thread_rate"], "answers/s", aim="100,000", load=str(load)),
+        Figure("lookup.accepts-writes", gate_us, "us", load=str(load)),
     ]

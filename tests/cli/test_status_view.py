@@ -409,6 +409,12 @@ def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without
     assert [row["waits_for_repair"] for row in status["in_flight"]] == [False]
 
 
+def test_a_bundle_that_may_not_be_served_is_named() -> None:
+    failed = HUNG | {"error": "on_serve raised OSError: no port", "bundle": "t/n/x"}
+    _, (problem,) = health(figures(brokers=[broker("b1", hooks_failed={"on_serve": failed})]), LIMITS)
+    assert problem.message.endswith("OSError: no port; t/n/x may be assigned to b1 and not be served")
+
+
 def test_a_pause_of_repair_names_the_command_that_ends_it() -> None:
     pause = {"broker": "b1", "why": "4 of 5 vanished", "left_ms": None, "lost_since_ms": None}
     _, (problem,) = health(figures(repair_paused=[pause]), LIMITS)

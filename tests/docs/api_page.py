@@ -16,7 +16,8 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
         (
-            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "BlockingStateChannel", "BlockingTicket",
+            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "PendingTicket", "BlockingStateChannel",
+            "BlockingTicket",
         ),
     ),
     "Hooks": (
@@ -91,7 +92,11 @@ def _thing(name: str, thing: Any) -> Iterator[str]:
         if text.startswith("See `") and "\n" not in text and len(text) < len(member) + 30:
             same.append(f"`{member}`")
             continue
-        kind = "async " if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else ""
+        kind = (
+            "async "
+            if inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.isasyncgenfunction(function)
+            else ""
+        )
         shown = member if isinstance(value, property) else f"{member}{_signature(function)}"
         yield from ("", f"**`{kind}{shown}`**", *documented(text))
     if same:

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import logging
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from statechannel.api import BoundTo, ChannelStoppedError, NotFound, Owned, Stopped, Undetermined
 from statechannel.logger import SafeLogger
 from tests.docs.generate import ROOT
+from tests.support.waits import WAIT_S
 
 TOPIC = "t/n/topic"
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -74,6 +77,7 @@ THERE = Owned(BUNDLE, "b2", 7, {"http": "http://b2:80"})
         (HERE, False, 7, 200),
         (THERE, True, None, 307),
         (THERE, False, None, 307),
+        (Owned(BUNDLE, "b2", 7, {"amqp": "amqp://b2"}), True, None, 503),
         (HERE, True, None, 503),
         (HERE, True, 6, 503),
         (Undetermined("timed-out"), False, None, 503),
@@ -113,3 +117,25 @@ def test_log_lines_as_json() -> None:
     }  # fmt: skip
     assert second["event"] == "a line of another library"
     assert "OSError: disk full" in second["exception"]
+
+
+@pytest.mark.parametrize(("keeps", "lines"), [(None, 0), (True, 0), (False, 1)])
+def test_a_configuration_of_logging_keeps_the_lines_only_if_it_disables_no_loggers(
+    keeps: bool | None, lines: int
+) -> None:
+    """What observability.md says of `dictConfig`; in a process of its own, as it would silence this one."""
+    config: dict[str, Any] = {
+        "version": 1,
+        "handlers": {"out": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}},
+        "root": {"handlers": ["out"], "level": "WARNING"},
+    }
+    if keeps is not None:
+        config["disable_existing_loggers"] = keeps
+    code = (
+        "import logging.config, statechannel.api\n"
+        "from statechannel.broker.hook_runner import _log\n"
+        f"logging.config.dictConfig({config!r})\n"
+        "_log.error('hook.failed', hook='on_own')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert done.stdout.count("hook.failed") == lines

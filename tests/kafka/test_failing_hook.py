@@ -35,8 +35,8 @@ async def command(*words: str) -> tuple[int, Any, str]:
 
 async def test_a_failing_hook_is_visible_everywhere(kafka: Kafka, topic_prefix: str) -> None:
     name = f"{topic_prefix}-failing"
-    # Long enough that nothing asks it again meanwhile.
-    settings = make_settings(kafka.bootstrap_servers, name, repair={"decline_memory_s": 600.0})
+    # Long enough that nothing asks it again meanwhile: the only broker is, after a sixth of it.
+    settings = make_settings(kafka.bootstrap_servers, name, repair={"decline_memory_s": 3_600.0})
     where = ("--set", f"kafka.bootstrap_servers={kafka.bootstrap_servers}", "--set", f"channel.name={name}")
     with capture_logs() as lines:
         async with StateChannel.open(settings, broker="m1", hooks=FailingHooks(), create_topics=True) as channel:

@@ -191,7 +191,7 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
 
     def make(complete: Callable[..., Any]) -> Callable[..., Any]:
         def bent(context: Any, token: int, outcome: Any) -> None:
-            if isinstance(outcome, Undetermined) and outcome.reason == "timed-out":
+            if isinstance(outcome, Undetermined) and outcome.reason in ("timed-out", "owner-not-heard"):
                 key: Any = locate(context, asked.pop(token))
                 broker = getattr(key, "from_", None) or getattr(key, "to", None)
                 if broker is not None:
@@ -202,6 +202,21 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
 
     patcher.bend(Lookups, "look_up", remember)
     patcher.bend(Context, "complete", make)
+
+
+@plant(ENGINE, "an answer from an old view names a lost owner")
+def _lost_owner_named(patcher: Patcher) -> None:
+    def make(owned: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(lookups: Any, key: Any) -> Any:
+            answer = owned(lookups, key)
+            context, age_s = lookups._context, lookups._stale_age_s(key.namespace)
+            if age_s is None or None in (key.owner, key.generation) or key.owner in context.members.alive:
+                return answer
+            return Owned(key.name, key.owner, key.generation, {}, age_s), "", answer[2]
+
+        return bent
+
+    patcher.bend(Lookups, "_owned", make)
 
 
 @plant(ENGINE, "an append whose report is an error counts as not written")

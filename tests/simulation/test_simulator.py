@@ -75,7 +75,7 @@ FAST = {
     "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 141, "cold-start-of-its-own": 23,
     "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
     "parts-let-go-in-a-split": 9,
-    "writes-to-the-end": 0,
+    "writes-to-the-end": 0, "lost-owner-named": 19,
 }  # fmt: skip
 """The first seed that shows it; where a change moves that, one of those behind it has to."""
 

@@ -11,7 +11,7 @@ from statechannel.cli.broker import set_up_logs
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger
-from statechannel.printable import printable, printable_lines
+from statechannel.printable import one_line, printable, printable_lines
 from statechannel.settings import load
 from tests.support.log_lines import capture_logs
 
@@ -23,6 +23,7 @@ def test_one_table_for_results_and_log_lines() -> None:
     assert not CONTROLS & set(printable(EVIL))
     assert cell(EVIL) == printable(EVIL) == printable_lines(EVIL)
     assert printable("a\nb") == "a\ufffdb"
+    assert one_line("  a\r\n\tb\x1b  c ") == "a b\ufffd c"
     assert printable_lines("a\n\tb") == "a\n\tb"
     assert printable("Zürich, 東京 🙂") == printable_lines("Zürich, 東京 🙂") == "Zürich, 東京 🙂"
 

@@ -82,7 +82,7 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "hook.failed",
         _E,
-        ("hook", "bundle", "generation", "error", *_ABOUT),
+        ("hook", "bundle", "generation", "error", "hint", *_ABOUT),
         "A hook raised (with the traceback), overran its deadline, or was not called in time; its documented effect follows",
     ),
     EventKind(
@@ -198,6 +198,12 @@ TABLE: tuple[EventKind, ...] = (
         _W,
         ("address", "seconds", "limit_s", "why"),
         "Kafka has not answered yet while this broker opens: it waits on, up to `kafka.command_timeout_s` for each call",
+    ),
+    EventKind(
+        "predecessor.awaited",
+        _W,
+        ("incarnation", "seconds", "why", "hint"),
+        "The former process of this broker said no goodbye: this one waits until that counts as lost, or is refused if it lives",
     ),
     EventKind(
         "kafka.away",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from statechannel.broker import outcomes
 from statechannel.broker.observe.handovers import HandoverTimings
 from statechannel.engine.commands import Lookup
+from statechannel.engine.effects import Hook
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import AppendFailed
 from statechannel.protocol.bounded import remember
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 
 _APPENDS_MAX = 200_000
 _NO_ANSWER = "no-answer"
+_HINTS = {
+    Hook.ON_OWN: "The bundle is not served here: another broker is asked, or it stays as it was. Fix the cause.",
+    Hook.ON_SERVE: "The bundle is assigned to this broker, and nothing calls the hook again: fix the cause, then unload the "
+    "bundle (`unload`, `statechannel unload`).",
+    Hook.ON_RELEASE: "The bundle moves on all the same: its storage must fence by generation.",
+    Hook.ON_MOVED: "Nothing waits for it: clients that look up find the owner.",
+    Hook.ON_SPLIT: "The split is given up, and the parent served on: fix the cause, then split again.",
+    Hook.ON_SPLIT_DONE: "The split is done: what is left of the parent's data is dropped by no other call.",
+}
+"""What the failure of a hook means for its bundle, and what to do."""
 
 
 class Observer:
@@ -88,6 +99,7 @@ class Observer:
                 bundle=effect.bundle,
                 generation=effect.generation,
                 error=error,
+                hint=_HINTS[effect.hook],
                 **self._engine.reactions.about(effect.hook_id),
             )
         if self._traces is not None:

@@ -15,8 +15,8 @@ from statechannel.cli.status.health import (
     HealthLimits,
     blocked_sentence,
     decline_sentence,
+    failing_hooks,
     failing_takers,
-    hook_sentences,
     newest_unplaced,
     pause_sentence,
     slow_operations,
@@ -27,7 +27,9 @@ from statechannel.cli.status.health import (
     unspread,
     without_service_sentence,
 )
+from statechannel.engine.effects import Hook
 from statechannel.engine.membership import Member
+from statechannel.engine.placement import LONE_TRIES_PART
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.record import FORMAT
 
@@ -39,6 +41,30 @@ _FORGED_TODO = (
     "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
     "`statechannel audit` and `statechannel audit origins` list forged records, and changes without an origin."
 )
+_OF_ANY_HOOK = ("Nothing waits for it.", "Fix the cause.")
+_OF_HOOKS: Mapping[str, tuple[str, str]] = {
+    Hook.ON_SERVE: (
+        "{bundle} is assigned to {broker}: lookups name it, and it may not serve it. Nothing calls the hook again.",
+        "Fix the cause, then `statechannel unload {bundle}`: the next lookup assigns it again.",
+    ),
+    Hook.ON_RELEASE: (
+        "A bundle that moves away waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",
+        "Move no bundles from {broker} until it is fixed, or restart it.",
+    ),
+    Hook.ON_MOVED: (
+        "Nothing waits for it. Clients of {bundle} that are still connected were not redirected; a lookup names the owner.",
+        "Fix the cause.",
+    ),
+    Hook.ON_SPLIT: (
+        "The split was given up, and {broker} serves the parent on.",
+        "Fix the cause, then split again: `statechannel split {bundle}`.",
+    ),
+    Hook.ON_SPLIT_DONE: (
+        "The split is done, and its parts are served. What {broker} had stored of {bundle} may be left behind.",
+        "Fix the cause, and delete what is left of {bundle}: no hook names it again.",
+    ),
+}
+"""What the failure of a hook leads to, and what to do; `on_own` is reported by its declines."""
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
 
@@ -284,13 +310,14 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
                 "move its bundles: `statechannel transfer`.",
             )
-        for failing in hook_sentences(broker):
+        for failing in failing_hooks(broker):
+            effect, todo = _OF_HOOKS.get(failing.hook, _OF_ANY_HOOK)
+            names = {"broker": broker["broker"], "bundle": failing.bundle}
             yield DoctorFinding(
                 Severity.WARNING,
-                failing,
-                "A bundle that moves waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",
-                f"The event hook.failed in the log of {broker['broker']} has the traceback. Move no bundles from or to it until "
-                "it is mended, or restart it.",
+                failing.sentence,
+                effect.format(**names),
+                f"The event hook.failed in the log of {broker['broker']} has the traceback. {todo.format(**names)}",
             )
         late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
@@ -395,13 +422,14 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
+    memory_s = facts.settings.repair.decline_memory_s
     if refused:
         bundle, brokers = refused[0]["bundle"], failing_takers(facts.status, refused)
         yield DoctorFinding(
             Severity.CRITICAL,
             f"{decline_sentence(refused)}: {_some([row['bundle'] for row in refused])}",
-            "Their clients get no owner. A lookup asks the brokers again, each at most once in "
-            f"{facts.settings.repair.decline_memory_s:g} s.",
+            f"Their clients get no owner. A lookup asks the brokers again: after {memory_s / LONE_TRIES_PART:g} s, then after "
+            f"twice as long each time, {memory_s:g} s at most.",
             f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
             f"{bundle}`{_and_the_others(refused)}.",
         )
@@ -421,7 +449,7 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             Severity.WARNING,
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
             f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
-            f"It is asked again after {facts.settings.repair.decline_memory_s:g} s; until then a lookup asks other brokers.",
+            f"It is asked again after {memory_s:g} s, sooner where no other broker may take it; others are asked meanwhile.",
             f"The event hook.failed in the log of {row['broker']} has the traceback; `statechannel why {row['bundle']}`.",
         )
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.cli.kit.output import duration, moment
+from statechannel.engine.effects import Hook
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
@@ -16,8 +17,7 @@ BLOCKED_LATELY_MS = 60_000
 HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
 _BRIEF_MS = 1_000
 _NAMED = 3
-_OWN = "on_own"
-_DOES = {"on_release": "release", _OWN: "take", "on_split": "split"}
+_DOES = {Hook.ON_RELEASE: "release", Hook.ON_OWN: "take", Hook.ON_SPLIT: "split"}
 _UNSPREAD_AT_LEAST = 2
 """Bundles of one broker, in multiples of the number of brokers, from which a broker without any is worth a note."""
 
@@ -164,8 +164,8 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
         blocked = blocked_sentence(row)
         if blocked:
             yield HealthProblem(HealthReason.LOOP_BLOCKED, blocked)
-        for failing in hook_sentences(row):
-            yield HealthProblem(HealthReason.HOOK_FAILS, failing)
+        for failing in failing_hooks(row):
+            yield HealthProblem(HealthReason.HOOK_FAILS, failing.sentence)
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
@@ -259,15 +259,25 @@ def blocked_sentence(row: Mapping[str, Any]) -> str:
     )
 
 
-def hook_sentences(row: Mapping[str, Any]) -> Iterator[str]:
+class FailingHook(NamedTuple):
+    """A hook that failed lately, the bundle of the last time, and a sentence."""
+
+    hook: str
+    bundle: str
+    sentence: str
+
+
+def failing_hooks(row: Mapping[str, Any]) -> Iterator[FailingHook]:
     """Which hooks of a broker failed lately; one that declines bundles by `on_own` is reported by its declines."""
     for hook, failed in sorted((row.get("hooks_failed") or {}).items()):
-        if hook == _OWN or failed["ago_ms"] > HOOK_FAILED_LATELY_MS:
+        if hook == Hook.ON_OWN or failed["ago_ms"] > HOOK_FAILED_LATELY_MS:
             continue
         times = "once" if failed["times"] == 1 else f"{failed['times']} times since {moment(failed['since_ms'])}"
-        yield (
-            f"{row['broker']}'s hook {hook} failed {times}, the last time {duration(failed['ago_ms'])} ago: {failed['error']}"
-        )
+        ago = duration(failed["ago_ms"])
+        sentence = f"{row['broker']}'s hook {hook} failed {times}, the last time {ago} ago: {failed['error']}"
+        if hook == Hook.ON_SERVE:
+            sentence += f"; {failed['bundle']} may be assigned to {row['broker']} and not be served"
+        yield FailingHook(hook, failed["bundle"], sentence)
 
 
 def newest_unplaced(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -376,7 +386,7 @@ def unspread(fields: Mapping[str, Any]) -> str:
         and not row.get("cordoned")
         and row["broker"] not in declining
         and not blocked_sentence(row)
-        and not any(hook_sentences(row))
+        and not any(failing_hooks(row))
     ]
     without = [row["broker"] for row in takers if not row["bundles"]]
     most = max(takers, key=lambda row: row["bundles"], default=None)

@@ -142,6 +142,26 @@ def test_a_hand_over_that_is_declined_while_all_brokers_stop_has_that_cause(log:
     assert gap.why == ("transfer from b1 to b2 (shutdown); b2 declined it; b3, which started after that, assigned it")
 
 
+@pytest.mark.parametrize(
+    ("released", "declined", "cause"),
+    [
+        ({"reason": "shutdown"}, {"reason": "shutdown"}, GapCause.SHUTDOWN),
+        ({"reason": "shutdown"}, {"reason": "on_own raised OSError"}, GapCause.DECLINED),
+        ({"reason": "shutdown", "by": "b3"}, {"reason": "shutdown"}, GapCause.DECLINED),
+        ({}, {"reason": "shutdown"}, GapCause.DECLINED),
+    ],
+)
+def test_a_stop_of_all_brokers_is_no_decline(
+    log: Log, released: dict[str, str], declined: dict[str, str], cause: GapCause
+) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2", **released)
+    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2", after_ms=20)
+    log.write(BUNDLE, "Unassigned", **{"from": "b2"}, by="b2", action="decline", after_ms=30, **declined)
+    (gap,) = log.gaps()
+    assert gap.cause is cause
+
+
 def test_a_bundle_that_the_last_broker_leaves_is_not_unassigned_on_request(log: Log) -> None:
     log.assigned()
     log.write(BUNDLE, "Releasing", **{"from": "b1"}, reason="shutdown", flow="unload", action="unload")

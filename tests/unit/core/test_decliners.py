@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from statechannel.engine.commands import Lookup, Outcome, Owned, Undetermined
+from statechannel.engine.effects import Hook
+from statechannel.engine.inputs import HookFinished
 from statechannel.engine.placement import FewestBundles
 from statechannel.engine.troubles import NoBroker
 from statechannel.protocol.states import State
@@ -76,12 +78,62 @@ def test_one_that_declines_again_is_the_newest(alone: LoneEngine, bundle: str) -
     assert [decliner.broker for decliner in alone.engine.placer.decliners(bundle)] == ["c", "b"]
 
 
+def test_where_no_other_broker_may_take_it_the_decliner_is_asked_sooner_and_then_ever_later() -> None:
+    alone = leader(decline_memory_s=30.0)
+    (bundle,) = ring(alone, 1)
+    outcomes: list[Outcome] = []
+    tries = list[float]()
+    alone.hold_hooks = True
+    alone.ask(Lookup(bundle, 29.0), outcomes.append)
+    began_s = alone.now_s
+    while not outcomes:
+        alone.run(0.1)
+        for call in alone.held_hooks:
+            if call.hook is Hook.ON_OWN:
+                tries.append(alone.now_s - began_s)
+                alone.report(HookFinished(call.hook_id, "on_own raised RuntimeError: first"))
+        alone.held_hooks.clear()
+    assert tries == pytest.approx([0, 5, 15], abs=1)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Undetermined)
+    assert outcome.reason == "declined"
+    (decline,) = outcome.declines
+    assert decline.again_in_s == pytest.approx(6, abs=1)  # 20 s after the third, of which 14 are over
+    alone.hold_hooks = False
+    alone.run(7.0)
+    alone.ask(Lookup(bundle, 1.0), outcomes.append)
+    alone.run(1.0)
+    assert isinstance(outcomes[-1], Owned)
+
+
+def test_while_another_broker_may_take_it_the_decliner_is_left_out(alone: LoneEngine, bundle: str) -> None:
+    alone.hear("b")
+    declined(alone, bundle, "a")
+    alone.run(4.0)
+    alone.hear("b")
+    alone.run(4.0)
+    alone.hear("b")
+    key = alone.engine.key(bundle)
+    assert key is not None
+    assert alone.engine.placer.choose(key) == "b"
+    assert alone.engine.placer.choose(key, without="b") == "a"
+
+
+def test_what_a_decliner_gives_as_its_reason_is_one_line_without_controls(alone: LoneEngine, bundle: str) -> None:
+    record = SimpleNamespace(from_="a", forced=False, state=State.UNASSIGNED, text={"reason": "a\nb\x1b[31mred"}.get)
+    alone.engine.placer.accepted(record, SimpleNamespace(name=bundle, was=State.ASSIGNING))
+    outcome = asked(alone, bundle)
+    assert outcome.declines[0].reason == "a b\ufffd[31mred"
+    assert "a b\ufffd[31mred" in outcome.message
+
+
 def test_who_declined_and_takes_no_bundles_by_now_is_not_named(
     alone: LoneEngine, bundle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declined(alone, bundle, "b", "a")
     assert [decline.broker for decline in asked(alone, bundle).declines] == ["a"]
     monkeypatch.setattr(alone.engine.context, "accepts", lambda _: False)
+    monkeypatch.setattr(alone.engine.context.members, "takers", lambda *_, **__: ())
     outcome = asked(alone, bundle)
     assert (outcome.reason, outcome.declines) == ("timed-out", ())
     assert outcome.message.endswith("no broker accepts bundles")

@@ -1,11 +1,22 @@
 """A partition that stands still, or is not kept up with, while the registry is heard: its view says how old it is."""
 
+import orjson
 import pytest
 
-from statechannel.engine.commands import CreateNamespace, Lookup, NotFound, Outcome, Owned, Unowned
+from statechannel.engine.commands import (
+    CreateNamespace,
+    Lookup,
+    NotFound,
+    Outcome,
+    Owned,
+    Transfer,
+    Undetermined,
+    Unowned,
+)
 from statechannel.engine.context import Mode
 from statechannel.engine.freshness import lag_s
 from statechannel.protocol.replica import Replica
+from statechannel.protocol.states import State
 from tests.unit.core.test_floods import leader, ring
 
 
@@ -31,6 +42,53 @@ def test_a_partition_that_is_not_heard_has_an_old_view_whatever_the_registry_say
     assert 8.5 <= age_s <= 10.6
     alone.let_through()
     assert stale_age_s() is None
+
+
+@pytest.mark.parametrize("kafka_is_away", [False, True])
+def test_an_old_view_names_no_owner_that_is_lost(kafka_is_away: bool) -> None:
+    alone = leader()
+    (bundle,) = ring(alone, 1)
+    alone.hear("z", listeners={"http": "http://z"})
+    alone.ask(Lookup(bundle, 60.0), lambda _: None)
+    alone.ask(Transfer(bundle, "z", "op-1", 60.0), lambda _: None)
+    key = alone.engine.key(bundle)
+    assert key is not None
+    assert key.state is State.ASSIGNING
+    generation = key.version + 1
+    returned = {
+        "format": 1, "kind": "proposal", "id": "z1", "covers": -1, "version": generation, "base": key.accepted_id,
+        "by": {"broker": "z", "incarnation": "z-1"}, "state": "Assigned", "action": "return", "flow": "transfer",
+        "operation": "op-1", "from": "a", "to": "z",
+    }  # fmt: skip
+    alone.put(bundle.encode(), orjson.dumps(returned))
+    answers: list[Outcome] = []
+
+    def ask(timeout_s: float = 0.5) -> Outcome:
+        alone.ask(Lookup(bundle, timeout_s), answers.append)
+        alone.run(timeout_s + 0.3)
+        return answers[-1]
+
+    assert ask() == Owned(bundle, "z", generation, {"http": "http://z"})
+    assert alone.engine.cached_owner(alone.now_s, bundle) == answers[-1]
+    alone.hold = True  # no heartbeat of the channel, and none of z
+    alone.deaf = kafka_is_away
+    alone.run(10)
+    answer = ask()
+    assert alone.engine.cached_owner(alone.now_s, bundle) is None
+    if kafka_is_away:  # then nobody can be called lost, and the answer says how old it is
+        assert isinstance(answer, Owned)
+        assert (answer.broker, answer.urls) == ("z", {"http": "http://z"})
+        assert answer.stale_age_s is not None
+        return
+    assert alone.engine.mode is Mode.NORMAL
+    assert alone.engine.context.is_lost("z")
+    assert isinstance(answer, Undetermined)
+    assert answer.reason == "owner-not-heard"
+    assert "z is not heard" in answer.message
+    alone.deaf = True  # an outage brings nobody back
+    alone.run(10)
+    assert alone.engine.mode is Mode.SAFE
+    assert isinstance(ask(), Undetermined)
 
 
 def test_a_view_that_is_behind_is_old_although_records_arrive_all_the_time() -> None:

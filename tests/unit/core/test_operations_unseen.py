@@ -1,10 +1,24 @@
 """Operations whose end was not seen: one that ended while the view was left is told of, one whose record is open is unknown."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from statechannel.engine.commands import AwaitOperation, DeleteNamespace, Done, Lookup, Owned, Started, Unknown, Unload
+from statechannel.engine.commands import (
+    AwaitOperation,
+    DeleteNamespace,
+    Done,
+    Lookup,
+    Owned,
+    Started,
+    Transfer,
+    Unknown,
+    Unload,
+)
 from statechannel.engine.inputs import AppendFailed
+from statechannel.engine.operation_fold import OperationFold
 from statechannel.protocol import codec
+from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, mark
 
 
@@ -48,3 +62,37 @@ def test_a_deletion_whose_record_is_open_at_its_deadline_is_unknown(reported):
     assert [type(answer) for answer in answers] == [Unknown]
     alone.let_through()
     assert alone.engine.key("t/n").state == "Deleted"
+
+
+def test_a_bundle_that_is_being_assigned_is_asked_for_again_and_not_looked_up():
+    alone = LoneEngine([(NAMESPACE, CREATED, 1)])
+    alone.run(5)
+    alone.hear("b")
+    alone.hold_hooks = True
+    answers = []
+    for command in (Lookup(BUNDLE.decode(), 60.0), Transfer(BUNDLE.decode(), "b", "op2", 4.0)):
+        alone.ask(command, answers.append)
+    (refused,) = answers
+    assert (refused.reason, refused.hint) == ("not-assigned", "Try again in a moment: it is in flight.")
+
+
+@pytest.mark.parametrize(
+    ("lost", "forced", "to", "why"),
+    [
+        ({"broker": "b2"}, True, "b3", "b2 was lost before it was done, and b1 gave the bundle to b3: it is not split"),
+        ({"broker": "b\x1b2"}, True, "b3", "b\ufffd2 was lost before it was done, and b1 gave the bundle to b3: it is not split"),
+        (None, True, None, "it was not done in time, and b1 left the bundle without an owner: it is not split"),
+        ({"broker": 7}, True, "b3", "it was not done in time, and b1 gave the bundle to b3: it is not split"),
+        (None, True, "b3", "it was not done in time, and b1 gave the bundle to b3: it is not split"),
+        (None, False, "b3", "another change, by b1, was first"),
+    ],
+)  # fmt: skip
+def test_what_interrupted_an_operation_is_said(lost, forced, to, why):
+    fold = OperationFold(10)
+    plain = {"from_": "b2", "text": {}.get}
+    key = {"name": "t/n/x", "namespace": "t/n", "is_namespace": False}
+    began = SimpleNamespace(state=State.SPLITTING, to=None, broker="b2", raw={}, forced=False, **plain)
+    fold.accepted(began, SimpleNamespace(operation="op1", flow="split", **key), 0, 1)
+    repair = SimpleNamespace(state=State.ASSIGNING, to=to, broker="b1", raw={"lost": lost}, forced=forced, **plain)
+    fold.accepted(repair, SimpleNamespace(operation="op2", flow="repair", **key), 0, 2)
+    assert (fold.known["op1"].result, fold.known["op1"].why) == ("superseded", why)

@@ -33,6 +33,7 @@ from tests.support.waits import WAIT_S
 HUGE = 10**5_000  # more digits than Python is willing to print
 
 NO_TEXT = [None, 7, b"a/b/t", ["a/b/t"]]
+NO_BUNDLE = ["a/b/t", "persistent://a/b/t", "a/b", "", "a/b/0x00000000_0x4000000", "a/b/0x00000000_0x400000000"]
 NO_SECONDS = [None, "5", True, math.nan, math.inf, -math.inf, -1, -0.001, HUGE, 1j]
 NO_WHOLE = [None, "4", 4.0, True]
 
@@ -82,8 +83,8 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("answer_for", "extension"): (lambda c, v: c.answer_for(v, print), NO_TEXT),
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),
     ("watch", "limit"): (lambda c, v: c.watch(v), [*NO_WHOLE, 0, -1]),
-    ("serves", "bundle"): (lambda c, v: c.serves(v), NO_TEXT),
-    ("accepts_writes", "bundle"): (lambda c, v: c.accepts_writes(v), NO_TEXT),
+    ("serves", "bundle"): (lambda c, v: c.serves(v), [*NO_TEXT, *NO_BUNDLE]),
+    ("accepts_writes", "bundle"): (lambda c, v: c.accepts_writes(v), [*NO_TEXT, *NO_BUNDLE]),
     ("shutdown", "budget_s"): (lambda c, v: c.shutdown(v), [v for v in NO_SECONDS if v is not None]),
     ("Ticket.started", "timeout_s"): (lambda c, v: c.ticket("op1").started(v), NO_SECONDS),
     ("Ticket.outcome", "timeout_s"): (lambda c, v: c.ticket("op1").outcome(v), NO_SECONDS),

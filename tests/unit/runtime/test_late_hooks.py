@@ -198,6 +198,132 @@ async def test_with_all_threads_kept_the_pool_is_seen_as_exhausted_and_a_release
     assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]  # the third was never called
 
 
+# --- a class without on_own ------------------------------------------------------------------------------------------
+
+
+class ServesOnly(BlockingBrokerHooks):
+    """Has no `on_own`; its `on_release` returns when the test lets it."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+        self.gate = threading.Event()
+        _gates.append(self.gate)
+
+    def on_serve(self, bundle: str, generation: int) -> None:
+        self.log.append(("serve", bundle, generation))
+
+    def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        assert self.gate.wait(20)
+        self.log.append(("release", bundle, generation))
+
+
+class ServesOnlyInTheLoop(BrokerHooks):
+    """The same as coroutines, which swallow their cancellation."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+        self.gate = asyncio.Event()
+        _gates.append(self.gate)
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        self.log.append(("serve", bundle, generation))
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        while not self.gate.is_set():
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                continue
+        self.log.append(("release", bundle, generation))
+
+
+def serving_benches() -> list[Callable[[], tuple[Bench, "ServesOnly | ServesOnlyInTheLoop"]]]:
+    def threaded() -> tuple[Bench, ServesOnly]:
+        hooks = ServesOnly()
+        return Bench(ThreadedHooks(hooks, threads=4)), hooks
+
+    def coroutines() -> tuple[Bench, ServesOnlyInTheLoop]:
+        hooks = ServesOnlyInTheLoop()
+        return Bench(hooks), hooks
+
+    return [threaded, coroutines]
+
+
+@pytest.mark.parametrize("make", serving_benches(), ids=["threads", "coroutines"])
+async def test_a_bundle_that_comes_back_behind_a_late_release_is_declined_without_an_on_own_too(make) -> None:
+    bench, hooks = make()
+    bench.runner.call(call(1, Hook.ON_RELEASE, 5))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_OWN, 8))
+    assert len(bench.finished) == 1, (
+        "it waits for its turn, or the bundle would be assigned to a broker that cannot serve it"
+    )
+    await until(lambda: bench.failed == [1, 2])
+    bench.runner.call(call(0, Hook.ON_RELEASE, 8))  # of what was prepared
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    bench.runner.call(call(3, Hook.ON_OWN, 11))
+    await until(lambda: len(bench.finished) == 3)
+    assert bench.finished[-1] == HookFinished(3, None)
+    bench.runner.call(call(0, Hook.ON_SERVE, 11))
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log[0] == ("release", BUNDLE, 5)
+    assert hooks.log[-1] == ("serve", BUNDLE, 11)
+
+
+@pytest.mark.parametrize("make", serving_benches(), ids=["threads", "coroutines"])
+async def test_its_turn_may_come_in_time(make) -> None:
+    bench, hooks = make()
+    bench.runner.call(call(1, Hook.ON_RELEASE, 5, deadline_s=20))
+    bench.runner.call(call(2, Hook.ON_OWN, 8, deadline_s=20))
+    assert bench.finished == []
+    hooks.gate.set()
+    await until(lambda: len(bench.finished) == 2)
+    assert bench.finished == [HookFinished(1, None), HookFinished(2, None)]
+
+
+async def test_with_all_threads_kept_no_bundle_is_taken_that_no_thread_could_serve() -> None:
+    hooks = ServesOnly()
+    bench = Bench(ThreadedHooks(hooks, threads=1))
+    bench.runner.call(call(1, Hook.ON_RELEASE, bundle=OTHER))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1, 2])
+
+
+async def test_a_notification_to_serve_that_waits_for_a_thread_waits_on() -> None:
+    hooks = ServesOnly()
+    bench = Bench(ThreadedHooks(hooks, threads=1))
+    bench.runner.call(call(1, Hook.ON_OWN, 5))
+    bench.runner.call(call(2, Hook.ON_RELEASE, bundle=OTHER))
+    bench.runner.call(call(0, Hook.ON_SERVE, 5))
+    await until(lambda: bench.failed == [2] and bench.runner.counts.late == 2)
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log == [("release", OTHER, 5), ("serve", BUNDLE, 5)]
+
+
+async def test_a_release_that_is_not_called_in_time_says_that_it_will_be() -> None:
+    problems: list[str] = []
+    hooks = Slow()
+    runner = HookRunner(
+        ThreadedHooks(hooks, threads=4),
+        feed=lambda _: None,
+        urls_of=lambda _: {},
+        on_problem=lambda _, error: problems.append(error),
+    )
+    runner.call(call(1, Hook.ON_OWN))
+    runner.call(call(2, Hook.ON_RELEASE))
+    runner.call(call(3, Hook.ON_OWN, 8))
+    await until(lambda: len(problems) == 3)
+    assert problems[1:] == [
+        "on_release was not called: the hook before it did not return in time; it is called once that returns",
+        "on_own was not called: the hook before it did not return in time",
+    ]
+    hooks.gate.set()
+    await until(lambda: runner.counts.running == 0)
+
+
 # --- the end of a member --------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from statechannel.broker import assembly
 from statechannel.kafka.errors import translate
 from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
+from tests.support.presence_bench import EXPIRY_S, PresenceBench
 from tests.support.waits import WAIT_S
 
 
@@ -263,3 +264,24 @@ def test_the_version_is_that_of_the_command() -> None:
     assert out.split() == ["statechannel", statechannel.__version__]
     with pytest.raises(AttributeError, match="has no attribute 'version'"):
         _ = statechannel.version  # type: ignore[attr-defined]
+
+
+def test_it_says_once_that_it_waits_for_its_predecessor_and_how_not_to() -> None:
+    bench = PresenceBench(end=1)
+    bench.hear("a", "a-0")
+    for _ in range(3):
+        bench.presence.tick()
+    (facts,) = [facts for name, facts in bench.context.events if name == "predecessor.awaited"]
+    assert (facts["incarnation"], facts["seconds"]) == ("a-0", EXPIRY_S)
+    assert "membership.expiry_s" in facts["why"]
+    assert "take_over" in facts["hint"]
+
+
+@pytest.mark.parametrize("options", [{"take_over": True}, {"end": 0}])
+def test_who_does_not_wait_says_nothing(options: dict[str, Any]) -> None:
+    bench = PresenceBench(**{"end": 1, **options})
+    if options.get("end") != 0:
+        bench.hear("a", "a-0")
+    bench.presence.tick()
+    assert bench.context.announced
+    assert all(name != "predecessor.awaited" for name, _ in bench.context.events)
