@@ -81,6 +81,9 @@ def test_the_topics_say_who_asked(
 
     # The export with its topics gives the same answers, without Kafka.
     assert run("policy", "set", "pin", NAMESPACE, "b1", *place, "--by", "ann@desk").exit_code == 0
+    assert run("policy", "set", "exclude", NAMESPACE, *place, "--by", "ann@desk").exit_code == 0
+    taken = run("policy", "delete", "exclude", NAMESPACE, *place, "--by", "bob@desk", "--reason", "the sale is over")
+    assert taken.exit_code == 0, taken.output
     file = tmp_path / "ev.jsonl"
     exported = run("export", str(file), *place, "--with-topics")
     assert exported.exit_code == 0, exported.output
@@ -104,7 +107,13 @@ def test_the_topics_say_who_asked(
     steps = answer("why", LOWER_KEY)["steps"]
     assert [step["decision"] is not None for step in steps if step["operation"] == "op-move"] == [True]
     assert [row["id"] for row in answer("decisions", "--since", "30d")["decisions"]]
-    assert [row["by"] for row in answer("policy", "history")["changes"]] == ["ann@desk"]
+    changes = answer("policy", "history")["changes"]
+    assert [(row["what"], row["by"], row["why"]) for row in changes] == [
+        ("set", "ann@desk", ""),
+        ("set", "ann@desk", ""),
+        ("deleted", "bob@desk", "the sale is over"),
+    ]
+    assert "note" not in run("policy", "history", "--file", str(file)).stderr
     assert {gap["requested_by"] for gap in answer("audit", "gaps")["gaps"] if gap["operation"] == "op-unload"} == {
         "ann@desk"
     }

@@ -15,7 +15,9 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
-from shedders.policies.topic import PolicyWritten, policy_changes, read_book
+from shedders.policies.topic import DeletionNote, PolicyWritten, policy_changes, read_book
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
@@ -115,6 +117,28 @@ def test_the_history_has_deleted_policies(run: Callable[..., Result], monkeypatc
     assert [change["offset"] for change in json.loads(later.stdout)["changes"]] == [5]
     missing = run("policy", "history", "pin", "t/m", "-b", "127.0.0.1:1")
     assert (missing.exit_code, "no record of pin t/m" in missing.stderr) == (5, True)
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_the_history_of_a_file_names_who_deleted(run: Callable[..., Result], tmp_path: Path, *, exported: bool) -> None:
+    """An export of an earlier version has no headers: it is read, and the command says what it lacks."""
+    key = made_key(PolicyKind.PIN, "t/n")
+    value = encode(PolicyRecord(key, {"broker": "b1"}, "ann@desk", "ticket 7", None, 900))
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 + at, key.encode(), v) for at, v in ((0, value), (1, None))]
+    note = DeletionNote("bob@desk", "ticket 8").headers()
+    write_export(
+        tmp_path / "ev.policies.jsonl",
+        ExportHeader("c-policies", {0: 2}, 0),
+        records,
+        now_ms=lambda: 2_000,
+        headers_of=lambda record: note if exported and record.value is None else (),
+    )
+    result = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"), "--output", "json")
+    assert result.exit_code == 0, result.output
+    deleted = json.loads(result.stdout)["changes"][1]
+    assert (deleted["by"], deleted["why"]) == (("bob@desk", "ticket 8") if exported else (None, None))
+    shown = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"))
+    assert ("who deleted a policy is not in exports of earlier versions" in shown.stderr) is not exported
 
 
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:

@@ -175,9 +175,9 @@ def _changes_beside(export: Path) -> PolicyChanges:
             hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
             code=ExitCode.NOT_FOUND,
         )
-    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
-    if any(change.what == "deleted" for change in changes.rows):
-        say("note: who deleted a policy, and why, is in headers of the topic, which an export does not have")
+    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end, headers=side.headers())
+    if any(change.what == "deleted" and change.deleted_by is None for change in changes.rows):
+        say("note: who deleted a policy is not in exports of earlier versions, nor recorded by every client")
     return changes
 
 

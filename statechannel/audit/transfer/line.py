@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.side_record import Headers
 
 EXPORT_FORMAT = 1
 _MAX_INT = 2**63 - 1
@@ -59,6 +60,12 @@ class ExportLine:
 
     record: RecordRead
     link: str | None
+    headers: Headers = ()
+
+    @property
+    def digest(self) -> bytes:
+        """What the next link of the chain covers of it."""
+        return record_digest(self.record, self.headers)
 
 
 def format_header(header: ExportHeader) -> bytes:
@@ -104,12 +111,13 @@ def _end_offsets(fields: object) -> dict[int, int]:
     return ends
 
 
-def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
-    """A record as a line; invalid UTF-8 is encoded as base64.
+def format_record(record: RecordRead, link: bytes | None = None, headers: Headers = ()) -> bytes:
+    """A record as a line; invalid UTF-8 is encoded as base64, and headers are written where there are any.
 
     Args:
         link: Its link of the chain.
     """
+    named = [{"name": name, **text_or_base64("value", value)} for name, value in headers]
     return _line(
         {
             "partition": record.partition,
@@ -117,6 +125,7 @@ def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
             "timestamp_ms": record.timestamp_ms,
             **text_or_base64("key", record.key),
             **text_or_base64("value", record.value),
+            **({"headers": named} if named else {}),
             **({} if link is None else {"chain": link.hex()}),
         }
     )
@@ -156,7 +165,7 @@ def parse_line(line: bytes) -> ExportLine:
         _content(fields, "key"),
         _content(fields, "value"),
     )
-    return ExportLine(record, _link(fields, "chain"))
+    return ExportLine(record, _link(fields, "chain"), _headers(fields))
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -183,6 +192,17 @@ def _link(fields: dict[str, Any], name: str) -> str | None:
     if not isinstance(value, str) or not _LINK.fullmatch(value):
         raise BadLine(f"`{name}` is not a digest")
     return value
+
+
+def _headers(fields: dict[str, Any]) -> Headers:
+    if "headers" not in fields:
+        return ()
+    named = fields["headers"]
+    if not isinstance(named, list) or not named or not all(isinstance(header, dict) for header in named):
+        raise BadLine("`headers` is not a list of objects with `name` and `value`")
+    if not all(isinstance(header.get("name"), str) for header in named):
+        raise BadLine("one of its `headers` has no `name`, or one that is not a text")
+    return tuple((header["name"], _content(header, "value")) for header in named)
 
 
 def _content(fields: dict[str, Any], name: str) -> bytes | None:
@@ -212,6 +232,7 @@ def _line(fields: dict[str, Any]) -> bytes:
 NO_DIGEST = "0" * 2 * LINK_BYTES
 """Placeholder in the header while the records are written."""
 _FIELDS = struct.Struct(">qqqqq")
+_LENGTHS = struct.Struct(">qq")
 
 
 def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
@@ -219,11 +240,19 @@ def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
     return _digest(orjson.dumps([topic, sorted(end_offsets.items())]))
 
 
-def record_digest(record: RecordRead) -> bytes:
+def record_digest(record: RecordRead, headers: Headers = ()) -> bytes:
+    """Digest of a record; without headers that of versions that did not export them."""
     key, value = record.key, record.value
-    lengths = (-1 if part is None else len(part) for part in (key, value))
-    fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, *lengths)
-    return _digest(fields + (key or b"") + (value or b""))
+    fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, _length(key), _length(value))
+    content = [fields, key or b"", value or b""]
+    for name, text in headers:
+        raw = name.encode()
+        content += (_LENGTHS.pack(len(raw), _length(text)), raw, text or b"")
+    return _digest(b"".join(content))
+
+
+def _length(part: bytes | None) -> int:
+    return -1 if part is None else len(part)
 
 
 def next_link(link: bytes, digest: bytes) -> bytes:
@@ -265,7 +294,7 @@ class ChainReader:
         if line.link is None:
             return
         link = bytes.fromhex(line.link)
-        if self._link is not None and link != next_link(self._link, record_digest(line.record)):
+        if self._link is not None and link != next_link(self._link, line.digest):
             raise BadLine(
                 "its `chain` does not match: it was edited, or lines before it were removed, inserted or moved, or the header "
                 "was edited"

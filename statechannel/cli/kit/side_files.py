@@ -15,10 +15,11 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.transfer.export_file import read_export
+from statechannel.audit.transfer.export_file import ExportedRecords, read_export
 from statechannel.audit.writers import WritersHeard
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.side_record import Headers
 
 FileBeside = Annotated[
     Path | None,
@@ -52,6 +53,10 @@ class SideRecords:
     records: Sequence[RecordRead]
     since_ms: int
     end: int
+
+    def headers(self) -> dict[int, Headers]:
+        """Headers by offset, of those that have some; none in files of versions that did not export them."""
+        return dict(self.records.headers()) if isinstance(self.records, ExportedRecords) else {}
 
 
 def side_file(export: Path, role: SideRole) -> Path:
