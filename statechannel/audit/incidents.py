@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.incident import KEPT_MAX, DeclineCount, Incident, IncidentKind, seconds
@@ -93,6 +95,7 @@ class ChannelIncidents:
         forgeries: Forged records.
         declined: Bundles by name; the newest `DECLINED_MAX`.
         requesters: Who asked for an operation, by its id, as far as the caller knows.
+        acknowledged: What persons have acknowledged, as far as the caller knows.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True, check: ForgeryCheck | None = None) -> None:
@@ -108,6 +111,7 @@ class ChannelIncidents:
         self._declines: dict[str, DeclineCount] = {}
         self.declined: dict[str, DeclinedBundle] = {}
         self.requesters: Mapping[str, str] = {}
+        self.acknowledged = Acknowledgements()
         self._bundles: dict[str, int] = {}
         self._unloaded: dict[str, set[str]] = {}
         self._deletions: dict[tuple[str, int], NamespaceDeletion] = {}
@@ -235,12 +239,16 @@ class ChannelIncidents:
             KEPT_MAX,
         )
 
+    def forged_rows(self) -> dict[str, Any]:
+        """The forged records, each with its acknowledgement."""
+        return self.acknowledged.marked(as_rows(self.forgeries))
+
     def all(self) -> list[Incident]:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [
             Incident(row["timestamp_ms"], IncidentKind.FORGED, forged_sentence(row))
-            for row in as_rows(self.forgeries)["newest"]
+            for row in self.forged_rows()["newest"]
         ]
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [

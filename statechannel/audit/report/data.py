@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.forgeries import ForgeryCheck
@@ -71,6 +72,7 @@ class ReportQuestion:
         registry: Incidents of the registry, where it could be read.
         persons: Who requested each operation, where requests could be read.
         writers: What the registry shows of the processes.
+        acknowledged: Forged records that persons have acknowledged, where requests could be read.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -82,6 +84,7 @@ class ReportQuestion:
     registry: Sequence[Incident] = ()
     persons: Mapping[str, str] = field(default_factory=dict)
     writers: WritersHeard | None = None
+    acknowledged: Acknowledgements = field(default_factory=Acknowledgements)
 
 
 class _Overview:
@@ -173,6 +176,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     _name_persons(gaps["rows"], lanes, question.persons)
     window = question.window
     overview.incidents.channel.requesters = question.persons
+    overview.incidents.channel.acknowledged = question.acknowledged
     report = {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,

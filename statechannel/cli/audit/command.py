@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
+from statechannel.cli.audit.acknowledge import acknowledge
 from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
     Archive,
@@ -30,6 +32,7 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    marked,
     moment_of,
     options_of,
     refuse_format,
@@ -127,6 +130,8 @@ def audit(
     )
     result = load_engine(engine)(question, progress=progress)
     remark_moment(moment, result)
+    if result.forged is not None:
+        result = replace(result, forged=marked(result.forged, source, connect))
     if history is not None and not result.named:
         raise not_named(history)
     past = moment is not None or any((gaps, races, history, owned, moves))
@@ -195,6 +200,7 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
     return None if result.owned is None else [row for row in result.owned if row["partition"] not in unsure]
 
 
+app.command("acknowledge")(acknowledge)
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
 app.command("overlaps")(overlaps_of)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
@@ -36,7 +37,8 @@ from statechannel.cli.kit.listing import time_window
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import writers_of_file
+from statechannel.cli.kit.side_files import SideRole, side_records, writers_of_file
+from statechannel.errors import StateChannelError
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -139,6 +141,29 @@ def writers_of(source: Source, connect: Connect) -> WritersHeard | None:
     if isinstance(source, ExportSource):
         return None if source.made_here else writers_of_file(source.path)
     return registry_of(connect) if isinstance(source, LiveSource) else None
+
+
+def acknowledged_of(source: Source, connect: Connect) -> Acknowledgements:
+    """Forged records that persons have acknowledged: by the requests topic, or by its file beside an export."""
+    if isinstance(source, ExportSource):
+        side = None if source.made_here else side_records(source.path, SideRole.REQUESTS)
+        return Acknowledgements() if side is None else Acknowledgements.of_records(side.records)
+    if not isinstance(source, LiveSource):
+        return Acknowledgements()
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import acknowledgements
+
+    try:
+        return acknowledgements(connect())
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, so acknowledgements of forged records are not known: {error}")
+        return Acknowledgements()
+
+
+def marked(forgeries: Mapping[str, Any], source: Source, connect: Connect) -> dict[str, Any]:
+    """A list of forged records, each with its acknowledgement; requests are read only if it has some."""
+    seen = acknowledged_of(source, connect) if forgeries["records"] else Acknowledgements()
+    return seen.marked(forgeries)
 
 
 def registry_of(connect: Connect) -> WritersHeard:

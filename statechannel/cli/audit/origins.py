@@ -27,13 +27,14 @@ from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, registry_of
+from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
+from statechannel.cli.kit.requests import acknowledgements
 from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
@@ -76,6 +77,8 @@ def origins(
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     forged = select_forged(result.forged or {"records": 0, "newest": []}, window, by)
+    with_seen = acknowledgements(asked.connect()).marked if with_topics else None
+    forged = marked(forged, asked.source, asked.connect) if with_seen is None else with_seen(forged)
     if not asked.table:
         operations = document.pop("operations")
         head = {"by": by, "window": window.fields(), "forged_records": forged["records"]}

@@ -37,7 +37,7 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of, refuse_format
+from statechannel.cli.audit.options import AuditOptions, acknowledged_of, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
@@ -299,7 +299,8 @@ def report(
     try:
         story = _registry_story(asked)  # before the log: what is written later is not held against it
         with opened(asked) as export:
-            question = replace(question, persons=requesters(asked, "the report"))
+            persons = requesters(asked, "the report")
+            question = replace(question, persons=persons, acknowledged=acknowledged_of(asked.source, asked.connect))
             if story is not None:
                 question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
+from statechannel.audit.acknowledgements import acknowledged_sentence
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
@@ -144,6 +145,7 @@ def forged(forgeries: Mapping[str, Any] | None) -> None:
             "record",
             Column("operation", 3),
             Column("what shows it", text=True),
+            *([Column("acknowledged", text=True)] if forgeries.get("acknowledged") else ()),
         ),
         [
             (
@@ -155,6 +157,7 @@ def forged(forgeries: Mapping[str, Any] | None) -> None:
                 f"{row['state']} v{row['version']}",
                 row["operation"],
                 row["note"],
+                *([_acknowledged(row)] if forgeries.get("acknowledged") else ()),
             )
             for row in forgeries["newest"]
         ],
@@ -164,6 +167,11 @@ def forged(forgeries: Mapping[str, Any] | None) -> None:
     )
     if left:
         stdout().print(f"({left:,} older ones left out)")
+
+
+def _acknowledged(row: Mapping[str, Any]) -> str | None:
+    seen = row["acknowledged"]
+    return None if seen is None else acknowledged_sentence(seen)
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:

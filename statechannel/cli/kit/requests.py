@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ulid import ULID
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
@@ -442,6 +443,12 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
     """Requests in the requests topic, by operation: a JSON-able object for each."""
     return requests_of(read_requests(connection))
+
+
+def acknowledgements(connection: Connection) -> Acknowledgements:
+    """Forged records that persons have acknowledged."""
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        return Acknowledgements.of_records(tail.records(tail.span()))
 
 
 def requests_in(records: Iterable[RecordRead]) -> dict[str, dict[str, Any]]:

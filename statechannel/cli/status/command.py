@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.incident import Incident, IncidentKind, seconds
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
@@ -22,7 +23,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import message_of
+from statechannel.cli.kit.requests import acknowledgements, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import HealthLimits, with_health
@@ -83,8 +84,8 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
     read_registry(connection, listen=False, observe=inputs.story.observe)
     views = read_channel(connection, inputs.observers())
     registry = read_registry(connection, all_lost=True)
-    seen = requests_of_last_hour(connection)
-    inputs.incidents.requesters = seen.requesters
+    seen = requests_of_last_hour(connection, forged=inputs.has_forged)
+    inputs.incidents.requesters, inputs.incidents.acknowledged = seen.requesters, seen.acknowledged
     fields = figures(
         views,
         registry,
@@ -195,6 +196,7 @@ class StatusFollower:
         self._requests = RequestIncidents()
         self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
         self._asked_s = 0.0
+        self._asked_of_forged = False
         self._stack = ExitStack()
 
     def __enter__(self) -> StatusFollower:
@@ -272,11 +274,15 @@ class StatusFollower:
             if not self._asked.done():
                 return
             (self._remarks, self._requests), self._asked = self._asked.result(), None
-            self._inputs.incidents.requesters = self._requests.requesters
+            incidents = self._inputs.incidents
+            incidents.requesters, incidents.acknowledged = self._requests.requesters, self._requests.acknowledged
             self._asked_s = time.monotonic()
-        if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
+        forged = self._inputs.has_forged
+        due = time.monotonic() - self._asked_s > _REMARKS_EVERY_S
+        if self.blind_since_ms is None and (not self._asked_s or due or forged > self._asked_of_forged):
+            self._asked_of_forged = forged
             self._asked = self._pool.submit(
-                lambda: (remarks(self._connection), requests_of_last_hour(self._connection))
+                lambda: (remarks(self._connection), requests_of_last_hour(self._connection, forged=forged))
             )
 
     def figures(self, incidents: int) -> dict[str, Any]:
@@ -323,22 +329,29 @@ class RequestIncidents(NamedTuple):
 
     Attributes:
         requesters: Who asked for an operation, by its id.
+        acknowledged: Forged records that persons have acknowledged, at any time.
     """
 
     drains: Sequence[Incident] = ()
     requesters: Mapping[str, str] = {}
+    acknowledged: Acknowledgements = Acknowledgements()
 
 
-def requests_of_last_hour(connection: Connection) -> RequestIncidents:
-    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
+def requests_of_last_hour(connection: Connection, *, forged: bool) -> RequestIncidents:
+    """Drains and requesters in the requests topic; empty if it cannot be read, which `doctor` reports.
+
+    Args:
+        forged: There are forged records: read their acknowledgements, too, from all that the topic has.
+    """
     try:
         with open_tail(connection, Topic.REQUESTS, 0) as tail:
             records = list(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+        seen = acknowledgements(connection) if forged else Acknowledgements()
     except StateChannelError:
         return RequestIncidents()
     items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
     requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters)
+    return RequestIncidents(drains_of(records), requesters, seen)
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.forgeries import ForgeryCheck, as_rows
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incident import Incident, newest, without_listed
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
@@ -44,6 +44,11 @@ class StatusInputs:
     def __post_init__(self) -> None:
         self.incidents = ChannelIncidents(self.gap_over_ms, check=ForgeryCheck(self.story.writers))
 
+    @property
+    def has_forged(self) -> bool:
+        """Whether log or registry show forged records, which a person may have acknowledged."""
+        return bool(self.incidents.forgeries.records or self.story.forgeries)
+
     def observers(self) -> list[Observe]:
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
@@ -67,8 +72,12 @@ def figures(
     """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
-    forged = as_rows(inputs.incidents.forgeries)
-    every = [*without_listed(inputs.story.incidents, forged["newest"]), *inputs.incidents.all(), *drains]
+    forged, acknowledged = inputs.incidents.forged_rows(), inputs.incidents.acknowledged
+    disowned = [
+        (seen.forged.sentence(seen.broker), acknowledged.of_report(seen.forged))
+        for seen in inputs.story.disowned(forged["newest"])
+    ]
+    every = [*without_listed(inputs.story.incidents, forged["newest"], acknowledged), *inputs.incidents.all(), *drains]
     debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,
@@ -118,7 +127,10 @@ def figures(
             for count in inputs.incidents.declines
         ],
         "forged": forged,
-        "disowned": [seen.forged.sentence(seen.broker) for seen in inputs.story.disowned(forged["newest"])],
+        "disowned": [report for report, item in disowned if item is None],
+        "disowned_acknowledged": [
+            {"said": report, "acknowledged": item.fields()} for report, item in disowned if item is not None
+        ],
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": _declined(live, registry, inputs.incidents),
         "deleted_namespaces": [
