@@ -34,8 +34,8 @@ from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
-from statechannel.audit.overlaps import first_heard_ms
-from statechannel.audit.ownership import lost_of, writing_process
+from statechannel.audit.overlaps import WrittenAgain, first_heard_ms
+from statechannel.audit.ownership import LostOwner, lost_of
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
@@ -209,8 +209,8 @@ class OwnerThen:
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
         gap: The gap in service of the bundle that contains the moment, as the whole log shows it, in the form of the JSON output.
-        heard_again: A lost owner (broker, incarnation, lost_ms) whose process wrote another record later, at `heard_ms`: at this
-            moment, which lies between them, it may have served the bundle.
+        heard_again: A lost owner (broker, incarnation, lost_ms) whose process was heard again, at `heard_ms`: at this moment, which
+            lies between them, it may have served the bundle.
     """
 
     key: KeyState
@@ -223,15 +223,14 @@ class OwnerThen:
 
 
 class _Service:
-    """Gaps in service of one bundle, and its lost owners with the time at which they were heard again."""
+    """Gaps in service of one bundle, and its lost owners."""
 
     def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
         self._bundle = bundle
         self._writers = writers
-        self._check = ForgeryCheck(writers)
-        self._gaps = Gaps(self._ended, self._check)
+        self._gaps = Gaps(self._ended, ForgeryCheck(writers))
         self._closed: list[Gap] = []
-        self._lost: dict[tuple[str, str], dict[str, Any]] = {}
+        self._lost: list[tuple[LostOwner, int]] = []
 
     def _ended(self, gap: Gap) -> None:
         if gap.bundle == self._bundle:
@@ -239,22 +238,17 @@ class _Service:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         self._gaps.observe(record, judgement)
-        if self._lost:
-            self._hear(record, judgement)
         decoded, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None or key.name != self._bundle:
             return
         lost = lost_of(decoded)
         if lost is not None and lost.incarnation is not None:
-            row = {"broker": lost.broker, "incarnation": lost.incarnation, "lost_ms": lost.last_heard_ms}
-            self._lost[lost.broker, lost.incarnation] = row | {"heard_ms": None}
+            self._lost.append((lost, record.timestamp_ms))
 
-    def _hear(self, record: RecordRead, judgement: Judgement) -> None:
-        forged = self._check.sign(record, judgement) is not None
-        process = None if forged else writing_process(record, judgement)
-        row = None if process is None else self._lost.get(process)
-        if row is not None and row["heard_ms"] is None:
-            row["heard_ms"] = record.timestamp_ms
+    def written_again(self) -> WrittenAgain | None:
+        """Observes when the lost owners wrote again, in a second pass; None: there are none."""
+        taken = [((lost.broker, lost.incarnation or ""), taken_ms) for lost, taken_ms in self._lost]
+        return WrittenAgain(taken, self._writers) if taken else None
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         self._gaps.taken(record, decoded)
@@ -269,11 +263,18 @@ class _Service:
             None,
         )
 
-    def heard_again_at(self, at_ms: int) -> Mapping[str, Any] | None:
-        for process, row in self._lost.items():
-            heard = first_heard_ms(self._writers, process, row["lost_ms"], row["heard_ms"])
-            if heard is not None and row["lost_ms"] <= at_ms < heard[0]:
-                return row | {"heard_ms": heard[0], "heard_in": heard[1].value}
+    def heard_again_at(self, at_ms: int, again: WrittenAgain) -> Mapping[str, Any] | None:
+        for lost, taken_ms in self._lost:
+            process = lost.broker, lost.incarnation or ""
+            heard = first_heard_ms(self._writers, process, taken_ms, again.after(process, taken_ms))
+            if heard is not None and lost.last_heard_ms <= at_ms < heard[0]:
+                return {
+                    "broker": lost.broker,
+                    "incarnation": lost.incarnation,
+                    "lost_ms": lost.last_heard_ms,
+                    "heard_ms": heard[0],
+                    "heard_in": heard[1].value,
+                }
         return None
 
 
@@ -323,6 +324,9 @@ def owner_then(
     cut = moment.cut(export.partitions.get(number, ()))
     service = _Service(key.name, writers)
     audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[service.observe], join_observer=service)
+    again = service.written_again()
+    if again is not None:
+        audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[again.observe])
     at_ms = moment.time_ms
     if at_ms is None:
         inside = takewhile(moment, export.partitions.get(number, ()))
@@ -334,5 +338,5 @@ def owner_then(
         next((row for row in owned if row["bundle"] == key.name), None),
         next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
         service.gap_at(at_ms),
-        service.heard_again_at(at_ms),
+        None if again is None else service.heard_again_at(at_ms, again),
     )

@@ -6,6 +6,8 @@ records bear its name that it did not write. An audit that has read the registry
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,9 +17,7 @@ from statechannel.protocol.log import RecordRead, Topic
 
 _PROCESSES_MAX = 100_000
 _TOPIC_SHOWN = 20
-_SILENT_MS = 2_500
-"""Heartbeats come every second; after a longer silence a process is heard again."""
-_TIMES_MAX = 1_000
+_TIMES_MAX = 100_000
 SLACK_MS = 10_000
 """The registry and the channel have their times from different brokers of Kafka; what is closer together proves nothing."""
 
@@ -70,6 +70,38 @@ def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
     return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
 
 
+class TimesHeard:
+    """Times of a process's records, the newest ones; they may come in any order.
+
+    Args:
+        most: How many are kept, at least.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._times_ms = array("q")
+        self._sorted = True
+
+    def note(self, at_ms: int) -> None:
+        times = self._times_ms
+        self._sorted = self._sorted and (not times or times[-1] <= at_ms)
+        times.append(at_ms)
+        if len(times) >= 2 * self._most:
+            self._sort()
+            del self._times_ms[: -self._most]
+
+    def first_after_ms(self, at_ms: int) -> int | None:
+        """The first time after a moment; None: there is none."""
+        self._sort()
+        number = bisect_right(self._times_ms, at_ms)
+        return self._times_ms[number] if number < len(self._times_ms) else None
+
+    def _sort(self) -> None:
+        if not self._sorted:
+            self._times_ms = array("q", sorted(self._times_ms))
+            self._sorted = True
+
+
 @dataclass(slots=True)
 class WritersHeard:
     """Feed it the heartbeats in log order (`statechannel.engine.membership.decode_member`).
@@ -82,8 +114,7 @@ class WritersHeard:
     since_ms: int | None = None
     newest_ms: int = 0
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
-    _heard_ms: dict[tuple[str, str], int] = field(default_factory=dict)
-    _again_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    _heard_ms: dict[tuple[str, str], TimesHeard] = field(default_factory=dict)
     _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
@@ -92,11 +123,11 @@ class WritersHeard:
             self.since_ms = 0 if record.offset == 0 else record.timestamp_ms
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         process = info["broker"], info["incarnation"]
-        before_ms = self._heard_ms.get(process)
-        if before_ms is not None and record.timestamp_ms - before_ms > _SILENT_MS:
-            times = [*self._again_ms.get(process, ()), record.timestamp_ms]
-            remember(self._again_ms, process, times[-_TIMES_MAX:], _PROCESSES_MAX)
-        remember(self._heard_ms, process, record.timestamp_ms, _PROCESSES_MAX)
+        times = self._heard_ms.get(process)
+        if times is None:
+            times = TimesHeard(_TIMES_MAX)
+            remember(self._heard_ms, process, times, _PROCESSES_MAX)
+        times.note(record.timestamp_ms)
         if info.get("leaving") is not True:
             remember(self._left_ms, process, None, _PROCESSES_MAX)
         elif self._left_ms.get(process) is None:
@@ -110,9 +141,10 @@ class WritersHeard:
         left_ms = self._left_ms.get(process)
         return at_ms - left_ms if left_ms is not None and at_ms - left_ms > SLACK_MS else None
 
-    def heard_after_ms(self, process: tuple[str, str], lost_ms: int) -> int | None:
-        """When a process was first heard again after a silence that began then; None: it was not."""
-        return next((at_ms for at_ms in self._again_ms.get(process, ()) if at_ms > lost_ms), None)
+    def heard_after_ms(self, process: tuple[str, str], at_ms: int) -> int | None:
+        """Log time of a process's first heartbeat after a moment; None: there is none."""
+        times = self._heard_ms.get(process)
+        return None if times is None else times.first_after_ms(at_ms)
 
     def never_registered(self, process: tuple[str, str], at_ms: int) -> bool:
         """Whether a process has no heartbeat, though those of the time of its record are all known."""

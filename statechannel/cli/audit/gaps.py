@@ -149,7 +149,7 @@ def overlaps_of(
         head: dict[str, Any] = {}
         options: Any = {"read": asked.read, "as_of": asked.as_of, "compaction_lag_ms": asked.compaction_lag_ms}
         answer = audit_export(export, observers=[successions.observe], tell_complete=head.update, **options)
-        again = WrittenAgain(successions.rows, writers)
+        again = WrittenAgain(successions.taken(), writers)
         audit_export(export, observers=[again.observe], **options)
     every = Spool()
     for row in overlap_rows(successions.rows, again, writers):
