@@ -298,7 +298,7 @@ def refuse_format(path: Path) -> None:
     """
     if str(path) in {output.value for output in Output}:
         raise AuditQuestionError(
-            f"-o {path} names a file here, not the format of the output.",
+            f"`{path}` names a file here, not the format of the output.",
             hint=f"The format is `--output {path}`; choose another name for the file.",
         )
 

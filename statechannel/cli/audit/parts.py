@@ -40,7 +40,7 @@ from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, acknowledged_of, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
-from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
+from statechannel.cli.kit.output import Output, moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import SideRole, side_records, story_of_file
 from statechannel.errors import ExitCode, StateChannelError
@@ -260,7 +260,15 @@ _DEFAULT = ReportLimits()
 @audit_options
 def report(
     asked: AuditOptions,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Output file.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Output file.")] = None,
+    out_or_format: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            metavar="FILE.html|json",
+            help="FILE.html as --out, or json as --output json.",
+        ),
+    ] = None,
     bundle: Annotated[
         list[str] | None,
         typer.Option("--bundle", metavar="BUNDLE", help="Show the timeline of this bundle; may be repeated."),
@@ -287,7 +295,7 @@ def report(
 ) -> None:
     """Write the audit as one HTML page: incidents, gaps, owners over time, timelines, rejections; works offline."""
     wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
-    _check_page_path(out)
+    out, asked = _page_and_format(asked, out, out_or_format)
     question = ReportQuestion(
         read=asked.read,
         as_of=asked.as_of,
@@ -306,24 +314,58 @@ def report(
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
-    # Jinja is loaded only where a page is made.
-    from statechannel.cli.report_page import ReportOrigin, render
-
-    page = render(
-        data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), time.time_ns() // 1_000_000, wanted)
-    )
-    content = page.encode()
-    with new_file(out) as file:
-        file.write(content)
-    if asked.table:
+    size_bytes = None if out is None else _write_page(asked, out, data, wanted)
+    if not asked.table:
+        print_json({"file": None if out is None else str(out), "size_bytes": size_bytes, **data})
+    elif size_bytes is not None:
         gaps, rejected = data["gaps"], data["rejected"]
         say(
             f"{out}: {len(data['incidents'])} incidents, {gaps['all']:,} gaps ({gaps['open']:,} open), "
-            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; "
+            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {size_bytes / 1024:,.0f} KiB; "
             "open it in a browser"
         )
-    else:
-        print_json({"file": str(out), "size_bytes": len(content), **data})
+
+
+def _page_and_format(
+    asked: AuditOptions, out: Path | None, out_or_format: str | None
+) -> tuple[Path | None, AuditOptions]:
+    """The page's path, None where only its data are wanted, and the options with the format.
+
+    `-o` is the format in most commands, and the file in those that write one: here it is either, by its value.
+
+    Raises:
+        AuditQuestionError: There is neither a page nor JSON to write, or the page's path cannot be used.
+    """
+    if out_or_format in {output.value for output in Output}:
+        asked = replace(asked, table=asked.table and out_or_format != Output.JSON.value)
+    elif out_or_format is not None:
+        if out is not None:
+            raise AuditQuestionError(
+                f"--out {out} and -o {out_or_format} both name the page.",
+                hint="Give one of them; -o json is the format.",
+            )
+        out = Path(out_or_format)
+    if out is not None:
+        _check_page_path(out)
+    elif asked.table:
+        raise AuditQuestionError(
+            "The report needs a file for its page.",
+            hint="Use `statechannel audit report --out FILE.html`; `-o json` prints the page's data instead.",
+        )
+    return out, asked
+
+
+def _write_page(asked: AuditOptions, out: Path, data: Mapping[str, Any], wanted: tuple[str, ...]) -> int:
+    """Write the page; returns its size in bytes."""
+    # Jinja is loaded only where a page is made.
+    from statechannel.cli.report_page import ReportOrigin, render
+
+    now_ms = time.time_ns() // 1_000_000
+    page = render(data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), now_ms, wanted))
+    content = page.encode()
+    with new_file(out) as file:
+        file.write(content)
+    return len(content)
 
 
 @contextmanager

@@ -199,7 +199,9 @@ def set_options(function: Callable[..., Any], options: list[inspect.Parameter]) 
 def _has_short(option: inspect.Parameter) -> bool:
     """Whether a command's own option is called `-o`."""
     details = getattr(option.annotation, "__metadata__", ())
-    return any("-o" in (getattr(detail, "param_decls", None) or ()) for detail in details)
+    # typer takes the first name for the default until it has read the signature.
+    names = ((getattr(detail, "default", None), *(getattr(detail, "param_decls", None) or ())) for detail in details)
+    return any("-o" in of_option for of_option in names)
 
 
 def _place(
