@@ -209,8 +209,8 @@ class OwnerThen:
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
         gap: The gap in service of the bundle that contains the moment, as the whole log shows it, in the form of the JSON output.
-        heard_again: A lost owner (broker, incarnation, lost_ms) whose process was heard again, at `heard_ms`: at this moment, which
-            lies between them, it may have served the bundle.
+        heard_again: A lost owner (broker, incarnation, lost_ms) whose process was heard again, at `heard_ms`: at this moment,
+            which lies between them, it may have served the bundle.
     """
 
     key: KeyState

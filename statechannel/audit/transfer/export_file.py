@@ -269,8 +269,8 @@ def write_export(
     """Write an export file atomically.
 
     Args:
-        header: Topic and end offsets; its time is replaced by the time at which the export ends, its digest by that of the
-            records.
+        header: Topic, end offsets and files beside it; its time is replaced by the time at which the export ends, its digest by
+            that of the records.
         records: Partitions in order, offsets ascending.
         now_ms: Wall clock, milliseconds since 1970.
         headers_of: Called once for each record, in order.
@@ -289,7 +289,7 @@ def write_export(
         file.write(begun)
         link = _write_records(file, first_link(header.topic, header.end_offsets), records, headers_of, progress)
         ended_ms = now_ms()
-        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms))
+        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms, header.beside))
         line = format_header(ended)
         if len(line) != len(begun):
             raise ExportFileError(

@@ -27,6 +27,7 @@ _MAX_INT = 2**63 - 1
 LINK_BYTES = 16
 """Length of a link of the chain, and of the header's digest; written as hex digits."""
 _PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+_ROLE = re.compile(r"[a-z]{1,40}", re.ASCII)
 _LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
 
@@ -42,12 +43,15 @@ class ExportHeader:
         end_offsets: Offset after the last record of each partition of the topic, including empty partitions.
         exported_at_ms: When the export ended, milliseconds since 1970.
         digest: Of the whole file (`chain`); None: it has no chain, so edits are not detected.
+        beside: Digests of the files of other topics that were made with it, by role; `digest` covers them. None: it does not say
+            which there were, as those of earlier versions.
     """
 
     topic: str
     end_offsets: Mapping[int, int]
     exported_at_ms: int
     digest: str | None = None
+    beside: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ def format_header(header: ExportHeader) -> bytes:
             "topic": header.topic,
             "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
             "exported_at_ms": header.exported_at_ms,
+            **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
@@ -95,7 +100,19 @@ def parse_header(line: bytes) -> ExportHeader:
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
     ends = _end_offsets(fields.get("end_offsets"))
-    return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
+    exported_at_ms = _integer(fields, "exported_at_ms")
+    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields))
+
+
+def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
+    if "beside" not in fields:
+        return None
+    beside = fields["beside"]
+    if not isinstance(beside, dict) or not all(
+        _ROLE.fullmatch(role) and isinstance(digest, str) and _LINK.fullmatch(digest) for role, digest in beside.items()
+    ):
+        raise BadLine("`beside` is not a list of names with digests")
+    return beside
 
 
 def _end_offsets(fields: object) -> dict[int, int]:
@@ -260,9 +277,10 @@ def next_link(link: bytes, digest: bytes) -> bytes:
     return _digest(link + digest)
 
 
-def file_digest(link: bytes, exported_at_ms: int) -> str:
-    """The digest of a file whose last record has this link."""
-    return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0)).hex()
+def file_digest(link: bytes, exported_at_ms: int, beside: Mapping[str, str] | None = None) -> str:
+    """The digest of a file whose last record has this link; without files beside it that of versions that did not cover them."""
+    covered = b"" if beside is None else orjson.dumps(sorted(beside.items()))
+    return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0) + covered).hex()
 
 
 class ChainReader:
@@ -316,7 +334,9 @@ def check_end(header: ExportHeader, link: bytes | None) -> None:
     Raises:
         BadLine: It is not.
     """
-    if header.digest is not None and (link is None or file_digest(link, header.exported_at_ms) != header.digest):
+    if header.digest is None:
+        return
+    if link is None or file_digest(link, header.exported_at_ms, header.beside) != header.digest:
         raise BadLine(
             "the end of the chain does not match the header: lines at the end were removed, or the header was edited"
         )

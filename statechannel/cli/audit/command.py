@@ -47,6 +47,7 @@ from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -242,18 +243,25 @@ def export(
 
     # Before the log: what is written later is not held against it.
     sides = export_side_topics(connect(), path) if with_topics else {}
+    beside = {role.value: side.digest for role, side in sides.items() if side.digest is not None}
     if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
-            header = export_live(connect(), scratch)
+            header = export_live(connect(), scratch, beside=beside)
             _copy_to_stdout(scratch)
     else:
-        header = export_live(connect(), path)
+        header = export_live(connect(), path, beside=beside)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
-    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
-    for beside, side in sides.items():
-        say(f"{side.topic} written to {beside} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})")
+    covers = ", which covers the files beside it" if sides else ""
+    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest}{covers})")
+    for role, side in sides.items():
+        say(
+            f"{side.topic} written to {side_file(path, role)} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})"
+        )
+    for role in SideRole if not to_stdout else ():
+        if role not in sides and side_file(path, role).is_file():
+            say(f"note: {side_file(path, role)} is of an earlier export, and is not read with this one")
     if not with_topics:
         say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from statechannel.protocol.side_record import Headers
 if TYPE_CHECKING:  # requests and lookups read no export, and begin sooner without its modules
     from statechannel.audit.engine import LiveSource
     from statechannel.audit.transfer.line import ExportHeader
+    from statechannel.cli.kit.side_files import SideRole
 
 NOTIFY_AFTER_S = 2.0
 BEAT_S = 0.5
@@ -174,8 +175,12 @@ def open_tail(
         yield tail
 
 
-def export_live(connection: Connection, path: Path) -> ExportHeader:
-    """Write the channel's topic to an export file: all records below the end offsets as of the start."""
+def export_live(connection: Connection, path: Path, *, beside: Mapping[str, str] | None = None) -> ExportHeader:
+    """Write the channel's topic to an export file: all records below the end offsets as of the start.
+
+    Args:
+        beside: Digests of the files of other topics that were made with it, by role; None: the file does not say so.
+    """
     from statechannel.audit.transfer.export_file import write_export
     from statechannel.audit.transfer.line import ExportHeader
     from statechannel.cli.kit.progress import progress
@@ -188,7 +193,9 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
             for partition in range(info.partitions)
         ]
         spans = [tail.span() for tail in tails]
-        header = ExportHeader(info.name, {number: span.end for number, span in enumerate(spans)}, now_ms())
+        header = ExportHeader(
+            info.name, {number: span.end for number, span in enumerate(spans)}, now_ms(), beside=beside
+        )
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
         # Closed before the tails are, also if the file cannot be written.
@@ -211,11 +218,11 @@ class _HeadersRead:
         return self._held.pop((record.partition, record.offset), ())
 
 
-def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportHeader]:
+def export_side_topics(connection: Connection, path: Path) -> dict[SideRole, ExportHeader]:
     """Write the other topics beside an export, each to a file of its own; those that do not exist are left out.
 
     Returns:
-        The files, with their headers.
+        The headers of their files.
     """
     from statechannel.audit.transfer.export_file import write_export
     from statechannel.audit.transfer.line import ExportHeader
@@ -231,7 +238,7 @@ def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportH
     }
     with notify_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(topics.values()))
-    written: dict[Path, ExportHeader] = {}
+    written: dict[SideRole, ExportHeader] = {}
     for role, name in topics.items():
         if name not in there:
             continue
@@ -250,7 +257,7 @@ def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportH
             file = side_file(path, role)
             header = ExportHeader(name, {0: span.end}, now_ms())
             with closing(_all([tail], [span], lambda _: None)) as records:
-                written[file] = write_export(file, header, records, now_ms=now_ms, headers_of=headers.take)
+                written[role] = write_export(file, header, records, now_ms=now_ms, headers_of=headers.take)
     return written
 
 

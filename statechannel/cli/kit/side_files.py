@@ -1,4 +1,4 @@
-"""The other topics of a channel beside its export: a file for each, of the same form, with digests of its own.
+"""The other topics of a channel beside its export: a file for each, of the same form. The export's digest covers theirs.
 
 `export FILE --with-topics` writes them; commands that are given `--file FILE` find them by their names. They hold what the
 channel's log does not: who requested what (`requests`), who was alive (`registry`), `policies` and `decisions`.
@@ -14,9 +14,12 @@ from typing import Annotated
 
 import typer
 
+from statechannel.audit.errors import ExportFileError
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.transfer.export_file import ExportedRecords, read_export
+from statechannel.audit.transfer.export_file import ExportedRecords, read_export, read_header
+from statechannel.audit.transfer.line import BadLine, ExportHeader
 from statechannel.audit.writers import WritersHeard
+from statechannel.cli.kit.output import say_once
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.side_record import Headers
@@ -66,26 +69,102 @@ def side_file(export: Path, role: SideRole) -> Path:
     return export.with_name(f"{export.stem}.{role}{export.suffix or _SUFFIX}")
 
 
+class SideStatus(StrEnum):
+    """How a file beside an export stands to it.
+
+    Attributes:
+        COVERED: It is the one that was made with the export, whose digest covers it.
+        REPLACED: It was edited or rewritten, or is of another export.
+        MISSING: It was made with the export.
+        FOREIGN: The export was made without one.
+        UNCOVERED: The export, of an earlier version, does not say what was made with it.
+        UNCHAINED: Likewise, and it has no digest of its own either.
+    """
+
+    COVERED = "covered"
+    REPLACED = "replaced"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+    UNCOVERED = "uncovered"
+    UNCHAINED = "unchained"
+
+
+def header_of(export: Path) -> ExportHeader | None:
+    """The header of an export; None if it has none, which the reader of its records says."""
+    try:
+        return read_header(export)
+    except (OSError, BadLine):
+        return None
+
+
+def side_status(header: ExportHeader | None, role: SideRole, side: ExportHeader | None) -> SideStatus | None:
+    """How a file stands to its export; None: there is none, and none was made.
+
+    Args:
+        header: Of the export.
+        side: Of the file; None: there is no file.
+    """
+    made = None if header is None else header.beside
+    if made is None:
+        if side is None:
+            return None
+        return SideStatus.UNCHAINED if side.digest is None else SideStatus.UNCOVERED
+    if role not in made:
+        return None if side is None else SideStatus.FOREIGN
+    if side is None:
+        return SideStatus.MISSING
+    return SideStatus.COVERED if side.digest == made[role] else SideStatus.REPLACED
+
+
 def side_files(export: Path) -> dict[SideRole, Path]:
-    """Those that exist."""
-    return {role: path for role in SideRole if (path := side_file(export, role)).is_file()}
+    """Those that belong to the export, as far as it says so, and exist."""
+    header = header_of(export)
+    made = None if header is None else header.beside
+    return {
+        role: path
+        for role in SideRole
+        if (made is None or role in made) and (path := side_file(export, role)).is_file()
+    }
 
 
 def side_records(export: Path, role: SideRole) -> SideRecords | None:
-    """The records of a topic; None: it has no file.
+    """The records of a topic, with a note where the file is missing, or not covered by the export's digest; None: it has no file.
 
     Raises:
-        ExportFileError: The file was edited, or is malformed.
+        ExportFileError: The file was edited or replaced, or is malformed.
     """
-    path = side_file(export, role)
-    if not path.is_file():
+    path, header = side_file(export, role), header_of(export)
+    side = read_export(path) if path.is_file() else None
+    status = side_status(header, role, None if side is None else side.header)
+    if status is SideStatus.REPLACED:
+        raise ExportFileError(
+            f"{path} is not the file that was made with {export}: it was edited or rewritten, or is of another export."
+        )
+    _remark(export, path, status, chained=header is not None and header.digest is not None)
+    if side is None or status is SideStatus.FOREIGN:
         return None
-    side = read_export(path)
     records, end = side.partitions.get(0), side.header.end_offsets[0]
     if not records:
         return SideRecords((), 0 if not end else side.header.exported_at_ms, end)
     first = records[0]
     return SideRecords(records, 0 if first.offset == 0 else first.timestamp_ms, end)
+
+
+def _remark(export: Path, path: Path, status: SideStatus | None, *, chained: bool) -> None:
+    """Say what is not certain about a file; an export without digests has a note of its own."""
+    if status is SideStatus.MISSING:
+        say_once(f"note: {path} is missing: it was made with {export}, and what only it shows is not in the answer")
+    elif status is SideStatus.FOREIGN:
+        say_once(f"note: {path} was not made with {export}, and is not read")
+    elif status is SideStatus.UNCHAINED:
+        say_once(
+            f"note: {path} has no digest of its records (of an earlier version, or removed): edits cannot be detected"
+        )
+    elif status is SideStatus.UNCOVERED and chained:
+        say_once(
+            f"note: the digest of {export}, of an earlier version, does not cover the files beside it: compare theirs, too "
+            "(`statechannel audit verify-export`)"
+        )
 
 
 def story_of_file(export: Path) -> RegistryStory | None:
