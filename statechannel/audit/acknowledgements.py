@@ -55,7 +55,12 @@ class Acknowledgement:
 
 def acknowledged_sentence(fields: Mapping[str, Any]) -> str:
     """`Acknowledgement.fields` for people."""
-    return f"acknowledged by {fields['by']} at {_time(fields['at_ms'])}: {fields['reason']}"
+    return f"acknowledged {by_whom(fields)}"
+
+
+def by_whom(fields: Mapping[str, Any]) -> str:
+    """The same without its verb."""
+    return f"by {fields['by']} at {_time(fields['at_ms'])}: {fields['reason']}"
 
 
 def encode(item: Acknowledgement, identifier: str, written_at_ms: int) -> bytes:

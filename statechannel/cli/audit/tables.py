@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import acknowledged_sentence
+from statechannel.audit.acknowledgements import by_whom
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
@@ -126,11 +126,21 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
         )
 
 
-def forged(forgeries: Mapping[str, Any] | None) -> None:
-    """Print the newest forged records, or that none was recognized."""
+def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0) -> None:
+    """Print the newest forged records, or that none was recognized.
+
+    Args:
+        in_log: How many the whole log has, where these are a selection.
+    """
     if forgeries is None:
         return
     _blank()
+    if not forgeries["records"] and in_log:
+        number = "1 forged record" if in_log == 1 else f"{in_log:,} forged records"
+        stdout().print(
+            Text(f"no forged record is in this selection; the log has {number}: `statechannel audit` lists them")
+        )
+        return
     if not forgeries["records"]:
         stdout().print(Text(f"no forged record was recognized. {NOT_RECOGNIZED}."))
         return
@@ -171,7 +181,7 @@ def forged(forgeries: Mapping[str, Any] | None) -> None:
 
 def _acknowledged(row: Mapping[str, Any]) -> str | None:
     seen = row["acknowledged"]
-    return None if seen is None else acknowledged_sentence(seen)
+    return None if seen is None else by_whom(seen)
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import acknowledged_sentence
+from statechannel.audit.acknowledgements import acknowledged_sentence, by_whom
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
@@ -86,10 +86,9 @@ def _acknowledged(fields: dict[str, Any]) -> Iterator[str]:
     seen = [row for row in forged["newest"] if row.get("acknowledged") is not None]
     if seen:
         newest = seen[-1]
-        many = "1 forged record is" if len(seen) == 1 else f"{len(seen):,} forged records are"
-        which = "" if len(seen) == 1 else ", the newest of them"
-        sentence = acknowledged_sentence(newest["acknowledged"])
-        yield f"{many} acknowledged{which} at partition {newest['partition']}, offset {newest['offset']}, {sentence}"
+        many = "1 forged record was" if len(seen) == 1 else f"{len(seen):,} forged records were"
+        which = f"{'' if len(seen) == 1 else 'the newest: '}partition {newest['partition']}, offset {newest['offset']}"
+        yield f"{many} acknowledged ({which}) {by_whom(newest['acknowledged'])}"
     for report in fields.get("disowned_acknowledged", ()):
         yield f"{report['said']}; {acknowledged_sentence(report['acknowledged'])}"
 
