@@ -39,13 +39,14 @@ from statechannel.audit.ownership import LostOwner, lost_of
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
-from statechannel.audit.views import LogViews
-from statechannel.audit.writers import WritersHeard
+from statechannel.audit.views import LogViews, NotInLogError
+from statechannel.audit.writers import Unheard, WritersHeard
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay import auditor
@@ -208,7 +209,9 @@ class OwnerThen:
         last_offset: Offset of the last record before the moment, in its partition; -1 without one.
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
+        at_ms: The moment; of an offset the log time of the last record.
         gap: The gap in service of the bundle that contains the moment, as the whole log shows it, in the form of the JSON output.
+        unheard: The owner at this moment, if it was not heard after it and is not lost yet: a gap may yet begin before it.
         heard_again: A lost owner (broker, incarnation, lost_ms) whose process was heard again, at `heard_ms`: at this moment,
             which lies between them, it may have served the bundle.
     """
@@ -218,8 +221,22 @@ class OwnerThen:
     last_offset: int
     since: Mapping[str, Any] | None
     changed: Mapping[str, Any] | None
+    at_ms: int = 0
     gap: Mapping[str, Any] | None = None
     heard_again: Mapping[str, Any] | None = None
+    unheard: Unheard | None = None
+
+
+class NotInLogThenError(NotInLogError):
+    """The log has no such namespace, bundle or topic at the moment.
+
+    Attributes:
+        ended: Row of `History`: the record that deleted or split it; None: the log shows none until then.
+    """
+
+    def __init__(self, message: str, *, hint: str, ended: Mapping[str, Any] | None) -> None:
+        super().__init__(message, hint=hint)
+        self.ended = ended
 
 
 class _Service:
@@ -292,7 +309,7 @@ def owner_then(
         writers: What the registry shows of the processes; None: it was not read.
 
     Raises:
-        NotInLogError: It did not exist then.
+        NotInLogThenError: It did not exist then.
         AuditQuestionError: The log was compacted, and no longer shows it.
         ExportFileError: The file is malformed.
     """
@@ -319,7 +336,10 @@ def owner_then(
             hint="The archive does: `statechannel audit history NAME --as-of T --archive DIR --engine spark`.",
             exit_code=ExitCode.UNDETERMINED,
         )
-    key = LogViews(tuple(parts), ()).locate(name)
+    try:
+        key = LogViews(tuple(parts), ()).locate(name)
+    except NotInLogError as error:
+        raise NotInLogThenError(str(error), hint=error.hint, ended=_ended(history, name)) from error
     moment = as_of or AsOf()
     cut = moment.cut(export.partitions.get(number, ()))
     service = _Service(key.name, writers)
@@ -337,6 +357,18 @@ def owner_then(
         cut.last_offset,
         next((row for row in owned if row["bundle"] == key.name), None),
         next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
+        at_ms,
         service.gap_at(at_ms),
         None if again is None else service.heard_again_at(at_ms, again),
+        None if key.owner is None or writers is None else writers.unheard_since(key.owner, at_ms),
     )
+
+
+def _ended(history: History, name: str) -> Mapping[str, Any] | None:
+    """The record that deleted or split a bundle, or deleted its namespace, if that was its last one."""
+    own = [
+        row
+        for row in history.rows
+        if row["verdict"] == Verdict.ACCEPTED and (row["relation"] == "namespace" or row["key"] == name)
+    ]
+    return own[-1] if own and own[-1]["state"] == State.DELETED else None

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from statechannel.protocol.bounded import remember
@@ -18,6 +19,11 @@ from statechannel.protocol.log import RecordRead, Topic
 _PROCESSES_MAX = 100_000
 _TOPIC_SHOWN = 20
 _TIMES_MAX = 100_000
+EXPIRY_MS = 6_000
+"""The default of `membership.expiry_s`, for processes whose heartbeats do not say their own."""
+_EXPIRY_MAX_S = 3_600
+_LATE_MS = 1_500
+"""Heartbeats come every second."""
 SLACK_MS = 10_000
 """The registry and the channel have their times from different brokers of Kafka; what is closer together proves nothing."""
 
@@ -42,6 +48,34 @@ class ForgedRecords(NamedTuple):
             f"{broker} has read {records} in its own name that it did not write, "
             f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
         )
+
+
+class Unheard(NamedTuple):
+    """An owner that sent no heartbeat lately, and that the log does not show as lost.
+
+    Attributes:
+        last_ms: Log time of its last heartbeat.
+        silent_ms: Time since, when the registry was read.
+        expiry_ms: It is lost after so long a silence.
+    """
+
+    broker: str
+    last_ms: int
+    silent_ms: int
+    expiry_ms: int
+
+    def sentence(self) -> str:
+        heard = f"{self.broker} was last heard {self.silent_ms / 1_000:.1f} s before the log was read"
+        if self.silent_ms > self.expiry_ms:
+            return f"{heard}: it is lost, and no repair is in the log yet: a gap from {_clock(self.last_ms)} on"
+        return (
+            f"{heard}, and is not lost before {self.expiry_ms / 1_000:g} s: this may yet become a gap, from "
+            f"{_clock(self.last_ms)} on"
+        )
+
+
+def _clock(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%S}.{at_ms % 1_000:03d}Z"
 
 
 class Disowned(NamedTuple):
@@ -90,6 +124,12 @@ class TimesHeard:
             self._sort()
             del self._times_ms[: -self._most]
 
+    @property
+    def last_ms(self) -> int:
+        """The newest time."""
+        self._sort()
+        return self._times_ms[-1]
+
     def first_after_ms(self, at_ms: int) -> int | None:
         """The first time after a moment; None: there is none."""
         self._sort()
@@ -109,10 +149,13 @@ class WritersHeard:
     Attributes:
         since_ms: The heartbeats are complete from this log time on; 0: from the beginning; None: there is none.
         newest_ms: Log time of the newest heartbeat.
+        read_ms: When the registry was read; 0: not known, and the newest heartbeat counts.
     """
 
     since_ms: int | None = None
     newest_ms: int = 0
+    read_ms: int = 0
+    _expiry_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
     _heard_ms: dict[tuple[str, str], TimesHeard] = field(default_factory=dict)
     _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
@@ -128,6 +171,9 @@ class WritersHeard:
             times = TimesHeard(_TIMES_MAX)
             remember(self._heard_ms, process, times, _PROCESSES_MAX)
         times.note(record.timestamp_ms)
+        expiry_s = info.get("expiry_s")
+        if isinstance(expiry_s, int | float) and 0 < expiry_s < _EXPIRY_MAX_S:
+            remember(self._expiry_ms, process, round(expiry_s * 1_000), _PROCESSES_MAX)
         if info.get("leaving") is not True:
             remember(self._left_ms, process, None, _PROCESSES_MAX)
         elif self._left_ms.get(process) is None:
@@ -145,6 +191,20 @@ class WritersHeard:
         """Log time of a process's first heartbeat after a moment; None: there is none."""
         times = self._heard_ms.get(process)
         return None if times is None else times.first_after_ms(at_ms)
+
+    def unheard_since(self, broker: str, at_ms: int) -> Unheard | None:
+        """An owner that was not heard after a moment, and said no goodbye; None: it was, or did, or is not known."""
+        own = [(times.last_ms, process) for process, times in self._heard_ms.items() if process[0] == broker]
+        last_ms, process = max(own, default=(0, ("", "")))
+        if not own or last_ms > at_ms or self._left_ms.get(process) is not None:
+            return None
+        silent_ms = max(self.read_ms, self.newest_ms) - last_ms
+        return Unheard(broker, last_ms, silent_ms, self._expiry_ms.get(process, EXPIRY_MS))
+
+    def unheard_now(self, brokers: Iterable[str]) -> list[Unheard]:
+        """Those of these owners that had missed heartbeats when the registry was read."""
+        at_ms = max(self.read_ms, self.newest_ms) - _LATE_MS
+        return [late for broker in sorted(brokers) if (late := self.unheard_since(broker, at_ms)) is not None]
 
     def never_registered(self, process: tuple[str, str], at_ms: int) -> bool:
         """Whether a process has no heartbeat, though those of the time of its record are all known."""

@@ -18,6 +18,7 @@ from statechannel.audit.history import meant
 from statechannel.audit.local import audit_export
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.spool import Spool
+from statechannel.audit.writers import EXPIRY_MS, Unheard, WritersHeard
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
 from statechannel.cli.audit.parts import Requested, about, log_line, not_named, opened, requesters, require_writer
@@ -84,38 +85,52 @@ def gaps_of(
     )
     chosen = GapFilter(window, frozenset(of_these.value for of_these in cause or ()), longest_ms, open_only, broker)
 
-    def read() -> tuple[AuditResult, Any, list[dict[str, Any]]]:
+    to_end = asked.as_of is None and until is None
+
+    def read() -> tuple[AuditResult, Any, list[dict[str, Any]], list[Unheard] | None]:
         with asked.as_file() as still:
-            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
+            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
             rows, sums = _of(result, of)
             if broker is not None and not len(result.gaps or ()):
                 require_writer(still, broker)
             if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
                 raise not_named(of)
-            return result, rows, sums
+            return result, rows, sums, _unheard(still.heard(), result.owned or ()) if to_end else []
 
     if watch:
         seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
 
         def read_blocks() -> tuple[list[Block], dict[str, Any]]:
-            _, rows, _ = read()
+            _, rows, _, _ = read()
             return [_block(list(rows))], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
-    result, rows, sums = read()
+    result, rows, sums, unheard = read()
     rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
-        head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
+        head = {
+            "window": window.fields(),
+            "namespaces": sums,
+            "all": total_gap_sum(sums),
+            "unheard": [late._asdict() for late in unheard or ()],
+        }
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     log_line(asked, result, window)
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
     tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
+    for late in unheard or ():
+        say(f"note: {late.sentence()}")
+    if unheard is None and open_only:
+        say(
+            f"note: the log alone shows a gap of a lost broker after about {EXPIRY_MS / 1_000:g} s: those that began just before "
+            "it was read are not in it"
+        )
     deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
     if deleted:
         more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
@@ -126,6 +141,13 @@ def gaps_of(
 
 
 _NAMED_MAX = 5
+
+
+def _unheard(writers: WritersHeard | None, owned: Iterable[Mapping[str, Any]]) -> list[Unheard] | None:
+    """Owners that missed heartbeats, and whose gaps are not in the log yet; None: the registry was not read."""
+    if writers is None or not writers.newest_ms:
+        return None
+    return writers.unheard_now({row["owner"] for row in owned if row["owner"] is not None})
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:

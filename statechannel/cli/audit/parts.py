@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -195,7 +195,15 @@ def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE
     if not window.is_whole:
         sides = (f"{name} {_moment_of(side)}" for name, side in (("from", window.since), ("to", window.until)) if side)
         stdout().print(Text(f"listed: {' '.join(sides)}, inclusive"))
+        _remark_window(window, answer["end_offsets"].values())
     stdout().print()
+
+
+def _remark_window(window: LogWindow, ends: Collection[int]) -> None:
+    """Say that a list begins past the end of the log, where it is empty in any case."""
+    offset = None if window.since is None else window.since.offset
+    if offset is not None and offset >= max(ends, default=0):
+        say(f"note: --since {offset} is past the end of every partition: no record is listed")
 
 
 def title_of(name: str, option: str = "") -> str:

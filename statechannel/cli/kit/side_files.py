@@ -51,11 +51,13 @@ class SideRecords:
     Attributes:
         since_ms: They are complete from this log time on; 0: from the beginning.
         end: Offset of the topic's next record.
+        read_ms: When they were exported.
     """
 
     records: Sequence[RecordRead]
     since_ms: int
     end: int
+    read_ms: int
 
     def headers(self) -> dict[int, Headers]:
         """Headers by offset, of those that have some; none in files of versions that did not export them."""
@@ -143,11 +145,11 @@ def side_records(export: Path, role: SideRole) -> SideRecords | None:
     _remark(export, path, status, chained=header is not None and header.digest is not None)
     if side is None or status is SideStatus.FOREIGN:
         return None
-    records, end = side.partitions.get(0), side.header.end_offsets[0]
+    records, end, read_ms = side.partitions.get(0), side.header.end_offsets[0], side.header.exported_at_ms
     if not records:
-        return SideRecords((), 0 if not end else side.header.exported_at_ms, end)
+        return SideRecords((), 0 if not end else read_ms, end, read_ms)
     first = records[0]
-    return SideRecords(records, 0 if first.offset == 0 else first.timestamp_ms, end)
+    return SideRecords(records, 0 if first.offset == 0 else first.timestamp_ms, end, read_ms)
 
 
 def _remark(export: Path, path: Path, status: SideStatus | None, *, chained: bool) -> None:
@@ -181,6 +183,7 @@ def story_of_file(export: Path) -> RegistryStory | None:
         info = decode_member(record.value)
         if info is not None:
             story.observe(record, info)
+    story.writers.read_ms = side.read_ms
     return story
 
 
