@@ -18,6 +18,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of
 from tests.support.report_logs import forged_beside
+from tests.unit.audit.test_overlaps import paused
 from tests.unit.partitions.plans import MOVES, PLAN
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -87,7 +88,15 @@ def requests_beside() -> str:
         return path.read_text()
 
 
+def overlapped() -> str:
+    """An export with a lost owner that was heard again after its successor began."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, _, _ = paused()
+        return log.export(Path(folder) / "export.jsonl").read_text()
+
+
 FILES = {
+    "overlapped.jsonl": overlapped(),
     "seen.jsonl": forged(),
     "seen.requests.jsonl": requests_beside(),
     "forged.jsonl": forged(),

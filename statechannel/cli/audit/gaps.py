@@ -205,7 +205,7 @@ def _show_overlaps(rows: Sequence[Mapping[str, Any]], sums: Mapping[str, Any], *
     print_table(
         (
             "from",
-            "at most until",
+            Column("at most until", 1),
             "at most",
             "bundle",
             "lost owner",

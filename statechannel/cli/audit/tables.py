@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import by_whom
+from statechannel.audit.acknowledgements import acknowledged_sentence
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
@@ -150,12 +150,11 @@ def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0) -> None:
             "offset",
             "time",
             Column("key", 1),
-            Column("verdict", 1),
+            "verdict",
             "in the name of",
-            "record",
+            Column("record", 2),
             Column("operation", 3),
             Column("what shows it", text=True),
-            *([Column("acknowledged", text=True)] if forgeries.get("acknowledged") else ()),
         ),
         [
             (
@@ -166,8 +165,7 @@ def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0) -> None:
                 row["by"],
                 f"{row['state']} v{row['version']}",
                 row["operation"],
-                row["note"],
-                *([_acknowledged(row)] if forgeries.get("acknowledged") else ()),
+                _note(row),
             )
             for row in forgeries["newest"]
         ],
@@ -179,9 +177,10 @@ def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0) -> None:
         stdout().print(f"({left:,} older ones left out)")
 
 
-def _acknowledged(row: Mapping[str, Any]) -> str | None:
-    seen = row["acknowledged"]
-    return None if seen is None else by_whom(seen)
+def _note(row: Mapping[str, Any]) -> str:
+    """What shows that a record is forged, and who has looked at it."""
+    seen = row.get("acknowledged")
+    return row["note"] if seen is None else f"{row['note']}; {acknowledged_sentence(seen)}"
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:
@@ -394,7 +393,7 @@ def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
             Column("by", 1),
             "what",
             Column("before", 2, text=False),
-            Column("after", 1, text=False),
+            Column("after", 2, text=False),
             Column("why", text=True),
         ),
         [
@@ -433,6 +432,8 @@ def _format_state(side: Mapping[str, Any] | None) -> str | None:
 
 
 def _why(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["verdict"] == Verdict.DUPLICATE:  # a narrow terminal has no room for the column; rejected ones have a note
+        yield Verdict.DUPLICATE.value
     if row["action"] is not None:
         yield str(row["action"])
     if row["reason"] is not None:
