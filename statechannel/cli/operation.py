@@ -153,6 +153,8 @@ def remark(every: Sequence[Mapping[str, Any]], left_out: int, by: str | None) ->
     authors = {row["by"] for row in every} | {row["executed_by"] for row in every if row["executed_by"]}
     if by is not None and by not in authors:
         say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())
+    elif by is not None and "@" in by:
+        say(f"note: policies and acknowledgements are in `statechannel audit actions --by {by}`, with the reasons")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
@@ -164,8 +166,10 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
             "what",
             Column("status", 2),
             "result",
+            Column("to", 5),
             Column("took", 3),
             Column("by", 3),
+            Column("reason", 5, text=True),
         ),
         [
             (
@@ -175,8 +179,10 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
                 row["name"],
                 toned(row["status"]),
                 result_text(row) or toned(row["status"]),
+                row["destination"],
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
+                row["reason"],
             )
             for row in rows
         ],
@@ -299,6 +305,7 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "by": times.by if asked is None else asked["by"],
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
+        "reason": None if asked is None else asked["reason"],
         "forged": list(times.forged),
         "forged_start": times.forged_start,
         "why_forged": times.why_forged,

@@ -28,7 +28,14 @@ def run(*command: str) -> Result:
 
 
 def heartbeat(number: int, broker: str, at_ms: int, **fields: object) -> RecordRead:
-    beat = {"format": 1, "kind": "member", "broker": broker, "incarnation": f"{broker}-1", "seq": number + 1, "since": 0}
+    beat = {
+        "format": 1,
+        "kind": "member",
+        "broker": broker,
+        "incarnation": f"{broker}-1",
+        "seq": number + 1,
+        "since": 0,
+    }
     beat |= {"sent_at_ms": at_ms, "expiry_s": 6.0, "mode": "normal", "leading": False}
     return RecordRead(Topic.REGISTRY, 0, number, at_ms, broker.encode(), orjson.dumps(beat | fields))
 

@@ -34,7 +34,7 @@ from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
+from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
@@ -140,6 +140,9 @@ def history(
     connect: Connect,
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only policies of this kind.")] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PERSON", help="Only what this person set or deleted.")
+    ] = None,
     since: SinceTime = None,
     until: UntilTime = None,
     file: FileBeside = None,
@@ -158,6 +161,12 @@ def history(
             hint="`statechannel policy history` lists all records; records of a deleted policy are kept for seven days.",
             code=ExitCode.NOT_FOUND,
         )
+    if by is not None:
+        authors = {str(change.fields()["by"]) for change in rows} - {"None"}
+        if by not in authors:
+            hint = hint_of_authors(by, authors) or (f"Known: {', '.join(sorted(authors))}." if authors else "")
+            raise CommandError(f"no record is by {by}", hint=hint, code=ExitCode.NOT_FOUND)
+        rows = [change for change in rows if change.fields()["by"] == by]
     rows = [change for change in rows if window.has(change.offset, change.logged_at_ms)]
     if output is Output.JSON:
         print_json({"whole": changes.is_whole, "changes": [change.fields() for change in rows]})

@@ -20,6 +20,7 @@ from statechannel.audit.history import meant, overlap
 from statechannel.audit.incident import Incident
 from statechannel.audit.local import audit_export
 from statechannel.audit.moments import AsOf
+from statechannel.audit.person_actions import PersonAction
 from statechannel.audit.report.charts import GapsFound, RejectedFound, shown
 from statechannel.audit.report.heatmap import HeatMap, heat_names
 from statechannel.audit.report.incident_list import LogIncidents, summary_of
@@ -73,6 +74,7 @@ class ReportQuestion:
         persons: Who requested each operation, where requests could be read.
         writers: What the registry shows of the processes.
         acknowledged: Forged records that persons have acknowledged, where requests could be read.
+        actions: What persons did, in order; None: the topics that say so were not read.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -85,6 +87,7 @@ class ReportQuestion:
     persons: Mapping[str, str] = field(default_factory=dict)
     writers: WritersHeard | None = None
     acknowledged: Acknowledgements = field(default_factory=Acknowledgements)
+    actions: Sequence[PersonAction] | None = None
 
 
 class _Overview:
@@ -193,11 +196,24 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "area": area_of_all,
         "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
+        "actions": _actions(question),
         "keys_all": len(overview.tree.records),
         "heat": heat.fields(),
         "lanes": lanes,
     }
     return report | {"summary": summary_of(report)}
+
+
+def _actions(question: ReportQuestion) -> dict[str, Any] | None:
+    """What persons did in the window: the newest; what changes nothing is left out."""
+    if question.actions is None:
+        return None
+    chosen = [row for row in question.actions if not row.question and question.window.holds(row.at_ms)]
+    rows = [
+        {name: shown(value) if isinstance(value, str) else value for name, value in row.fields().items()}
+        for row in chosen[-question.limits.rows :]
+    ]
+    return {"all": len(chosen), "rows": rows}
 
 
 def _name_persons(

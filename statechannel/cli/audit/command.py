@@ -23,6 +23,7 @@ from statechannel.audit.engine import (
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.acknowledge import acknowledge
+from statechannel.cli.audit.actions import actions
 from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
     Archive,
@@ -202,6 +203,7 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
 
 
 app.command("acknowledge")(acknowledge)
+app.command("actions")(actions)
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
 app.command("overlaps")(overlaps_of)

@@ -96,6 +96,8 @@ def origins(
     _show(document, listed, whose)
     tables.forged(forged, in_log=0 if result.forged is None else result.forged["records"])
     if persons_of(document):
+        if by is not None:
+            say(f"note: policies, overrides and acknowledgements of {by} are in `statechannel audit actions --by {by}`")
         say(f"note: {PERSONS_CLAIM}")
 
 
@@ -114,8 +116,7 @@ def _requested_nothing(by: str, persons: Sequence[str] | None) -> CommandError:
         known = f"Known: {shown}. " if persons else "No request is left in the log. "
     return CommandError(
         f"no operation was requested by {by}",
-        hint=f"{known}Policies have authors of their own: `statechannel policy history`; acknowledgements are in "
-        "`statechannel audit`.",
+        hint=f"{known}Policies and acknowledgements are in `statechannel audit actions --by PERSON`, too.",
         code=ExitCode.NOT_FOUND,
     )
 

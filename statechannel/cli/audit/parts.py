@@ -30,6 +30,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
+from statechannel.audit.person_actions import PersonAction
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.report.time_buckets import ReportWindow
@@ -37,12 +38,13 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
+from statechannel.cli.audit.actions import actions_beside, actions_of
 from statechannel.cli.audit.options import AuditOptions, acknowledged_of, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, side_records, story_of_file
+from statechannel.cli.kit.side_files import SideRole, side_files, side_records, story_of_file
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 
@@ -248,10 +250,7 @@ def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     )
 
 
-_OF_PERSONS = (
-    "Brokers write records; what a person requested: `statechannel audit origins --by PERSON`, `statechannel operation list "
-    "--by PERSON`. "
-)
+_OF_PERSONS = "Brokers write records; what a person did: `statechannel audit actions --by PERSON`. "
 
 
 def not_named(name: str) -> CommandError:
@@ -317,6 +316,7 @@ def report(
         with opened(asked) as export:
             persons = requesters(asked, "the report")
             question = replace(question, persons=persons, acknowledged=acknowledged_of(asked.source, asked.connect))
+            question = replace(question, actions=_actions(asked))
             if story is not None:
                 question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)
@@ -421,6 +421,20 @@ def _registry_story(asked: AuditOptions) -> RegistryStory | None:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
         return None
     return story
+
+
+def _actions(asked: AuditOptions) -> list[PersonAction] | None:
+    """What persons did; None where the topics that say so are not at hand."""
+    source = asked.source
+    if isinstance(source, ExportSource) and not source.made_here:
+        return actions_beside(source.path) if SideRole.REQUESTS in side_files(source.path) else None
+    if not isinstance(source, LiveSource):
+        return None
+    try:
+        return actions_of(asked.connect())
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, the report does not list what persons did: {error}")
+        return None
 
 
 def requesters(asked: AuditOptions, what: str) -> dict[str, str]:

@@ -469,6 +469,7 @@ def requests_of(items: Iterable[tuple[RecordRead, Request | Progress | Reply]]) 
 
 
 def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    reason = request.args.get("reason") or request.args.get("why")
     return {
         "operation": request.id,
         "flow": _flow(request),
@@ -481,6 +482,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "by": request.by,
         "executed_by": None,
         "destination": request.args.get("destination"),
+        "reason": reason if isinstance(reason, str) and reason else None,
         "forged": [],
     }
 

@@ -1,0 +1,172 @@
+"""Command `statechannel audit actions`: what persons did, from all topics that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Final, Protocol
+
+import typer
+
+from statechannel.audit.engine import ExportSource
+from statechannel.audit.forgeries import PERSONS_CLAIM
+from statechannel.audit.person_actions import PersonAction, in_order, requested_actions
+from statechannel.cli.audit.options import read_at_ms, remark_unchained
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_table, say, when
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.log import RecordRead, Topic
+
+GROUP: Final = "statechannel.person_actions"
+_PERSONS_SHOWN: Final = 10
+
+
+class ActionSource(Protocol):
+    """What a package adds, registered in the entry point group `statechannel.person_actions`.
+
+    Attributes:
+        questions: What its extension is asked by requests that change nothing.
+    """
+
+    @property
+    def questions(self) -> frozenset[str]: ...
+
+    def read(self, connection: Connection) -> Iterable[PersonAction]:
+        """Those that the channel's topics still have.
+
+        Raises:
+            StateChannelError: They cannot be read.
+        """
+        ...
+
+    def beside(self, export: Path) -> Iterable[PersonAction]:
+        """The same from the files beside an export; none where there is no file.
+
+        Raises:
+            ExportFileError: A file was edited, or is malformed.
+        """
+        ...
+
+
+@with_connection
+def actions(
+    connect: Connect,
+    by: Annotated[str | None, typer.Option("--by", metavar="PERSON", help="Only what this person did.")] = None,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    every: Annotated[
+        bool, typer.Option("--every", help="Also what changes nothing: lookups, and questions of commands.")
+    ] = False,
+    file: FileBeside = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """List what persons did, with destination and reason: requests of all kinds, policies, overrides, acknowledgements."""
+    if file is not None:
+        remark_unchained(file)
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
+    known = actions_of(connect()) if file is None else actions_beside(file)
+    persons = sorted({action.by for action in known if action.by})
+    if by is not None and by not in persons:
+        raise _nothing_by(by, persons)
+    chosen = [action for action in known if by in (None, action.by) and window.has(0, action.at_ms)]
+    rows = [action for action in chosen if every or not action.question]
+    left_out = len(chosen) - len(rows)
+    if output is Output.JSON:
+        print_json(
+            {"by": by, "window": window.fields(), "questions": left_out, "actions": [row.fields() for row in rows]}
+        )
+        return
+    show(rows, f"What {by or 'persons'} did")
+    if left_out:
+        say(f"note: {left_out:,} that change nothing are left out, such as lookups (--every)")
+    nobody = sum(not action.by and window.has(0, action.at_ms) for action in known)
+    if nobody:
+        more = "" if by is None else f"; {nobody:,} that name nobody: `statechannel audit actions` lists them"
+        say(f"note: who deleted a policy is not in exports of earlier versions, nor recorded by every client{more}")
+    say(f"note: requests are kept for a week, and of policies the newest record of each. {PERSONS_CLAIM}")
+
+
+def _nothing_by(by: str, persons: Sequence[str]) -> CommandError:
+    alike = hint_of_authors(by, persons)
+    shown = ", ".join(persons[:_PERSONS_SHOWN]) + (", ..." if len(persons) > _PERSONS_SHOWN else "")
+    return CommandError(
+        f"nothing that is still recorded was done by {by}",
+        hint=alike or (f"Known: {shown}." if persons else "Requests are kept for a week."),
+        code=ExitCode.NOT_FOUND,
+    )
+
+
+def show(rows: Sequence[PersonAction], title: str) -> None:
+    print_table(
+        (
+            "time",
+            Column("by", 1),
+            "what",
+            "name",
+            "to",
+            Column("reason", text=True),
+            Column("result", 1),
+            Column("details", 3, text=True),
+            Column("operation", 4),
+        ),
+        [
+            (
+                when(row.at_ms),
+                row.by or "not recorded",
+                row.what,
+                row.name,
+                row.destination,
+                row.reason,
+                row.result,
+                row.details or None,
+                row.operation,
+            )
+            for row in rows
+        ],
+        title=title,
+        empty="nothing is recorded",
+    )
+
+
+def actions_of(connection: Connection) -> list[PersonAction]:
+    """All that the channel's topics still have; a package whose topics cannot be read is named in a note."""
+    sources = _sources()
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        rows = _requested(tail.records(tail.span()), sources.values())
+    for name, source in sources.items():
+        try:
+            rows += source.read(connection)
+        except StateChannelError as error:
+            say(f"note: {name} could not be read, and what they show is not in the answer: {error}")
+    return in_order(rows)
+
+
+def actions_beside(export: Path) -> list[PersonAction]:
+    """The same from the files beside an export.
+
+    Raises:
+        ExportFileError: A file was edited, or is malformed.
+    """
+    sources = _sources()
+    side = side_records(export, SideRole.REQUESTS)
+    if side is None:
+        say("note: there is no file of requests (`export --with-topics`): what persons requested is not known")
+    rows = _requested(() if side is None else side.records, sources.values())
+    for source in sources.values():
+        rows += source.beside(export)
+    return in_order(rows)
+
+
+def _requested(records: Iterable[RecordRead], sources: Iterable[ActionSource]) -> list[PersonAction]:
+    return requested_actions(records, frozenset[str]().union(*(source.questions for source in sources)))
+
+
+def _sources() -> dict[str, ActionSource]:
+    return {point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
