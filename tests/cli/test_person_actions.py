@@ -17,10 +17,10 @@ from shedders.policies.record import encode as encode_policy
 from shedders.policies.topic import DeletionNote
 from statechannel.audit.acknowledgements import Acknowledgement
 from statechannel.audit.acknowledgements import encode as encode_acknowledgement
-from statechannel.audit.person_actions import requested_actions
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.broker.request_record import Reply, Request, RequestCommand, encode
+from statechannel.cli.audit.actions import requested_actions
 from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.cli.main import app
 from statechannel.protocol.log import RecordRead, Topic

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
+from statechannel.audit.acknowledgements import decode as decode_acknowledgement
 from statechannel.audit.engine import ExportSource
 from statechannel.audit.forgeries import PERSONS_CLAIM
-from statechannel.audit.person_actions import PersonAction, in_order, requested_actions
+from statechannel.audit.person_actions import PersonAction, in_order
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.audit.options import read_at_ms, remark_unchained
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -22,10 +25,17 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
 from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
 
 GROUP: Final = "statechannel.person_actions"
 _PERSONS_SHOWN: Final = 10
+_ACTIONS_MAX = 100_000
+_ELSEWHERE = frozenset(
+    {"name", "namespace", "destination", "reason", "why", "extension", "ask", "to", "read_only", "decision", "settings"}
+)
+_DETAIL_MAX = 200
+_QUESTIONS = frozenset({RequestCommand.LOOKUP.value})
 
 
 class ActionSource(Protocol):
@@ -139,7 +149,7 @@ def actions_of(connection: Connection) -> list[PersonAction]:
     """All that the channel's topics still have; a package whose topics cannot be read is named in a note."""
     sources = _sources()
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        rows = _requested(tail.records(tail.span()), sources.values())
+        rows = _in_requests(tail.records(tail.span()), sources.values())
     for name, source in sources.items():
         try:
             rows += source.read(connection)
@@ -158,14 +168,92 @@ def actions_beside(export: Path) -> list[PersonAction]:
     side = side_records(export, SideRole.REQUESTS)
     if side is None:
         say("note: there is no file of requests (`export --with-topics`): what persons requested is not known")
-    rows = _requested(() if side is None else side.records, sources.values())
+    rows = _in_requests(() if side is None else side.records, sources.values())
     for source in sources.values():
         rows += source.beside(export)
     return in_order(rows)
 
 
-def _requested(records: Iterable[RecordRead], sources: Iterable[ActionSource]) -> list[PersonAction]:
+def _in_requests(records: Iterable[RecordRead], sources: Iterable[ActionSource]) -> list[PersonAction]:
     return requested_actions(records, frozenset[str]().union(*(source.questions for source in sources)))
+
+
+def requested_actions(records: Iterable[RecordRead], questions: Collection[str] = ()) -> list[PersonAction]:
+    """Those in the requests topic, the newest `_ACTIONS_MAX`.
+
+    Args:
+        questions: What extensions are asked that changes nothing.
+    """
+    requests: dict[str, tuple[Request, RecordRead]] = {}
+    results: dict[str, str | None] = {}
+    others: list[PersonAction] = []
+    for record in records:
+        item = request_record.decode(record.value, record.timestamp_ms)
+        if isinstance(item, Request):
+            if item.id not in requests:
+                remember(requests, item.id, (item, record._replace(value=None)), _ACTIONS_MAX)
+        elif isinstance(item, Reply):
+            if item.id in requests and item.id not in results:
+                remember(results, item.id, _result(item.outcome), _ACTIONS_MAX)
+        elif item is None:
+            others += _acknowledged(record)
+    asked = [
+        _requested(request, record, results.get(identifier), questions)
+        for identifier, (request, record) in requests.items()
+    ]
+    return asked + others[-_ACTIONS_MAX:]
+
+
+def _result(outcome: Mapping[str, Any]) -> str | None:
+    text = outcome.get("result") or outcome.get("reason") or outcome.get("outcome") or outcome.get("answer")
+    return text if isinstance(text, str) else None
+
+
+def _acknowledged(record: RecordRead) -> Iterator[PersonAction]:
+    item = decode_acknowledgement(record.value, record.timestamp_ms)
+    if item is not None:
+        name = f"{item.topic} {item.partition}@{item.offset}"
+        yield PersonAction(
+            record.timestamp_ms,
+            item.by,
+            "acknowledge",
+            name,
+            None,
+            item.reason,
+            "",
+            None,
+            None,
+            "requests",
+            record.offset,
+        )
+
+
+def _requested(request: Request, record: RecordRead, result: str | None, questions: Collection[str]) -> PersonAction:
+    args, ask = request.args, request.args.get("ask")
+    what = request.asked
+    if what == RequestCommand.EXTENSION and isinstance(ask, str) and ask:
+        what = ask
+    destination, reason = args.get("destination"), args.get("reason") or args.get("why")
+    named = request.name or request.broker or ""
+    details = ", ".join(
+        f"{name}={value}"
+        for name, value in sorted(args.items())
+        if name not in _ELSEWHERE and value not in (None, "", named) and not isinstance(value, dict | list)
+    )
+    return PersonAction(
+        record.timestamp_ms,
+        request.by,
+        what,
+        named,
+        destination if isinstance(destination, str) else None,
+        reason if isinstance(reason, str) and reason else None,
+        details[:_DETAIL_MAX],
+        result or ("invalid" if request.problem else None),
+        request.id,
+        "requests",
+        record.offset,
+        question=what in _QUESTIONS or (request.asked == RequestCommand.EXTENSION and what in questions),
+    )
 
 
 def _sources() -> dict[str, ActionSource]:
