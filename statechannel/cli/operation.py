@@ -16,6 +16,7 @@ from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
+from statechannel.cli.audit.forged_table import writer
 from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
 from statechannel.cli.kit.connection import Connection
@@ -264,7 +265,7 @@ def show(
                 toned(line.state),
                 line.from_,
                 line.to,
-                line.by,
+                writer(line.by, line.forged),
                 "; ".join(filter(None, (line.reason, line.note))),
             )
             for line in lines

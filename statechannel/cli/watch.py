@@ -90,7 +90,7 @@ def _text(line: HistoryLine) -> str:
         f"v{line.version}" if line.version is not None else "",
         line.state or "",
         brokers,
-        f"by {line.by}" if line.by else "",
+        f"{'by' if line.forged is None else 'forged as'} {line.by}" if line.by else "",
         f"({line.action})" if line.action else "",
         line.operation or "",
         line.reason or "",

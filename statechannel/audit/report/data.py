@@ -228,7 +228,8 @@ def _name_persons(
         if person is not None:
             gap["why"] = f"{gap['why']}; requested by {shown(person)}"
     for mark in (mark for lane in lanes for mark in lane["marks"]):
-        person = None if "started_by_forged" in mark else persons.get(mark.get("operation"))
+        forged = "started_by_forged" in mark or "forged" in mark
+        person = None if forged else persons.get(mark.get("operation"))
         if person is not None:
             mark["note"] = "; ".join(filter(None, (f"requested by {shown(person)}", mark.get("note"))))
 

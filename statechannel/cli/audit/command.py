@@ -111,6 +111,7 @@ def audit(
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
         return
     title = None if history is None else title_of(history, "--history ")
+    writers = writers_of(source, connect)
     question = AuditQuestion(
         source,
         read=read,
@@ -126,7 +127,7 @@ def audit(
             moves=moves,
             cuts=moment is not None,
             forged=True,
-            writers=writers_of(source, connect),
+            writers=writers,
         ),
         options=options_of(engine_options or ()),
     )
@@ -139,7 +140,8 @@ def audit(
     past = moment is not None or any((gaps, races, history, owned, moves))
     if table:
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
-        tables.show(result, title, cuts, races=races or history is None)
+        known = writers is not None and writers.newest_ms > 0
+        tables.show(result, title, cuts, races=races or history is None, registry_read=known)
     else:
         head = result.answer | {"forged_records": (result.forged or {}).get("records", 0)}
         print_json_lists(head | (dict(result.complete) if past else {}), _extra(result, moment is not None))

@@ -26,7 +26,7 @@ from statechannel.audit.origins import (
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit import tables
+from statechannel.cli.audit.forged_table import forged as show_forged
 from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
@@ -70,6 +70,7 @@ def origins(
         asked = replace(asked, writers=registry_of(asked.connect))
     with asked.as_file() as still:
         result = still.answer(Wants(origins=True, forged=True, cuts=True))
+        registry_read = (writers := still.heard()) is not None and writers.newest_ms > 0
         read = () if not looked_up else sources(asked.connect()) if not beside or path is None else sources_beside(path)
         whole = origins_document(result.origins or {}, read)
         document = select_operations(whole, window, by)
@@ -94,7 +95,8 @@ def origins(
     # What a person requested is all that --by asks for: to list only what is in doubt would hide it.
     listed = document["operations"] if every or by in persons else list(without_origin(document))
     _show(document, listed, whose)
-    tables.forged(forged, in_log=0 if result.forged is None else result.forged["records"])
+    in_log = 0 if result.forged is None else result.forged["records"]
+    show_forged(forged, in_log, registry_read=registry_read)
     if persons_of(document):
         if by is not None:
             say(f"note: policies, overrides and acknowledgements of {by} are in `statechannel audit actions --by {by}`")

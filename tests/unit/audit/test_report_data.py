@@ -412,3 +412,34 @@ def test_every_kind_of_incident_has_a_sign_that_is_drawn():
         assert closed or "solid" not in classes.split(), path
     forged = SIGNS[IncidentKind.FORGED]
     assert [kind for kind, sign in SIGNS.items() if sign[0].split()[0] == forged[0]] == [IncidentKind.FORGED]
+
+
+def changed_copy():
+    """A transfer of op-x, and a copy of its last record with another destination."""
+    log = LogMaker()
+    (bundle,) = log.namespace("t/n", 1)
+    log.assign(bundle, "b2")
+    log.transfer(bundle, "b1", operation="op-x")
+    last = log.records[-1]
+    log.now_ms += 5_000
+    log.put(bundle, json.loads(last.value) | {"to": "b3", "operation": "op-x"})
+    return log, bundle
+
+
+def test_nobody_requested_a_changed_copy_and_its_mark_is_that_of_a_forged_record(tmp_path):
+    log, bundle = changed_copy()
+    report = of(log.export(tmp_path / "log.jsonl"), persons={"op-x": "root@vm"})
+    (lane,) = [lane for lane in report["lanes"] if lane["name"] == bundle]
+    asked = [mark for mark in lane["marks"] if "requested by" in (mark.get("note") or "")]
+    assert [mark["state"] for mark in asked] == ["Releasing"]
+    forged = lane["marks"][-1]
+    assert (forged["forged"], forged["forged_records"], forged["verdict"]) == ("changed-copy", 1, "duplicate")
+    assert [mark["forged_records"] for mark in lane["marks"][:-1]] == [0] * (len(lane["marks"]) - 1)
+
+
+def test_merged_marks_say_that_a_forged_record_is_among_them(tmp_path):
+    log, bundle = changed_copy()
+    report = of(log.export(tmp_path / "log.jsonl"), limits=ReportLimits(points=1))
+    (lane,) = [lane for lane in report["lanes"] if lane["name"] == bundle]
+    assert sum(mark["forged_records"] for mark in lane["marks"]) == 1
+    assert any("1 forged" in mark["note"] for mark in lane["marks"] if mark.get("n"))
