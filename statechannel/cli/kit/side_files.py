@@ -15,7 +15,8 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.transfer.export_file import ExportedRecords, read_export
+from statechannel.audit.transfer.export_file import ExportedRecords, read_export, read_header
+from statechannel.audit.transfer.line import BadLine
 from statechannel.audit.writers import WritersHeard
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead
@@ -69,6 +70,18 @@ def side_file(export: Path, role: SideRole) -> Path:
 def side_files(export: Path) -> dict[SideRole, Path]:
     """Those that exist."""
     return {role: path for role in SideRole if (path := side_file(export, role)).is_file()}
+
+
+def require_export(path: Path) -> None:
+    """Refuse a name under which there is no export: that it has no file of a topic beside it says nothing then.
+
+    Raises:
+        ExportFileError: The file cannot be read, or does not begin as an export does.
+    """
+    try:
+        read_header(path)
+    except (OSError, BadLine):
+        read_export(path)  # has the message
 
 
 def side_records(export: Path, role: SideRole) -> SideRecords | None:
