@@ -97,7 +97,8 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
                 f"{name} {text} is an age that reaches back before 1970.", hint="Use 10m, 2h or 7d."
             )
         return AsOf(time_ms=now_ms - age_ms)
-    time_ms = iso_ms(text)
+    # Digits alone are an offset: in the basic format of ISO 8601 a longer one would be a time of some century.
+    time_ms = None if text.isdigit() else iso_ms(text)
     if time_ms is None and now_ms is not None:
         time_ms = _last_ms(text, now_ms)
     if time_ms is None:

@@ -138,7 +138,22 @@ def test_the_history_of_a_file_names_who_deleted(run: Callable[..., Result], tmp
     deleted = json.loads(result.stdout)["changes"][1]
     assert (deleted["by"], deleted["why"]) == (("bob@desk", "ticket 8") if exported else (None, None))
     shown = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"))
+    # Ages count back from the export.
+    write_export(tmp_path / "ev.jsonl", ExportHeader("c", {0: 0}, 0), [], now_ms=lambda: 61_001)
+    lately = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"), "--since", "1m", "--output", "json")
+    assert [change["what"] for change in json.loads(lately.stdout)["changes"]] == ["deleted"]
     assert ("who deleted a policy is not in exports of earlier versions" in shown.stderr) is not exported
+
+
+def test_a_history_of_what_is_no_export(run: Callable[..., Result], tmp_path: Path) -> None:
+    for content, message in ((None, "cannot be read"), (b"", "is empty"), (b"no export", "not JSON")):
+        path = tmp_path / "x.jsonl"
+        if content is not None:
+            path.write_bytes(content)
+        result = run("policy", "history", "--file", str(path))
+        assert (result.exit_code, message in result.stderr) == (7, True)
+    write_export(path, ExportHeader("c", {0: 0}, 0), [], now_ms=lambda: 2_000)
+    assert run("policy", "history", "--file", str(path)).exit_code == 5
 
 
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:

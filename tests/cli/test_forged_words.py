@@ -37,7 +37,13 @@ def test_what_cannot_be_recognized_is_said_whether_one_was_or_not(
 
 def test_the_writer_of_a_forged_record_is_in_the_name_of_a_broker(forged: str) -> None:
     for command in (("audit", "history", "t/n"), ("audit", "history", "--by", "b2"), ("operation", "show", "op-f")):
-        lines = run(*command, "--file", forged).stdout.splitlines()
+        lines = run(*command, "--file", forged, "-o", "wide").stdout.splitlines()
         named = [line for line in lines if "forged as b2" in line]
         assert len(named) == 1, command
         assert named[0].split()[0] == "17"
+
+
+def test_on_a_narrow_terminal_the_writer_is_short(forged: str) -> None:
+    lines = run("audit", "history", "t/n", "--file", forged).stdout.splitlines()
+    (named,) = [line for line in lines if line.split()[:1] == ["17"]]
+    assert "not b2" in named

@@ -34,7 +34,11 @@ def test_what_the_limit_leaves_out_is_counted() -> None:
         (0, "ann", ["note: no operation is by ann. Known: ann@desk. "]),
         (0, "b7", ["note: no operation is by b7. "]),
         (0, "b1", []),
-        (0, "ann@desk", []),
+        (
+            0,
+            "ann@desk",
+            ["note: policies and acknowledgements are in `statechannel audit actions --by ann@desk`, with the reasons"],
+        ),
     ],
 )
 def test_remarks(left_out: int, by: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

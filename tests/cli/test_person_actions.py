@@ -153,6 +153,10 @@ def test_a_person_who_did_nothing_is_refused_with_those_who_did(by: str, hint: s
     assert (answer.exit_code, hint in answer.stderr) == (5, True)
 
 
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    assert run("audit", "actions", "--file", str(tmp_path / "none.jsonl")).exit_code == 7
+
+
 def test_a_window_selects_by_log_time(path: Path) -> None:
     assert [row["what"] for row in rows_of(path, "--until", f"{START_MS + 15}ms")] == [
         "create-namespace",

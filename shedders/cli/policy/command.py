@@ -29,6 +29,8 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
+from statechannel.audit.engine import ExportSource
+from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -38,7 +40,7 @@ from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, 
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
-from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
+from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import split_typed_topic
@@ -152,7 +154,7 @@ def history(
     policy_kind, full_name = (None if kind is None else kind_of(kind)), name
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
-    window = time_window(since, until, now_ms())
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
     changes = changes_of(connect()) if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
@@ -179,6 +181,7 @@ def history(
 def _changes_beside(export: Path) -> PolicyChanges:
     side = side_records(export, SideRole.POLICIES)
     if side is None:
+        require_export(export)
         raise CommandError(
             f"there is no file of policies for {export}",
             hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",

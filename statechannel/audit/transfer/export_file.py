@@ -136,13 +136,19 @@ def size_bytes(path: Path) -> int:
         return 0
 
 
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def read_header(path: Path) -> ExportHeader:
     """The header of an export file, without reading the rest.
 
     Raises:
         OSError: The file cannot be read.
-        BadLine: The file is empty, or does not begin with a header.
+        BadLine: The file is empty, does not begin with a header, or is a pipe or a device, which can be read only once.
     """
+    if _is_stream(path):
+        raise BadLine("a pipe or a device")
     with path.open("rb") as file:
         return parse_header(file.readline(_LINE_MAX_BYTES))
 
@@ -158,7 +164,7 @@ def read_export(path: Path, *, made_here: bool = False, progress: Progress = lam
         ExportFileError: The file cannot be read, or a line is malformed; names the line and what is wrong.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
+        if _is_stream(path):
             raise ExportFileError(
                 f"{path} is a pipe or a device, but must be read more than once.", hint="Save it to a file first."
             )
@@ -254,7 +260,7 @@ def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
 
 
 def _bad_line(path: Path, number: int, error: BadLine) -> ExportFileError:
-    return ExportFileError(f"{path}, line {number}: {error}.", line=number)
+    return ExportFileError(f"{path}, line {number}: {error}.", line=number, hint=error.hint)
 
 
 def write_export(

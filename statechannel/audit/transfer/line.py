@@ -23,6 +23,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
 
 EXPORT_FORMAT = 1
+_GZIP = b"\x1f\x8b"
 _MAX_INT = 2**63 - 1
 LINK_BYTES = 16
 """Length of a link of the chain, and of the header's digest; written as hex digits."""
@@ -32,7 +33,15 @@ _LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
 
 class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
-    """A line is malformed; the message says how."""
+    """A line is malformed; the message says how.
+
+    Attributes:
+        hint: What to do; empty: what is done with any malformed file.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,9 @@ def parse_header(line: bytes) -> ExportHeader:
     if "export" not in fields:
         raise BadLine("the first line is not the header of an export (it has no `export`)")
     if fields["export"] != EXPORT_FORMAT or type(fields["export"]) is not int:
-        raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}")
+        newer = type(fields["export"]) is int and fields["export"] > EXPORT_FORMAT
+        hint = "A newer version wrote it: read it with that version, or update this one." if newer else ""
+        raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}", hint)
     topic = fields.get("topic")
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
@@ -189,10 +200,20 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         loaded = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error}") from None
+        raise _not_json(line, error) from None
     if not isinstance(loaded, dict):
         raise BadLine("not a JSON object")
     return loaded
+
+
+def _not_json(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
+    if line.startswith(_GZIP):
+        return BadLine("compressed by gzip", "Unpack it to a file, such as with `gzip -dc`.")
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return BadLine("not text in UTF-8")
+    return BadLine(f"not JSON: {error}")
 
 
 def _integer(fields: dict[str, Any], name: str, least: int = 0) -> int:

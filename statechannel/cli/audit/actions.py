@@ -23,7 +23,7 @@ from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, 
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
-from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
+from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
@@ -79,6 +79,7 @@ def actions(
 ) -> None:
     """List what persons did, with destination and reason: requests of all kinds, policies, overrides, acknowledgements."""
     if file is not None:
+        require_export(file)
         remark_unchained(file)
     window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
     known = actions_of(connect()) if file is None else actions_beside(file)

@@ -290,7 +290,12 @@ def remark_outside(as_of: AsOf, ends: Collection[int], *, some: bool, whole: boo
         before = "there was no namespace and no bundle then" if whole else "what was there then is unknown"
         say(f"note: the log has no record up to {when}: {before}")
     elif as_of.offset is not None and as_of.offset >= max(ends, default=0):
-        say(f"note: offset {as_of.offset} is past the end of every partition: it means the end of the log")
+        meant = f"; a time has the suffix ms: {as_of.offset}ms" if as_of.offset >= _LIKE_A_TIME else ""
+        say(f"note: offset {as_of.offset} is past the end of every partition: it means the end of the log{meant}")
+
+
+_LIKE_A_TIME = 10**12
+"""Milliseconds since 1970 of any log; far above its offsets."""
 
 
 def remark_unchained(path: Path) -> None:

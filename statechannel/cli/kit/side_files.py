@@ -129,6 +129,18 @@ def side_files(export: Path) -> dict[SideRole, Path]:
     }
 
 
+def require_export(path: Path) -> None:
+    """Refuse a name under which there is no export: that it has no file of a topic beside it says nothing then.
+
+    Raises:
+        ExportFileError: The file cannot be read, or does not begin as an export does.
+    """
+    try:
+        read_header(path)
+    except (OSError, BadLine):
+        read_export(path)  # has the message
+
+
 def side_records(export: Path, role: SideRole) -> SideRecords | None:
     """The records of a topic, with a note where the file is missing, or not covered by the export's digest; None: it has no file.
 
