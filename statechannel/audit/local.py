@@ -28,7 +28,7 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.forgeries import ForgeryCheck
-from statechannel.audit.gaps import Gap, Gaps, gap_fields
+from statechannel.audit.gaps import Gap, Gaps, gap_fields, with_standstill
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
@@ -275,10 +275,11 @@ class _Service:
 
     def gap_at(self, at_ms: int) -> Mapping[str, Any] | None:
         every = [*self._closed, *(gap for gap in self._gaps.open() if gap.bundle == self._bundle)]
-        return next(
-            (gap_fields(gap) for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
+        held = next(
+            (gap for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
             None,
         )
+        return None if held is None else with_standstill(gap_fields(held), self._writers)
 
     def heard_again_at(self, at_ms: int, again: WrittenAgain) -> Mapping[str, Any] | None:
         for lost, taken_ms in self._lost:

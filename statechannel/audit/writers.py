@@ -19,6 +19,9 @@ from statechannel.protocol.log import RecordRead, Topic
 _PROCESSES_MAX = 100_000
 _TOPIC_SHOWN = 20
 _TIMES_MAX = 100_000
+STILL_LEAST_MS = 2_000
+_STILL_NEAR_MS = 1_500
+_STILL_MAX = 100
 EXPIRY_MS = 6_000
 """The default of `membership.expiry_s`, for processes whose heartbeats do not say their own."""
 _EXPIRY_MAX_S = 3_600
@@ -104,6 +107,15 @@ def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
     return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
 
 
+def still_ms_between(before: Mapping[str, Any], info: Mapping[str, Any]) -> int:
+    """Time by the process's own clock in which it made no heartbeat; one that is cut off from Kafka goes on making them."""
+    beats = [(fields.get("seq"), fields.get("sent_at_ms")) for fields in (before, info)]
+    (first, first_ms), (last, last_ms) = beats
+    if not (type(first) is int and type(last) is int and type(first_ms) is int and type(last_ms) is int):
+        return 0
+    return (last_ms - first_ms) // (last - first) if last > first else 0
+
+
 class TimesHeard:
     """Times of a process's records, the newest ones; they may come in any order.
 
@@ -156,6 +168,8 @@ class WritersHeard:
     newest_ms: int = 0
     read_ms: int = 0
     _expiry_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _beat: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    _still: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
     _heard_ms: dict[tuple[str, str], TimesHeard] = field(default_factory=dict)
     _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
@@ -170,6 +184,7 @@ class WritersHeard:
         if times is None:
             times = TimesHeard(_TIMES_MAX)
             remember(self._heard_ms, process, times, _PROCESSES_MAX)
+        self._note_standstill(process, times, info)
         times.note(record.timestamp_ms)
         expiry_s = info.get("expiry_s")
         if isinstance(expiry_s, int | float) and 0 < expiry_s < _EXPIRY_MAX_S:
@@ -181,6 +196,22 @@ class WritersHeard:
         forged = forged_of(info)
         if forged is not None and forged.records and forged.place is not None:
             remember(self._disowned, forged.place, process, _PROCESSES_MAX)
+
+    def _note_standstill(self, process: tuple[str, str], times: TimesHeard, info: Mapping[str, Any]) -> None:
+        beat = {name: info.get(name) for name in ("seq", "sent_at_ms")}
+        still_ms = still_ms_between(self._beat.get(process, {}), beat)
+        remember(self._beat, process, beat, _PROCESSES_MAX)
+        if still_ms > STILL_LEAST_MS:
+            known = [*self._still.get(process[0], ()), (times.last_ms, still_ms)]
+            remember(self._still, process[0], known[-_STILL_MAX:], _PROCESSES_MAX)
+
+    def stood_still_ms(self, broker: str | None, lost_ms: int) -> int | None:
+        """How long a lost broker's process did not run, from about when it was last heard; None: it is not known to have been so.
+
+        A process that was only cut off goes on making heartbeats, which the registry gets later.
+        """
+        known = self._still.get(broker or "", ())
+        return next((still_ms for at_ms, still_ms in known if abs(at_ms - lost_ms) <= _STILL_NEAR_MS), None)
 
     def after_goodbye_ms(self, process: tuple[str, str], at_ms: int) -> int | None:
         """How long after the goodbye of its process a record was written; None if not certainly after it."""

@@ -41,9 +41,3 @@ def test_the_writer_of_a_forged_record_is_in_the_name_of_a_broker(forged: str) -
         named = [line for line in lines if "forged as b2" in line]
         assert len(named) == 1, command
         assert named[0].split()[0] == "17"
-
-
-def test_on_a_narrow_terminal_the_writer_is_short(forged: str) -> None:
-    lines = run("audit", "history", "t/n", "--file", forged).stdout.splitlines()
-    (named,) = [line for line in lines if line.split()[:1] == ["17"]]
-    assert "not b2" in named

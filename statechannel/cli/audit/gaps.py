@@ -10,10 +10,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
+from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Rows, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause, GapEnd
+from statechannel.audit.gaps import GapCause, GapEnd, with_standstill
 from statechannel.audit.history import meant
 from statechannel.audit.local import audit_export
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
@@ -87,7 +87,7 @@ def gaps_of(
 
     to_end = asked.as_of is None and until is None
 
-    def read() -> tuple[AuditResult, Any, list[dict[str, Any]], list[Unheard] | None]:
+    def read() -> tuple[AuditResult, Any, list[dict[str, Any]], WritersHeard | None, list[Unheard] | None]:
         with asked.as_file() as still:
             result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
             rows, sums = _of(result, of)
@@ -95,20 +95,22 @@ def gaps_of(
                 require_writer(still, broker)
             if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
                 raise not_named(of)
-            return result, rows, sums, _unheard(still.heard(), result.owned or ()) if to_end else []
+            writers = still.heard()
+            return result, rows, sums, writers, _unheard(writers, result.owned or ()) if to_end else []
 
     if watch:
         seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
 
         def read_blocks() -> tuple[list[Block], dict[str, Any]]:
-            _, rows, _, _ = read()
+            _, rows, _, _, _ = read()
             return [_block(list(rows))], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
-    result, rows, sums, unheard = read()
+    result, rows, sums, writers, unheard = read()
     rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
+    rows = _Standstills(rows, writers)
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
@@ -141,6 +143,19 @@ def gaps_of(
 
 
 _NAMED_MAX = 5
+
+
+class _Standstills:
+    """Gaps with how long the process of the lost owner stood still."""
+
+    def __init__(self, rows: Rows, writers: WritersHeard | None) -> None:
+        self._rows, self._writers = rows, writers
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (with_standstill(row, self._writers) for row in self._rows)
 
 
 def _unheard(writers: WritersHeard | None, owned: Iterable[Mapping[str, Any]]) -> list[Unheard] | None:

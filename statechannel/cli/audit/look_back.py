@@ -17,7 +17,7 @@ from statechannel.cli.bundles import bundle_fields
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect
-from statechannel.cli.kit.output import moment, print_facts, print_json, say
+from statechannel.cli.kit.output import duration, moment, print_facts, print_json, say
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.requests import requests_in, requests_seen
 from statechannel.cli.kit.side_files import SideRole, side_records
@@ -167,7 +167,9 @@ def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
     """The gap in service that contains the moment."""
     began = f"{owner} was last heard {moment(gap['start_ms'])}" if gap["cause"] == "owner-lost" else gap["why"]
     ended = "which has not ended" if gap["end_ms"] is None else f"until {moment(gap['end_ms'])}"
-    return f"{began}, gap {ended}" + (f" (then {gap['to']})" if gap["to"] else "")
+    still_ms = gap["stood_still_ms"]
+    still = "" if still_ms is None else f"; its process stood still for {duration(still_ms)}"
+    return f"{began}, gap {ended}" + (f" (then {gap['to']})" if gap["to"] else "") + still
 
 
 def _heard_again(lost: Mapping[str, Any]) -> str:

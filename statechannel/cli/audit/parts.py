@@ -151,6 +151,7 @@ def diff(
         "from": tables.side(t1, first, before),
         "to": tables.side(t2, second, after),
         "counts": dict(sorted(differences.counts.items())),
+        "changed": dict(sorted((differences.changed).items())),
         "owners": differences.moved(),
     }
     if unsure:

@@ -521,6 +521,9 @@ def side(text: str, as_of: AsOf | None, result: AuditResult) -> dict[str, Any]:
     }
 
 
+_DIFFERS = ("owner", "generation", "state")
+
+
 def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> None:
     """Print the differences between two moments.
 
@@ -535,9 +538,19 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     completeness(head)
     stdout().print()
     same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
+    counts, changed = head["counts"], head["changed"]
+    changes = ("came", "went", "came-and-went", "changed")
     print_table(
-        ("difference", "number"),
-        [(name.replace("_", " "), count) for name, count in head["counts"].items()],
+        ("differences", *(name.replace("-", " ") for name in changes), *(f"changed {name}" for name in _DIFFERS)),
+        [
+            (
+                kind,
+                *(counts.get(f"{kind}_{name}", 0) for name in changes),
+                *(changed.get(f"{kind}_{name}", 0) for name in _DIFFERS),
+            )
+            for kind in ("namespaces", "bundles")
+            if any(f"{kind}_{name}" in counts for name in changes)
+        ],
         empty=NOT_KNOWN if answer_lost else same,
     )
     if not len(rows):
@@ -552,7 +565,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     print_table(
         ("key", "change", "before", "after"),
         [
-            (row["key"], row["change"], _side(row["before"]), _side(row["after"]))
+            (row["key"], row["change"].replace("-", " "), _side(row["before"]), _side(row["after"]))
             for row in islice(rows, _DIFFERENCES_SHOWN)
         ],
     )

@@ -261,7 +261,9 @@ def _registered(connect: Connect, source: Source) -> list[str]:
         return urls
     raise CommandError(
         "no live broker has an HTTP endpoint" if alive else "no broker is alive",
-        hint="Start brokers with observe.metrics_port, or give a replica: --replica http://HOST:PORT.",
+        hint="Digests are served at observe.metrics_port, which is off by default, also in processes that embed a broker: set it "
+        "and restart the brokers one by one, or give the address of a replica (--replica http://HOST:PORT). `statechannel audit` "
+        "judges the log alone.",
         code=ExitCode.NOT_FOUND if alive else ExitCode.NO_BROKER,
     )
 

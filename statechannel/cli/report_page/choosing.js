@@ -97,6 +97,9 @@ function drawLegend() {
   const red = svg("svg", { viewBox: "0 0 26 14" });
   red.append(svg("rect", { class: "gap", x: 0, y: 5, width: 26, height: 5 }));
   legend.append(legendItem(red, "gap in service"));
+  const twice = svg("svg", { viewBox: "0 0 26 14" });
+  twice.append(svg("rect", { class: "overlap", x: 0, y: 5, width: 26, height: 5 }));
+  legend.append(legendItem(twice, "a lost owner may have served it, too"));
   for (const [kind, text] of [["accepted", "accepted, in the band: changed the state"], ["derived", "follows from another key's record"], ["rejected", "rejected"], ["forged", "forged: its process did not write it"], ["plain", "assert, duplicate"], ["accepted many", "several records"]]) {
     const root = svg("svg", { viewBox: "0 0 26 14" });
     root.append(svg("line", { class: `mark ${kind}`, x1: 13, x2: 13, y1: 1, y2: 13 }));

@@ -103,6 +103,10 @@ function drawLine(root, inside, lane, index, x) {
     if (until < chosen.from || since > chosen.to) continue;
     line.append(svg("rect", { class: "gap here", x: x(since), y: top - 4, width: Math.max(3, x(until) - x(since)), height: 5, "data-cause": cause }));
   }
+  for (const [since, until, from] of report.overlap_spans[lane.name] ?? []) {
+    if (until < chosen.from || since > chosen.to) continue;
+    line.append(svg("rect", { class: "overlap", x: x(since), y: top + BAND - 1, width: Math.max(3, x(until) - x(since)), height: 5, "data-from": from }));
+  }
   lane.marks.forEach((mark, number) => {
     if (mark.ms < chosen.from || mark.ms > chosen.to) return;
     const at = x(mark.ms), isAt = index === chosen.line && number === chosen.mark;
