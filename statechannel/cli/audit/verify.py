@@ -16,6 +16,7 @@ from statechannel.audit.engine import ExportSource, LiveSource, Source
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.audit.local import read_log
 from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.transfer.line import is_digest
 from statechannel.audit.verify import (
     ReplicaDump,
     ReplicaWord,
@@ -35,7 +36,7 @@ from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import side_files
+from statechannel.cli.kit.side_files import require_topic_of, side_files
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -103,6 +104,12 @@ def verify_export(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Check that an export was not edited: its chain of digests and, with --digest, that it is the one that was made then."""
+    if digest is not None and not is_digest(digest.strip().lower()):
+        raise CommandError(
+            f"--digest {digest!r} is not the digest of an export",
+            hint="`export` prints it: 32 digits and letters from a to f. The longer one of `audit` is that of the states.",
+            code=ExitCode.USAGE,
+        )
     export = read_log(file, progress)
     header = export.header
     if header.digest is None and digest is not None:
@@ -131,6 +138,8 @@ def verify_export(
         "exported_at_ms": header.exported_at_ms,
     }
     beside = {path: read_log(path, progress).header for path in side_files(file).values()}
+    for role, path in side_files(file).items():
+        require_topic_of(file, role, beside[path].topic)
     fields["beside"] = {str(path): {"topic": side.topic, "digest": side.digest} for path, side in beside.items()}
     if output is Output.JSON:
         print_json(fields)

@@ -6,6 +6,7 @@ channel's log does not: who requested what (`requests`), who was alive (`registr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from statechannel.audit.errors import ExportFileError
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.transfer.export_file import ExportedRecords, read_export, read_header
 from statechannel.audit.transfer.line import BadLine
@@ -68,8 +70,8 @@ def side_file(export: Path, role: SideRole) -> Path:
 
 
 def side_files(export: Path) -> dict[SideRole, Path]:
-    """Those that exist."""
-    return {role: path for role in SideRole if (path := side_file(export, role)).is_file()}
+    """Those that exist, whatever they are: what is no file is refused by its reader, as a file that is missing is no answer."""
+    return {role: path for role in SideRole if os.path.lexists(path := side_file(export, role))}
 
 
 def require_export(path: Path) -> None:
@@ -84,16 +86,37 @@ def require_export(path: Path) -> None:
         read_export(path)  # has the message
 
 
+def require_topic_of(export: Path, role: SideRole, topic: str) -> None:
+    """Refuse a file of a wrong topic: it would be read as if nothing were in it.
+
+    Args:
+        topic: By the header of the file beside the export.
+
+    Raises:
+        ExportFileError: It is not this topic of the export's channel.
+    """
+    try:
+        wanted = f"{read_header(export).topic}-{role}"
+    except (OSError, BadLine):
+        return  # the reader of the export has the message
+    if topic != wanted:
+        raise ExportFileError(
+            f"{side_file(export, role)} is an export of {topic}, not of {wanted}.",
+            hint="Put the file of this channel there; `statechannel export FILE --with-topics` writes them together.",
+        )
+
+
 def side_records(export: Path, role: SideRole) -> SideRecords | None:
     """The records of a topic; None: it has no file.
 
     Raises:
-        ExportFileError: The file was edited, or is malformed.
+        ExportFileError: The file was edited, is malformed, or has another topic.
     """
     path = side_file(export, role)
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     side = read_export(path)
+    require_topic_of(export, role, side.header.topic)
     records, end = side.partitions.get(0), side.header.end_offsets[0]
     if not records:
         return SideRecords((), 0 if not end else side.header.exported_at_ms, end)
