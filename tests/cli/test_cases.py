@@ -84,7 +84,7 @@ def requests_beside() -> str:
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"
-        write_export(path, ExportHeader("c-requests", {0: 2}, 0), records, now_ms=lambda: log.now_ms)
+        write_export(path, ExportHeader("bundle-state-requests", {0: 2}, 0), records, now_ms=lambda: log.now_ms)
         return path.read_text()
 
 

@@ -156,6 +156,21 @@ def test_a_history_of_what_is_no_export(run: Callable[..., Result], tmp_path: Pa
     assert run("policy", "history", "--file", str(path)).exit_code == 5
 
 
+def test_a_file_of_a_wrong_topic_is_no_file_of_policies(run: Callable[..., Result], tmp_path: Path) -> None:
+    """It would be read as one without any records."""
+    for name, topic in (("ev", "c"), ("ev.policies", "c-requests")):
+        write_export(tmp_path / f"{name}.jsonl", ExportHeader(topic, {0: 0}, 0), [], now_ms=lambda: 2_000)
+    for words in (("policy", "history", "--file"), ("audit", "verify-export")):
+        result = run(*words, str(tmp_path / "ev.jsonl"))
+        assert result.exit_code == 7, result.output
+        assert "is an export of c-requests, not of c-policies" in result.stderr
+    (tmp_path / "ev.policies.jsonl").unlink()
+    (tmp_path / "ev.policies.jsonl").mkdir()
+    for words in (("policy", "history", "--file"), ("audit", "verify-export")):
+        result = run(*words, str(tmp_path / "ev.jsonl"))
+        assert (result.exit_code, "Is a directory" in result.stderr) == (7, True)
+
+
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:
     result = run("policy", "list", "-b", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
     assert result.exit_code == 10

@@ -243,6 +243,11 @@ def _headers(fields: dict[str, Any]) -> Headers:
     return tuple((header["name"], _content(header, "value")) for header in named)
 
 
+def is_digest(text: str) -> bool:
+    """Whether a text can be the digest of an export."""
+    return _LINK.fullmatch(text) is not None
+
+
 def _content(fields: dict[str, Any], name: str) -> bytes | None:
     encoded_name = f"{name}_base64"
     if encoded_name in fields:

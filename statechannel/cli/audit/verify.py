@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from statechannel.audit.engine import ExportSource, LiveSource, Source
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.audit.local import read_log
 from statechannel.audit.transfer.export_file import ExportFile
-from statechannel.audit.transfer.line import ExportHeader
+from statechannel.audit.transfer.line import ExportHeader, is_digest
 from statechannel.audit.verify import (
     ReplicaDump,
     ReplicaWord,
@@ -36,7 +37,7 @@ from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, SideStatus, side_file, side_status
+from statechannel.cli.kit.side_files import SideRole, SideStatus, require_topic_of, side_file, side_status
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -120,6 +121,13 @@ def verify_export(
 ) -> None:
     """Check that an export and the files beside it were not edited, and, with --digest, that it is the one that was made then."""
     given = {one.strip().lower() for one in digest or ()}
+    for one in digest or ():
+        if not is_digest(one.strip().lower()):
+            raise CommandError(
+                f"--digest {one!r} is not the digest of an export",
+                hint="`export` prints it: 32 digits and letters from a to f. The longer one of `audit` is that of the states.",
+                code=ExitCode.USAGE,
+            )
     export = read_log(file, progress)
     header = export.header
     named = ", ".join(sorted(given))
@@ -192,7 +200,9 @@ def _sides_of(file: Path, header: ExportHeader) -> list[_Side]:
     sides = []
     for role in SideRole:
         path = side_file(file, role)
-        side = read_log(path, progress).header if path.is_file() else None
+        side = read_log(path, progress).header if os.path.lexists(path) else None
+        if side is not None:
+            require_topic_of(file, role, side.topic)
         status = side_status(header, role, side)
         if status is not None:
             sides.append(_Side(path, side, status))

@@ -6,6 +6,7 @@ channel's log does not: who requested what (`requests`), who was alive (`registr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -119,13 +120,16 @@ def side_status(header: ExportHeader | None, role: SideRole, side: ExportHeader 
 
 
 def side_files(export: Path) -> dict[SideRole, Path]:
-    """Those that belong to the export, as far as it says so, and exist."""
+    """Those that belong to the export, as far as it says so, and exist, whatever they are.
+
+    What is no file is refused by its reader, as a file that is missing is no answer.
+    """
     header = header_of(export)
     made = None if header is None else header.beside
     return {
         role: path
         for role in SideRole
-        if (made is None or role in made) and (path := side_file(export, role)).is_file()
+        if (made is None or role in made) and os.path.lexists(path := side_file(export, role))
     }
 
 
@@ -141,15 +145,37 @@ def require_export(path: Path) -> None:
         read_export(path)  # has the message
 
 
+def require_topic_of(export: Path, role: SideRole, topic: str) -> None:
+    """Refuse a file of a wrong topic: it would be read as if nothing were in it.
+
+    Args:
+        topic: By the header of the file beside the export.
+
+    Raises:
+        ExportFileError: It is not this topic of the export's channel.
+    """
+    try:
+        wanted = f"{read_header(export).topic}-{role}"
+    except (OSError, BadLine):
+        return  # the reader of the export has the message
+    if topic != wanted:
+        raise ExportFileError(
+            f"{side_file(export, role)} is an export of {topic}, not of {wanted}.",
+            hint="Put the file of this channel there; `statechannel export FILE --with-topics` writes them together.",
+        )
+
+
 def side_records(export: Path, role: SideRole) -> SideRecords | None:
     """The records of a topic, with a note where the file is missing, or not covered by the export's digest; None: it has no file.
 
     Raises:
-        ExportFileError: The file was edited or replaced, or is malformed.
+        ExportFileError: The file was edited or replaced, is malformed, or has another topic.
     """
     path, header = side_file(export, role), header_of(export)
-    side = read_export(path) if path.is_file() else None
+    side = read_export(path) if os.path.lexists(path) else None
     status = side_status(header, role, None if side is None else side.header)
+    if side is not None and status is not SideStatus.FOREIGN:
+        require_topic_of(export, role, side.header.topic)
     if status is SideStatus.REPLACED:
         raise ExportFileError(
             f"{path} is not the file that was made with {export}: it was edited or rewritten, or is of another export."
