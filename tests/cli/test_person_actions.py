@@ -144,7 +144,7 @@ def test_without_a_name_all_are_listed_and_deletions_that_name_nobody_too(path: 
     ]
     assert "who deleted a policy is not in exports" in run("audit", "actions", "--file", str(path)).stderr
     one = run("audit", "actions", "--by", BOB, "--file", str(path))
-    assert "1 that name nobody: `statechannel audit actions` lists them" in one.stderr
+    assert "1 without a name: `statechannel audit actions` lists them" in one.stderr
 
 
 @pytest.mark.parametrize(("by", "hint"), [("ann", "Known: ann@desk."), ("eve@desk", "Known: ann@desk, bob@desk.")])

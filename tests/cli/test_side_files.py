@@ -166,7 +166,7 @@ def test_an_export_of_an_earlier_version_is_read_with_a_note_and_verified_by_a_d
     sides = [read_export(side_file(path, role)).header.digest or "" for role in (SideRole.REGISTRY, SideRole.REQUESTS)]
     answer = run("audit", "origins", "--every", "--file", str(path))
     assert answer.exit_code == 0
-    assert answer.stderr.count(f"the digest of {path}, of an earlier version, does not cover the files beside it") == 1
+    assert answer.stderr.count(f"the digest of {path}, of an earlier version, does not cover the files next to it") == 1
     assert run("audit", "verify-export", str(path)).exit_code == 0
     assert run("audit", "verify-export", str(path), "--digest", digest).exit_code == 4
     every = [option for one in (digest, *sides) for option in ("--digest", one)]

@@ -275,7 +275,7 @@ def write_export(
     """Write an export file atomically.
 
     Args:
-        header: Topic, end offsets and files beside it; its time is replaced by the time at which the export ends, its digest by
+        header: Topic, end offsets and files next to it; its time is replaced by the time at which the export ends, its digest by
             that of the records.
         records: Partitions in order, offsets ascending.
         now_ms: Wall clock, milliseconds since 1970.

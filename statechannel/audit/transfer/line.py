@@ -304,7 +304,7 @@ def next_link(link: bytes, digest: bytes) -> bytes:
 
 
 def file_digest(link: bytes, exported_at_ms: int, beside: Mapping[str, str] | None = None) -> str:
-    """The digest of a file whose last record has this link; without files beside it that of versions that did not cover them."""
+    """The digest of a file whose last record has this link; without files next to it that of versions that did not cover them."""
     covered = b"" if beside is None else orjson.dumps(sorted(beside.items()))
     return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0) + covered).hex()
 

@@ -99,7 +99,7 @@ def actions(
         say(f"note: {left_out:,} that change nothing are left out, such as lookups (--every)")
     nobody = sum(not action.by and window.has(0, action.at_ms) for action in known)
     if nobody:
-        more = "" if by is None else f"; {nobody:,} that name nobody: `statechannel audit actions` lists them"
+        more = "" if by is None else f"; {nobody:,} without a name: `statechannel audit actions` lists them"
         say(f"note: who deleted a policy is not in exports of earlier versions, nor recorded by every client{more}")
     say(f"note: requests are kept for a week, and of policies the newest record of each. {PERSONS_CLAIM}")
 

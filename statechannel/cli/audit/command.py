@@ -257,7 +257,7 @@ def export(
         header = export_live(connect(), path, beside=beside)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
-    covers = ", which covers the files beside it" if sides else ""
+    covers = ", which covers the files next to it" if sides else ""
     say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest}{covers})")
     for role, side in sides.items():
         say(

@@ -126,13 +126,7 @@ def gaps_of(
     tables.gap_sums(sums)
     selected = "no gap of this kind" if chosen != ALL_GAPS else ""
     tables.gaps(rows, answer_lost=tables.answer_lost(result), selected=selected, first=sort is GapOrder.LENGTH)
-    for late in unheard or ():
-        say(f"note: {late.sentence()}")
-    if unheard is None and open_only:
-        say(
-            f"note: the log alone shows a gap of a lost broker after about {EXPIRY_MS / 1_000:g} s: those that began just before "
-            "it was read are not in it"
-        )
+    _remark_unheard(unheard, open_only=open_only)
     deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
     if deleted:
         more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
@@ -156,6 +150,17 @@ class _Standstills:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (with_standstill(row, self._writers) for row in self._rows)
+
+
+def _remark_unheard(unheard: Sequence[Unheard] | None, *, open_only: bool) -> None:
+    """Say which gaps may be missing, as they have only just begun."""
+    for late in unheard or ():
+        say(f"note: {late.sentence()}")
+    if unheard is None and open_only:
+        say(
+            f"note: the log alone shows a gap of a lost broker after about {EXPIRY_MS / 1_000:g} s: those that began just before "
+            "it was read are not in it"
+        )
 
 
 def _unheard(writers: WritersHeard | None, owned: Iterable[Mapping[str, Any]]) -> list[Unheard] | None:

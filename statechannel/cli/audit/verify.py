@@ -119,19 +119,19 @@ def verify_export(
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Check that an export and the files beside it were not edited, and, with --digest, that it is the one that was made then."""
-    given = {one.strip().lower() for one in digest or ()}
-    for one in digest or ():
-        if not is_digest(one.strip().lower()):
+    """Check that an export and the files next to it were not edited; with --digest, that it is the one that was made then."""
+    digests = {text.strip().lower() for text in digest or ()}
+    for text in digest or ():
+        if not is_digest(text.strip().lower()):
             raise CommandError(
-                f"--digest {one!r} is not the digest of an export",
+                f"--digest {text!r} is not the digest of an export",
                 hint="`export` prints it: 32 digits and letters from a to f. The longer one of `audit` is that of the states.",
                 code=ExitCode.USAGE,
             )
     export = read_log(file, progress)
     header = export.header
-    named = ", ".join(sorted(given))
-    if header.digest is None and given:
+    named = ", ".join(sorted(digests))
+    if header.digest is None and digests:
         raise ExportFileError(
             f"{file} has no digest of its records, so it is not the export with the digest {named}: the digests were removed, "
             "or an earlier version made it.",
@@ -142,18 +142,18 @@ def verify_export(
             hint="An earlier version made it, or the digests were removed. Give a digest that was kept elsewhere (--digest).",
             code=ExitCode.UNDETERMINED,
         )
-    if given and header.digest not in given:
+    if digests and header.digest not in digests:
         raise ExportFileError(
             f"{file} has the digest {header.digest}, not {named}: it is another export, or was rewritten as a whole.",
             hint="Look for the file that was made then.",
         )
     sides = _sides_of(file, header)
-    _require_known(file, header, sides, given)
+    _require_known(file, header, sides, digests)
     fields: dict[str, Any] = {
         "file": str(file),
         "topic": header.topic,
         "digest": header.digest,
-        "compared": bool(given),
+        "compared": bool(digests),
         "records": export.records,
         "end_offsets": {str(number): end for number, end in sorted(header.end_offsets.items())},
         "exported_at_ms": header.exported_at_ms,
@@ -168,7 +168,7 @@ def verify_export(
         return
     chain = "every line follows from the one before it"
     rows = [
-        ("chain", f"{chain}, and the digest is the given one" if given else chain),
+        ("chain", f"{chain}, and the digest is the given one" if digests else chain),
         ("digest", header.digest),
         ("topic", header.topic),
         ("records", f"{export.records:,}"),
@@ -209,7 +209,7 @@ def _sides_of(file: Path, header: ExportHeader) -> list[_Side]:
     return sides
 
 
-def _require_known(file: Path, header: ExportHeader, sides: Sequence[_Side], given: Collection[str]) -> None:
+def _require_known(file: Path, header: ExportHeader, sides: Sequence[_Side], digests: Collection[str]) -> None:
     """Refuse an export whose other files are not the ones that were made with it, or may not be.
 
     Raises:
@@ -217,17 +217,17 @@ def _require_known(file: Path, header: ExportHeader, sides: Sequence[_Side], giv
         CommandError: It is unknown.
     """
     own = {header.digest, *(side.header.digest for side in sides if side.header is not None)}
-    others = sorted(set(given) - own)
+    others = sorted(set(digests) - own)
     if others:
         raise ExportFileError(
-            f"neither {file} nor a file beside it has the digest {', '.join(others)}: one of them is of another export, or was "
+            f"neither {file} nor a file next to it has the digest {', '.join(others)}: one of them is of another export, or was "
             "rewritten as a whole.",
             hint="Look for the files that were made then.",
         )
     wrong = [side for side in sides if side.status in (SideStatus.REPLACED, SideStatus.FOREIGN)]
     if wrong:
         raise ExportFileError(
-            f"{file} itself is unchanged, but not what is beside it: {_named(wrong)}.",
+            f"{file} itself is unchanged, but not what is next to it: {_named(wrong)}.",
             hint="Look for the files that were made then; commands refuse an edited file, and do not read one that was not made "
             "with the export.",
         )
@@ -236,10 +236,10 @@ def _require_known(file: Path, header: ExportHeader, sides: Sequence[_Side], giv
         for side in sides
         if side.status in (SideStatus.MISSING, SideStatus.UNCHAINED)
         or (
-            given
+            digests
             and side.status is SideStatus.UNCOVERED
             and side.header is not None
-            and side.header.digest not in given
+            and side.header.digest not in digests
         )
     ]
     if unknown:

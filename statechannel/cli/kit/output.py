@@ -222,19 +222,19 @@ def say(text: str) -> None:
         silence_stderr()
 
 
-_said: set[str] = set()
+_remarks: set[str] = set()
 
 
 def say_once(text: str) -> None:
     """The same, unless this command has said it already: several of its parts read one file."""
-    if text not in _said:
-        _said.add(text)
+    if text not in _remarks:
+        _remarks.add(text)
         say(text)
 
 
 def forget_said() -> None:
     """A command begins."""
-    _said.clear()
+    _remarks.clear()
 
 
 def silence_stdout() -> None:

@@ -107,34 +107,34 @@ def side_status(header: ExportHeader | None, role: SideRole, side: ExportHeader 
         header: Of the export.
         side: Of the file; None: there is no file.
     """
-    made = None if header is None else header.beside
-    if made is None:
+    covered = None if header is None else header.beside
+    if covered is None:
         if side is None:
             return None
         return SideStatus.UNCHAINED if side.digest is None else SideStatus.UNCOVERED
-    if role not in made:
+    if role not in covered:
         return None if side is None else SideStatus.FOREIGN
     if side is None:
         return SideStatus.MISSING
-    return SideStatus.COVERED if side.digest == made[role] else SideStatus.REPLACED
+    return SideStatus.COVERED if side.digest == covered[role] else SideStatus.REPLACED
 
 
 def side_files(export: Path) -> dict[SideRole, Path]:
     """Those that belong to the export, as far as it says so, and exist, whatever they are.
 
-    What is no file is refused by its reader, as a file that is missing is no answer.
+    A folder or a broken link is refused by its reader: as a missing file it would say that there is nothing.
     """
     header = header_of(export)
-    made = None if header is None else header.beside
+    covered = None if header is None else header.beside
     return {
         role: path
         for role in SideRole
-        if (made is None or role in made) and os.path.lexists(path := side_file(export, role))
+        if (covered is None or role in covered) and os.path.lexists(path := side_file(export, role))
     }
 
 
 def require_export(path: Path) -> None:
-    """Refuse a name under which there is no export: that it has no file of a topic beside it says nothing then.
+    """Refuse a name under which there is no export: that it has no file of a topic next to it says nothing then.
 
     Raises:
         ExportFileError: The file cannot be read, or does not begin as an export does.
@@ -202,7 +202,7 @@ def _remark(export: Path, path: Path, status: SideStatus | None, *, chained: boo
         )
     elif status is SideStatus.UNCOVERED and chained:
         say_once(
-            f"note: the digest of {export}, of an earlier version, does not cover the files beside it: compare theirs, too "
+            f"note: the digest of {export}, of an earlier version, does not cover the files next to it: compare theirs, too "
             "(`statechannel audit verify-export`)"
         )
 
