@@ -160,7 +160,7 @@ def test_status_has_a_broker_that_was_lost_long_ago(
     monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
     monkeypatch.setattr(command, "read_channel", lambda *_: None)
     monkeypatch.setattr(command, "remarks", lambda _: None)
-    monkeypatch.setattr(command, "requests_of_last_hour", lambda _: SimpleNamespace(requesters={}, drains=[]))
+    monkeypatch.setattr(command, "requests_of_last_hour", lambda _, forged: command.RequestIncidents())
     monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"lost": set(seen.members.lost)})
     monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
     assert command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8) == {"lost": {"b2"}}

@@ -29,11 +29,23 @@ SinceTime = Annotated[
     typer.Option("--since", metavar="AGE|TIME", help="Only from then on: 15m (ago), 2h, 7d, 2026-01-01T00:00:00Z."),
 ]
 UntilTime = Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Only up to then, as --since.")]
-Writer = Annotated[str | None, typer.Option("--by", metavar="BROKER", help="Only what this broker wrote.")]
 
+
+def _named(by: str | None) -> str | None:
+    """Refuse an empty name, as an empty variable of a script gives it: it would select what has no author."""
+    if by is not None and not by.strip():
+        raise CommandError("--by is empty", hint="Name a broker or a person, or omit it.", code=ExitCode.USAGE)
+    return by
+
+
+Writer = Annotated[
+    str | None, typer.Option("--by", metavar="BROKER", callback=_named, help="Only what this broker wrote.")
+]
 Author = Annotated[
     str | None,
-    typer.Option("--by", metavar="BROKER|PERSON", help="Only what this broker began, or this person requested."),
+    typer.Option(
+        "--by", metavar="BROKER|PERSON", callback=_named, help="Only what this broker began, or this person requested."
+    ),
 ]
 
 
