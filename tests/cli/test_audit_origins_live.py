@@ -118,7 +118,13 @@ def test_the_topics_say_who_asked(
         "ann@desk"
     }
     verified = json.loads(run("audit", "verify-export", str(file), "--output", "json").stdout)
-    assert len(verified["beside"]) == 4
+    assert [side["status"] for side in verified["beside"].values()] == ["covered"] * 4
+    done = answer("audit", "actions", "--by", "ann@desk")["actions"]
+    assert [row["what"] for row in done] == ["create-namespace", "unload", "set pin", "set exclude"]
+    live = json.loads(run("audit", "actions", *place, "--by", "ann@desk", "--output", "json").stdout)["actions"]
+    assert live == done
+    taken_back = answer("audit", "actions", "--by", "bob@desk")["actions"]
+    assert [(row["what"], row["reason"]) for row in taken_back] == [("delete exclude", "the sale is over")]
     requests = tmp_path / "ev.requests.jsonl"
     requests.write_text(requests.read_text().replace("ann@desk", "eve@desk"))
     assert run("audit", "verify-export", str(file)).exit_code == 7

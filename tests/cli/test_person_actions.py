@@ -153,6 +153,11 @@ def test_a_person_who_did_nothing_is_refused_with_those_who_did(by: str, hint: s
     assert (answer.exit_code, hint in answer.stderr) == (5, True)
 
 
+def test_an_empty_name_is_refused(path: Path) -> None:
+    for command in (("audit", "actions"), ("policy", "history")):
+        assert run(*command, "--by", " ", "--file", str(path)).exit_code == 2
+
+
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
     assert run("audit", "actions", "--file", str(tmp_path / "none.jsonl")).exit_code == 7
 

@@ -36,7 +36,7 @@ from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
+from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
@@ -142,9 +142,7 @@ def history(
     connect: Connect,
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only policies of this kind.")] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="PERSON", help="Only what this person set or deleted.")
-    ] = None,
+    by: Person = None,
     since: SinceTime = None,
     until: UntilTime = None,
     file: FileBeside = None,

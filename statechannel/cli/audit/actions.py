@@ -19,7 +19,7 @@ from statechannel.cli.audit.options import read_at_ms, remark_unchained
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
+from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
@@ -68,7 +68,7 @@ class ActionSource(Protocol):
 @with_connection
 def actions(
     connect: Connect,
-    by: Annotated[str | None, typer.Option("--by", metavar="PERSON", help="Only what this person did.")] = None,
+    by: Person = None,
     since: SinceTime = None,
     until: UntilTime = None,
     every: Annotated[

@@ -541,7 +541,11 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     counts, changed = head["counts"], head["changed"]
     changes = ("came", "went", "came-and-went", "changed")
     print_table(
-        ("differences", *(name.replace("-", " ") for name in changes), *(f"changed {name}" for name in _DIFFERS)),
+        (
+            "differences",
+            *(name.replace("-", " ") for name in changes),
+            *(Column(f"changed {name}", 1) for name in _DIFFERS),
+        ),
         [
             (
                 kind,
@@ -563,7 +567,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
         )
     stdout().print()
     print_table(
-        ("key", "change", "before", "after"),
+        ("key", Column("change", 1), "before", "after"),
         [
             (row["key"], row["change"].replace("-", " "), _side(row["before"]), _side(row["after"]))
             for row in islice(rows, _DIFFERENCES_SHOWN)

@@ -41,6 +41,9 @@ def _named(by: str | None) -> str | None:
 Writer = Annotated[
     str | None, typer.Option("--by", metavar="BROKER", callback=_named, help="Only what this broker wrote.")
 ]
+Person = Annotated[
+    str | None, typer.Option("--by", metavar="PERSON", callback=_named, help="Only what this person did.")
+]
 Author = Annotated[
     str | None,
     typer.Option(
