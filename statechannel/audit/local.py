@@ -373,3 +373,17 @@ def _ended(history: History, name: str) -> Mapping[str, Any] | None:
         if row["verdict"] == Verdict.ACCEPTED and (row["relation"] == "namespace" or row["key"] == name)
     ]
     return own[-1] if own and own[-1]["state"] == State.DELETED else None
+
+
+def first_created(export: ExportFile, namespace: str) -> Mapping[str, Any] | None:
+    """Row of `History` of the record that first created a namespace, in the whole log; None: it never existed."""
+    history = History(namespace)
+    audit_export(export, observers=[history.observe], join_observer=Listeners([history]))
+    return next(
+        (
+            row
+            for row in history.rows
+            if row["relation"] == "namespace" and row["verdict"] == Verdict.ACCEPTED and row["state"] == State.ACTIVE
+        ),
+        None,
+    )

@@ -149,6 +149,20 @@ def test_a_deleted_namespace_is_named_with_who_and_when(log: LogMaker, tmp_path:
     assert look(path, "t/n/x", f"{before_ms}ms").exit_code == 0
 
 
+def test_a_namespace_that_was_created_later_is_named_with_when(log: LogMaker, tmp_path: Path) -> None:
+    before_ms = log.now_ms
+    log.now_ms += 1_000
+    log.namespace("t/later", 1)
+    path = export(log, tmp_path)
+    answer = look(path, "t/later/x", f"{before_ms}ms")
+    assert answer.exit_code == 5
+    assert "namespace t/later does not exist, as of 2026-" in answer.stderr
+    assert (
+        f"the namespace was created at 2026-09-21 14:14:21.030Z by b1 (offset {len(log.records) - 1})" in answer.stderr
+    )
+    assert "was created at" not in look(path, "t/never/x", "1s").stderr
+
+
 def test_a_bundle_that_was_split_is_named_with_its_children(log: LogMaker, tmp_path: Path) -> None:
     parent = log.live()[0]
     children = log.split(parent)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from statechannel.audit.engine import ExportSource, LiveSource, Source
-from statechannel.audit.local import NotInLogThenError, OwnerThen, open_export, owner_then
+from statechannel.audit.local import NotInLogThenError, OwnerThen, first_created, open_export, owner_then
 from statechannel.audit.moments import AsOf
 from statechannel.audit.overlaps import HeardIn
 from statechannel.audit.transfer.export_file import ExportFile
@@ -36,7 +36,7 @@ def look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, tab
         try:
             then = owner_then(export, name, when, writers=writers)
         except NotInLogThenError as error:
-            raise _gone(error, name, shown, as_of, source, connect) from error
+            raise _gone(error, export, name, shown, as_of, source, connect) from error
         _remark_young(export, then, writers)
     if table:
         _print(then, shown)
@@ -63,15 +63,17 @@ def _remark_young(export: ExportFile, then: OwnerThen, writers: WritersHeard | N
 
 
 def _gone(
-    error: NotInLogThenError, name: str, shown: str, as_of: str, source: Source, connect: Connect
+    error: NotInLogThenError, export: ExportFile, name: str, shown: str, as_of: str, source: Source, connect: Connect
 ) -> CommandError:
     """That it did not exist then, with who ended it, when, and what followed."""
     ended = error.ended
     parts = parse_key(name.encode())
     namespace = parts.namespace if parts is not None else "/".join(name.split("/")[:2])
     if ended is None:
+        created = first_created(export, namespace)
+        later = "" if created is None else f": the namespace was created at {_record(created, [])}"
         return not_found(
-            f"{error}, as of {shown}",
+            f"{error}, as of {shown}{later}",
             hint=f"`statechannel audit history {namespace}` lists when it was created or split.",
         )
     operation = None if ended["forged"] else ended["operation"]
@@ -79,8 +81,7 @@ def _gone(
     began = ended["began"] or ended
     why = [f"requested by {person}"] if person else []
     why += [reason] if (reason := ended["reason"] or began["reason"]) else []
-    record = f"{moment(ended['timestamp_ms'])} by {ended['by']} (offset {ended['offset']}"
-    record += f", a forged record: {ended['note']})" if ended["forged"] else f"{'; ' if why else ''}{'; '.join(why)})"
+    record = _record(ended, why)
     if ended["relation"] == "namespace":
         return not_found(
             f"namespace {namespace} does not exist as of {shown}: it was deleted at {record}",
@@ -92,6 +93,14 @@ def _gone(
     if children:
         hint = f"`statechannel lookup {children[0]} --as-of {as_of}` shows who had a part of it"
     return not_found(f"{name} does not exist as of {shown}: it was split{into} at {record}", hint=f"{hint}.")
+
+
+def _record(row: Mapping[str, Any], why: Sequence[str]) -> str:
+    """Time, writer and place of a record."""
+    place = f"{moment(row['timestamp_ms'])} by {row['by']} (offset {row['offset']}"
+    if row["forged"]:
+        return f"{place}, a forged record: {row['note']})"
+    return f"{'; '.join((place, *why))})"
 
 
 def _requester(operation: str, source: Source, connect: Connect) -> str | None:
@@ -146,7 +155,7 @@ def _print(then: OwnerThen, shown: str) -> None:
         ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
         ("state", f"{state}{to}"),
         ("state since", _place(changed.get("timestamp_ms"), key.offset)),
-        ("written by", changed.get("by")),
+        ("written by", f"forged as {changed['by']}" if changed.get("forged") else changed.get("by")),
         ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
         ("note", changed.get("note") or None),
         ("operation", key.operation),
