@@ -26,7 +26,7 @@ from statechannel.audit.origins import (
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit import tables
+from statechannel.cli.audit.forged_table import forged_records
 from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
@@ -94,7 +94,7 @@ def origins(
     # What a person requested is all that --by asks for: to list only what is in doubt would hide it.
     listed = document["operations"] if every or by in persons else list(without_origin(document))
     _show(document, listed, whose)
-    tables.forged(forged, in_log=0 if result.forged is None else result.forged["records"])
+    forged_records(forged, in_log=0 if result.forged is None else result.forged["records"])
     if persons_of(document):
         say(f"note: {PERSONS_CLAIM}")
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import acknowledged_sentence
 from statechannel.audit.engine import AuditResult, Rows
-from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
+from statechannel.cli.audit.forged_table import forged_records
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
@@ -66,7 +65,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
     completeness(result.complete)
     if history_title is None:
-        forged(result.forged)
+        forged_records(result.forged)
     if races and result.races:
         _blank()
         print_table(
@@ -124,63 +123,6 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
             ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
             columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
-
-
-def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0) -> None:
-    """Print the newest forged records, or that none was recognized.
-
-    Args:
-        in_log: How many the whole log has, where these are a selection.
-    """
-    if forgeries is None:
-        return
-    _blank()
-    if not forgeries["records"] and in_log:
-        number = "1 forged record" if in_log == 1 else f"{in_log:,} forged records"
-        stdout().print(
-            Text(f"no forged record is in this selection; the log has {number}: `statechannel audit` lists them")
-        )
-        return
-    if not forgeries["records"]:
-        stdout().print(Text(f"no forged record was recognized. {NOT_RECOGNIZED}."))
-        return
-    left = forgeries["records"] - len(forgeries["newest"])
-    print_table(
-        (
-            "offset",
-            "time",
-            Column("key", 1),
-            "verdict",
-            "in the name of",
-            Column("record", 2),
-            Column("operation", 3),
-            Column("what shows it", text=True),
-        ),
-        [
-            (
-                row["offset"],
-                when(row["timestamp_ms"]),
-                row["key"],
-                row["verdict"],
-                row["by"],
-                f"{row['state']} v{row['version']}",
-                row["operation"],
-                _note(row),
-            )
-            for row in forgeries["newest"]
-        ],
-        title=f"Forged: {forgeries['records']:,} records name a broker that did not write them"
-        if forgeries["records"] > 1
-        else "Forged: 1 record names a broker that did not write it",
-    )
-    if left:
-        stdout().print(f"({left:,} older ones left out)")
-
-
-def _note(row: Mapping[str, Any]) -> str:
-    """What shows that a record is forged, and who has looked at it."""
-    seen = row.get("acknowledged")
-    return row["note"] if seen is None else f"{row['note']}; {acknowledged_sentence(seen)}"
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:

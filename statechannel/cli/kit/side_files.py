@@ -70,12 +70,12 @@ def side_file(export: Path, role: SideRole) -> Path:
 
 
 def side_files(export: Path) -> dict[SideRole, Path]:
-    """Those that exist, whatever they are: what is no file is refused by its reader, as a file that is missing is no answer."""
+    """Those that exist; a folder or a broken link is refused by its reader, as it hides that the file is missing."""
     return {role: path for role in SideRole if os.path.lexists(path := side_file(export, role))}
 
 
 def require_export(path: Path) -> None:
-    """Refuse a name under which there is no export: that it has no file of a topic beside it says nothing then.
+    """Refuse a file that cannot be read as an export; that the file of a topic is missing says nothing then.
 
     Raises:
         ExportFileError: The file cannot be read, or does not begin as an export does.
