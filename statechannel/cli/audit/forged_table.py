@@ -13,7 +13,7 @@ from statechannel.cli.kit.fitted_tables import Cell, Column
 from statechannel.cli.kit.output import print_table, stdout, when
 
 
-def forged(forgeries: Mapping[str, Any] | None, in_log: int = 0, *, registry_read: bool) -> None:
+def forged_records(forgeries: Mapping[str, Any] | None, in_log: int = 0, *, registry_read: bool) -> None:
     """Print the newest forged records, or that none was recognized; and, in any case, which ones cannot be.
 
     Args:

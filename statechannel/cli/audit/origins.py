@@ -26,7 +26,7 @@ from statechannel.audit.origins import (
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit.forged_table import forged as show_forged
+from statechannel.cli.audit.forged_table import forged_records
 from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
@@ -96,7 +96,7 @@ def origins(
     listed = document["operations"] if every or by in persons else list(without_origin(document))
     _show(document, listed, whose)
     in_log = 0 if result.forged is None else result.forged["records"]
-    show_forged(forged, in_log, registry_read=registry_read)
+    forged_records(forged, in_log, registry_read=registry_read)
     if persons_of(document):
         if by is not None:
             say(f"note: policies, overrides and acknowledgements of {by} are in `statechannel audit actions --by {by}`")

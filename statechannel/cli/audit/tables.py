@@ -14,7 +14,7 @@ from rich.text import Text
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
-from statechannel.cli.audit.forged_table import forged, writer
+from statechannel.cli.audit.forged_table import forged_records, writer
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
@@ -73,7 +73,7 @@ def show(
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
     completeness(result.complete)
     if history_title is None:
-        forged(result.forged, registry_read=registry_read)
+        forged_records(result.forged, registry_read=registry_read)
     if races and result.races:
         _blank()
         print_table(

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ulid import ULID
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
@@ -29,6 +28,9 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:  # lookups need no audit
+    from statechannel.audit.acknowledgements import Acknowledgements
 
 BALANCER: Final = "balancer"
 """The extension of brokers that places, moves and splits bundles."""
@@ -447,6 +449,8 @@ def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
 
 def acknowledgements(connection: Connection) -> Acknowledgements:
     """Forged records that persons have acknowledged."""
+    from statechannel.audit.acknowledgements import Acknowledgements
+
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
         return Acknowledgements.of_records(tail.records(tail.span()))
 

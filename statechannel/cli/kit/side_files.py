@@ -134,7 +134,7 @@ def side_files(export: Path) -> dict[SideRole, Path]:
 
 
 def require_export(path: Path) -> None:
-    """Refuse a name under which there is no export: that it has no file of a topic next to it says nothing then.
+    """Refuse a file that cannot be read as an export; that the file of a topic is missing says nothing then.
 
     Raises:
         ExportFileError: The file cannot be read, or does not begin as an export does.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,10 +73,6 @@ def figures(
     at_ms = registry.read_at_ms
     live = views.live()
     forged, acknowledged = inputs.incidents.forged_rows(), inputs.incidents.acknowledged
-    disowned = [
-        (seen.forged.sentence(seen.broker), acknowledged.of_report(seen.forged))
-        for seen in inputs.story.disowned(forged["newest"])
-    ]
     every = [*without_listed(inputs.story.incidents, forged["newest"], acknowledged), *inputs.incidents.all(), *drains]
     debts = _debts(views, inputs.times, at_ms)
     return {
@@ -127,10 +123,7 @@ def figures(
             for count in inputs.incidents.declines
         ],
         "forged": forged,
-        "disowned": [report for report, item in disowned if item is None],
-        "disowned_acknowledged": [
-            {"said": report, "acknowledged": item.fields()} for report, item in disowned if item is not None
-        ],
+        **_disowned(inputs, forged["newest"]),
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": _declined(live, registry, inputs.incidents),
         "deleted_namespaces": [
@@ -149,6 +142,20 @@ def figures(
         "incidents": [
             {"at_ms": incident.at_ms, "kind": incident.kind.value, "said": incident.message}
             for incident in newest(every, incidents)
+        ],
+    }
+
+
+def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Reports of brokers on forged records that the log's own list does not have, by whether they were acknowledged."""
+    reports = [
+        (seen.forged.sentence(seen.broker), inputs.incidents.acknowledged.of_report(seen.forged))
+        for seen in inputs.story.disowned(listed)
+    ]
+    return {
+        "disowned": [report for report, item in reports if item is None],
+        "disowned_acknowledged": [
+            {"said": report, "acknowledged": item.fields()} for report, item in reports if item is not None
         ],
     }
 
