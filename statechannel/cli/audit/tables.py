@@ -567,7 +567,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
         )
     stdout().print()
     print_table(
-        ("key", Column("change", 1), "before", "after"),
+        ("key", "change", "before", "after"),
         [
             (row["key"], row["change"].replace("-", " "), _side(row["before"]), _side(row["after"]))
             for row in islice(rows, _DIFFERENCES_SHOWN)
