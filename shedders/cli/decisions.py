@@ -56,7 +56,7 @@ from statechannel.cli.kit.output import (
 )
 from statechannel.cli.kit.registry import live_writers
 from statechannel.cli.kit.requests import requests_in, requests_seen
-from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
+from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records, writers_of_file
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
@@ -462,6 +462,7 @@ def _decisions_beside(export: Path, since_ms: int = 0) -> DecisionBook:
     book = DecisionBook()
     side = side_records(export, SideRole.DECISIONS)
     if side is None:
+        require_export(export)
         say(f"note: there is no file of decisions for {export} (`export --with-topics`, where a balancer has run)")
         return book
     for record in side.records:

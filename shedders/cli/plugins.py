@@ -1,10 +1,11 @@
-"""What balancing adds to other commands: checks of `doctor`, remarks of `brokers` and `status`, origins of `audit origins`."""
+"""What balancing adds to other commands: checks of `doctor`, remarks of `brokers` and `status`, parts of `audit`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from loaddata.settings import LoadSettings
@@ -21,14 +22,16 @@ from shedders.model.cluster import Cluster
 from shedders.policies.effective import EffectivePolicies, Force
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author
-from shedders.policies.topic import PolicyChange
+from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
 from statechannel.audit.incident import Incident, IncidentKind
 from statechannel.audit.origins import OperationCause, Origin
+from statechannel.audit.person_actions import PersonAction
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.kit.side_files import SideRole, side_records
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
@@ -302,6 +305,58 @@ def _of_changes(group: Sequence[PolicyChange]) -> str:
     many = "" if len(group) == 1 else f" and {len(group) - 1} more"
     return f"{last.by or 'an unknown user'} {last.what} {kind} {last.key.name}{many}{why}"
 
+
+class PolicyActions:
+    """Changes of policies and overrides, for `audit actions` and the report."""
+
+    questions = frozenset({"may-take"})
+
+    def read(self, connection: Connection) -> Iterator[PersonAction]:
+        """Those that the topic still has.
+
+        Raises:
+            StateChannelError: They cannot be read.
+        """
+        return self._of(changes_of(connection)[0])
+
+    def beside(self, export: Path) -> Iterator[PersonAction]:
+        """The same from the file beside an export; none without a file."""
+        side = side_records(export, SideRole.POLICIES)
+        if side is None:
+            return iter(())
+        low = 0 if not side.since_ms else 1
+        return self._of(policy_changes(side.records, low=low, end=side.end, headers=side.headers()))
+
+    def _of(self, changes: PolicyChanges) -> Iterator[PersonAction]:
+        for change in changes.rows:
+            key, fields = change.key, change.fields()
+            if key is None or change.trouble:
+                continue
+            verb = "set" if change.record is not None else "end" if key.override else "delete"
+            value = fields["value"] or {}
+            details = ", ".join(f"{name}={_plain(value[name])}" for name in sorted(value))
+            if fields["until_ms"] is not None:
+                details += f"{', ' if details else ''}until {moment(fields['until_ms'])}"
+            yield PersonAction(
+                change.logged_at_ms,
+                fields["by"] or "",
+                f"{verb} {'override of ' if key.override else ''}{key.kind}",
+                key.name,
+                None,
+                change.why,
+                details,
+                None,
+                None,
+                SideRole.POLICIES.value,
+                change.offset,
+            )
+
+
+def _plain(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+policy_actions = PolicyActions()
 
 _DECISIONS_MAX: Final = 100_000
 _PLACEMENTS_MAX: Final = 64

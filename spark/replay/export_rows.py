@@ -29,7 +29,6 @@ from statechannel.audit.transfer.line import (
     first_link,
     next_link,
     parse_line,
-    record_digest,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class _Split:
     def take(self, line: ExportLine) -> None:
         self.chain.take(line)
         if self.opening is None and line.link is not None:
-            self.opening = line.link, record_digest(line.record).hex()
+            self.opening = line.link, line.digest.hex()
 
     def note(self) -> bytes | None:
         if self.first is None and not self.bad:

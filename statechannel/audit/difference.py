@@ -86,12 +86,17 @@ class StateDifferences:
     Args:
         partitions: Of the channel.
         unknown: Partitions whose states at one of the moments are unknown: they are skipped.
+
+    Attributes:
+        counts: Rows by kind and change; and by kind and what differs, of all that both moments have, also of what went.
+        changed: By kind and what differs, of what neither came nor went.
     """
 
     def __init__(self, partitions: int, unknown: frozenset[int] = frozenset()) -> None:
         self._partitions = partitions
         self._unknown = unknown
         self.counts: Counter[str] = Counter()
+        self.changed: Counter[str] = Counter()
         self.owners: dict[str, list[int]] = {}
 
     def rows(self, before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -110,6 +115,7 @@ class StateDifferences:
         self.counts[f"{row['kind']}s_{row['change']}"] += 1
         for what in row["differs"]:
             self.counts[f"{row['kind']}s_{what}"] += 1
+            self.changed[f"{row['kind']}s_{what}"] += row["change"] == "changed"
         for place, side in enumerate((left, right)):
             if side is not None and side.owner is not None:
                 self.owners.setdefault(side.owner, [0, 0])[place] += 1
@@ -123,6 +129,8 @@ def _row(name: str, partition: int, left: AcceptedState | None, right: AcceptedS
     was = left is not None and left.is_live
     now = right is not None and right.is_live
     change = "came" if now and not was else "went" if was and not now else "changed"
+    if left is None and not now:
+        change = "came-and-went"
     differs = []
     if left is not None and right is not None:
         differs = [what for what in ("state", "owner", "generation") if getattr(left, what) != getattr(right, what)]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from statechannel.audit.acknowledgements import acknowledged_sentence
 from statechannel.audit.id_series import FOREIGN, IdSeries, UsedIds
 from statechannel.audit.incident import seconds
 from statechannel.audit.moments import LogWindow
@@ -322,4 +323,6 @@ def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def forged_sentence(row: Mapping[str, Any]) -> str:
     """A row as a sentence."""
     what = f"{row['state']} v{row['version']} of {row['key']} at partition {row['partition']}, offset {row['offset']}"
-    return f"forged in the name of {row['by']}: {what}, {row['verdict']}; {row['note']}"
+    seen = row.get("acknowledged")
+    suffix = "" if seen is None else f"; {acknowledged_sentence(seen)}"
+    return f"forged in the name of {row['by']}: {what}, {row['verdict']}; {row['note']}{suffix}"

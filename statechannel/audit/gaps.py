@@ -7,12 +7,13 @@ took leniently the final state is known, and the records that the ids connect wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
+from statechannel.audit.incident import seconds
 from statechannel.audit.ownership import (
     SERVED,
     LostOwner,
@@ -25,6 +26,7 @@ from statechannel.audit.ownership import (
     splits_of,
     was_served,
 )
+from statechannel.audit.writers import WritersHeard
 from statechannel.engine.proposals import SHUTDOWN
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -489,3 +491,15 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "certain": gap.certain,
         "forged": list(gap.forged),
     }
+
+
+def with_standstill(gap: Mapping[str, Any], writers: WritersHeard | None) -> dict[str, Any]:
+    """Fields of a gap, with how long the process of its lost owner stood still, as far as the registry shows that."""
+    lost = gap["cause"] == GapCause.OWNER_LOST and writers is not None
+    still_ms = writers.stood_still_ms(gap["from"], gap["start_ms"]) if lost and writers is not None else None
+    still = (
+        f"; {gap['from']} stood still for {seconds(still_ms)}: its process or event loop did not run"
+        if still_ms
+        else ""
+    )
+    return {**gap, "why": f"{gap['why']}{still}", "stood_still_ms": still_ms}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.audit.acknowledgements import Acknowledgements, acknowledged_sentence
 from statechannel.audit.writers import Disowned
 
 KEPT_MAX = 200
@@ -63,9 +64,24 @@ def without_repaired(incidents: Iterable[Incident]) -> list[Incident]:
     ]
 
 
-def without_listed(incidents: Iterable[Incident], forged: Sequence[Mapping[str, Any]]) -> list[Incident]:
-    """The incidents of a registry, without reports of records that the log's own list of forged ones has."""
-    return [incident for incident in incidents if incident.disowned is None or not incident.disowned.is_listed(forged)]
+def without_listed(
+    incidents: Iterable[Incident], forged: Sequence[Mapping[str, Any]], acknowledged: Acknowledgements
+) -> list[Incident]:
+    """The incidents of a registry, without reports of records that the log's own list of forged ones has.
+
+    Other reports of forged records say who acknowledged them.
+    """
+    listed = [
+        incident for incident in incidents if incident.disowned is None or not incident.disowned.is_listed(forged)
+    ]
+    return [_with_acknowledgement(incident, acknowledged) for incident in listed]
+
+
+def _with_acknowledgement(incident: Incident, acknowledged: Acknowledgements) -> Incident:
+    item = None if incident.disowned is None else acknowledged.of_report(incident.disowned.forged)
+    if item is None:
+        return incident
+    return incident._replace(message=f"{incident.message}; {acknowledged_sentence(item.fields())}")
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:

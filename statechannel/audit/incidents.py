@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.incident import KEPT_MAX, DeclineCount, Incident, IncidentKind, seconds
 from statechannel.audit.overlaps import HeardIn, first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
+from statechannel.audit.writers import TimesHeard
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -21,6 +24,8 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
 _REASON_MAX = 300
+_TIMES_MAX = 10_000
+_WRITERS_MAX = 1_000
 DECLINED_MAX = NAMESPACES_MAX = 10_000
 
 
@@ -29,7 +34,7 @@ class _Lost:
     """A lost broker, and the repairs of its bundles by partition and offset.
 
     Attributes:
-        again_ms: Log time at which the same process wrote again.
+        taken_ms: Log time of the first repair.
         served: Bundles that got an owner since.
     """
 
@@ -39,8 +44,8 @@ class _Lost:
     by: dict[str, None]
     bundles: set[KeyState]
     repairs: set[tuple[int, int]]
+    taken_ms: int
     newest_ms: int
-    again_ms: int | None = None
     served: set[str] = field(default_factory=set)
 
 
@@ -94,6 +99,7 @@ class ChannelIncidents:
         forgeries: Forged records.
         declined: Bundles by name; the newest `DECLINED_MAX`.
         requesters: Who asked for an operation, by its id, as far as the caller knows.
+        acknowledged: What persons have acknowledged, as far as the caller knows.
     """
 
     def __init__(self, gap_over_ms: float, *, with_gaps: bool = True, check: ForgeryCheck | None = None) -> None:
@@ -101,7 +107,9 @@ class ChannelIncidents:
         check = self._check = ForgeryCheck() if check is None else check
         self.forgeries = ForgeriesFound(check)
         self._gaps = Gaps(check=check) if with_gaps else None
-        self._lost: dict[tuple[str, str | None], _Lost] = {}
+        self._lost: dict[tuple[str, str | None, int], _Lost] = {}
+        self._newest_loss: dict[tuple[str, str | None], _Lost] = {}
+        self._written_ms: dict[tuple[str, str], TimesHeard] = {}
         self._repairing: dict[str, list[_Lost]] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
@@ -109,16 +117,14 @@ class ChannelIncidents:
         self._declines: dict[str, DeclineCount] = {}
         self.declined: dict[str, DeclinedBundle] = {}
         self.requesters: Mapping[str, str] = {}
+        self.acknowledged = Acknowledgements()
         self._bundles: dict[str, int] = {}
         self._unloaded: dict[str, set[str]] = {}
         self._deletions: dict[tuple[str, int], NamespaceDeletion] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        process = writing_process(record, judgement) if self._lost else None
-        written_again = None if process is None else self._lost.get(process)
         forged = self._check.sign(record, judgement) is not None
-        if written_again is not None and written_again.again_ms is None and not forged:
-            written_again.again_ms = record.timestamp_ms
+        self._note_writer(record, judgement, forged=forged)
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
@@ -130,11 +136,12 @@ class ChannelIncidents:
             return
         lost = lost_of(change) if change.forced else None
         if lost is not None:
-            name = (lost.broker, lost.incarnation)
-            held = self._lost.get(name)
-            if held is None:
-                held = _Lost(lost.broker, lost.incarnation, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
-                remember(self._lost, name, held, KEPT_MAX)
+            held = self._newest_loss.get((lost.broker, lost.incarnation))
+            if held is None or lost.last_heard_ms > held.newest_ms:  # it was heard since the last repair
+                at_ms = record.timestamp_ms
+                held = _Lost(lost.broker, lost.incarnation, lost.last_heard_ms, {}, set(), set(), at_ms, at_ms)
+                remember(self._lost, (lost.broker, lost.incarnation, at_ms), held, KEPT_MAX)
+                remember(self._newest_loss, (lost.broker, lost.incarnation), held, KEPT_MAX)
             held.by[change.broker] = None
             held.bundles.add(judgement.key)
             held.repairs.add((record.partition, record.offset))
@@ -147,6 +154,17 @@ class ChannelIncidents:
         self._note_decline(record, change, judgement.key)
         self._note_deletion(record, change, judgement.key, forged=forged)
         self._note_gaps()
+
+    def _note_writer(self, record: RecordRead, judgement: Judgement, *, forged: bool) -> None:
+        """Partitions come one after the other: what a lost process wrote to one may be known before its loss is."""
+        process = None if forged else writing_process(record, judgement)
+        if process is None:
+            return
+        times = self._written_ms.get(process)
+        if times is None:
+            times = TimesHeard(_TIMES_MAX)
+            remember(self._written_ms, process, times, _WRITERS_MAX)
+        times.note(record.timestamp_ms)
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
         if key.is_namespace:
@@ -242,12 +260,16 @@ class ChannelIncidents:
             KEPT_MAX,
         )
 
+    def forged_rows(self) -> dict[str, Any]:
+        """The forged records, each with its acknowledgement."""
+        return self.acknowledged.marked(as_rows(self.forgeries))
+
     def all(self) -> list[Incident]:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [
             Incident(row["timestamp_ms"], IncidentKind.FORGED, forged_sentence(row))
-            for row in as_rows(self.forgeries)["newest"]
+            for row in self.forged_rows()["newest"]
         ]
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
@@ -280,7 +302,9 @@ class ChannelIncidents:
         heard = None
         if lost.incarnation is not None:
             process = lost.broker, lost.incarnation
-            heard = first_heard_ms(self._check.writers, process, lost.last_heard_ms, lost.again_ms)
+            times = self._written_ms.get(process)
+            written_ms = None if times is None else times.first_after_ms(lost.taken_ms)
+            heard = first_heard_ms(self._check.writers, process, lost.taken_ms, written_ms)
         if heard is not None:
             later = seconds(heard[0] - lost.last_heard_ms)
             what = "wrote again" if heard[1] is HeardIn.LOG else "was heard again"

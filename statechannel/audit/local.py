@@ -28,24 +28,25 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.forgeries import ForgeryCheck
-from statechannel.audit.gaps import Gap, Gaps, gap_fields
+from statechannel.audit.gaps import Gap, Gaps, gap_fields, with_standstill
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Listeners, Observers, Owners
 from statechannel.audit.origins import as_rows, put_together
-from statechannel.audit.overlaps import first_heard_ms
-from statechannel.audit.ownership import lost_of, writing_process
+from statechannel.audit.overlaps import WrittenAgain, first_heard_ms
+from statechannel.audit.ownership import LostOwner, lost_of
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, each_of, verdict_file
-from statechannel.audit.views import LogViews
-from statechannel.audit.writers import WritersHeard
+from statechannel.audit.views import LogViews, NotInLogError
+from statechannel.audit.writers import Unheard, WritersHeard
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay import auditor
@@ -208,9 +209,11 @@ class OwnerThen:
         last_offset: Offset of the last record before the moment, in its partition; -1 without one.
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
+        at_ms: The moment; of an offset the log time of the last record.
         gap: The gap in service of the bundle that contains the moment, as the whole log shows it, in the form of the JSON output.
-        heard_again: A lost owner (broker, incarnation, lost_ms) whose process wrote another record later, at `heard_ms`: at this
-            moment, which lies between them, it may have served the bundle.
+        unheard: The owner at this moment, if it was not heard after it and is not lost yet: a gap may yet begin before it.
+        heard_again: A lost owner (broker, incarnation, lost_ms) whose process was heard again, at `heard_ms`: at this moment,
+            which lies between them, it may have served the bundle.
     """
 
     key: KeyState
@@ -218,20 +221,33 @@ class OwnerThen:
     last_offset: int
     since: Mapping[str, Any] | None
     changed: Mapping[str, Any] | None
+    at_ms: int = 0
     gap: Mapping[str, Any] | None = None
     heard_again: Mapping[str, Any] | None = None
+    unheard: Unheard | None = None
+
+
+class NotInLogThenError(NotInLogError):
+    """The log has no such namespace, bundle or topic at the moment.
+
+    Attributes:
+        ended: Row of `History`: the record that deleted or split it; None: the log shows none until then.
+    """
+
+    def __init__(self, message: str, *, hint: str, ended: Mapping[str, Any] | None) -> None:
+        super().__init__(message, hint=hint)
+        self.ended = ended
 
 
 class _Service:
-    """Gaps in service of one bundle, and its lost owners with the time at which they were heard again."""
+    """Gaps in service of one bundle, and its lost owners."""
 
     def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
         self._bundle = bundle
         self._writers = writers
-        self._check = ForgeryCheck(writers)
-        self._gaps = Gaps(self._ended, self._check)
+        self._gaps = Gaps(self._ended, ForgeryCheck(writers))
         self._closed: list[Gap] = []
-        self._lost: dict[tuple[str, str], dict[str, Any]] = {}
+        self._lost: list[tuple[LostOwner, int]] = []
 
     def _ended(self, gap: Gap) -> None:
         if gap.bundle == self._bundle:
@@ -239,22 +255,17 @@ class _Service:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         self._gaps.observe(record, judgement)
-        if self._lost:
-            self._hear(record, judgement)
         decoded, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None or key.name != self._bundle:
             return
         lost = lost_of(decoded)
         if lost is not None and lost.incarnation is not None:
-            row = {"broker": lost.broker, "incarnation": lost.incarnation, "lost_ms": lost.last_heard_ms}
-            self._lost[lost.broker, lost.incarnation] = row | {"heard_ms": None}
+            self._lost.append((lost, record.timestamp_ms))
 
-    def _hear(self, record: RecordRead, judgement: Judgement) -> None:
-        forged = self._check.sign(record, judgement) is not None
-        process = None if forged else writing_process(record, judgement)
-        row = None if process is None else self._lost.get(process)
-        if row is not None and row["heard_ms"] is None:
-            row["heard_ms"] = record.timestamp_ms
+    def written_again(self) -> WrittenAgain | None:
+        """Observes when the lost owners wrote again, in a second pass; None: there are none."""
+        taken = [((lost.broker, lost.incarnation or ""), taken_ms) for lost, taken_ms in self._lost]
+        return WrittenAgain(taken, self._writers) if taken else None
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         self._gaps.taken(record, decoded)
@@ -264,16 +275,24 @@ class _Service:
 
     def gap_at(self, at_ms: int) -> Mapping[str, Any] | None:
         every = [*self._closed, *(gap for gap in self._gaps.open() if gap.bundle == self._bundle)]
-        return next(
-            (gap_fields(gap) for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
+        held = next(
+            (gap for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
             None,
         )
+        return None if held is None else with_standstill(gap_fields(held), self._writers)
 
-    def heard_again_at(self, at_ms: int) -> Mapping[str, Any] | None:
-        for process, row in self._lost.items():
-            heard = first_heard_ms(self._writers, process, row["lost_ms"], row["heard_ms"])
-            if heard is not None and row["lost_ms"] <= at_ms < heard[0]:
-                return row | {"heard_ms": heard[0], "heard_in": heard[1].value}
+    def heard_again_at(self, at_ms: int, again: WrittenAgain) -> Mapping[str, Any] | None:
+        for lost, taken_ms in self._lost:
+            process = lost.broker, lost.incarnation or ""
+            heard = first_heard_ms(self._writers, process, taken_ms, again.after(process, taken_ms))
+            if heard is not None and lost.last_heard_ms <= at_ms < heard[0]:
+                return {
+                    "broker": lost.broker,
+                    "incarnation": lost.incarnation,
+                    "lost_ms": lost.last_heard_ms,
+                    "heard_ms": heard[0],
+                    "heard_in": heard[1].value,
+                }
         return None
 
 
@@ -291,7 +310,7 @@ def owner_then(
         writers: What the registry shows of the processes; None: it was not read.
 
     Raises:
-        NotInLogError: It did not exist then.
+        NotInLogThenError: It did not exist then.
         AuditQuestionError: The log was compacted, and no longer shows it.
         ExportFileError: The file is malformed.
     """
@@ -318,11 +337,17 @@ def owner_then(
             hint="The archive does: `statechannel audit history NAME --as-of T --archive DIR --engine spark`.",
             exit_code=ExitCode.UNDETERMINED,
         )
-    key = LogViews(tuple(parts), ()).locate(name)
+    try:
+        key = LogViews(tuple(parts), ()).locate(name)
+    except NotInLogError as error:
+        raise NotInLogThenError(str(error), hint=error.hint, ended=_ended(history, name)) from error
     moment = as_of or AsOf()
     cut = moment.cut(export.partitions.get(number, ()))
     service = _Service(key.name, writers)
     audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[service.observe], join_observer=service)
+    again = service.written_again()
+    if again is not None:
+        audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[again.observe])
     at_ms = moment.time_ms
     if at_ms is None:
         inside = takewhile(moment, export.partitions.get(number, ()))
@@ -333,6 +358,32 @@ def owner_then(
         cut.last_offset,
         next((row for row in owned if row["bundle"] == key.name), None),
         next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
+        at_ms,
         service.gap_at(at_ms),
-        service.heard_again_at(at_ms),
+        None if again is None else service.heard_again_at(at_ms, again),
+        None if key.owner is None or writers is None else writers.unheard_since(key.owner, at_ms),
+    )
+
+
+def _ended(history: History, name: str) -> Mapping[str, Any] | None:
+    """The record that deleted or split a bundle, or deleted its namespace, if that was its last one."""
+    own = [
+        row
+        for row in history.rows
+        if row["verdict"] == Verdict.ACCEPTED and (row["relation"] == "namespace" or row["key"] == name)
+    ]
+    return own[-1] if own and own[-1]["state"] == State.DELETED else None
+
+
+def first_created(export: ExportFile, namespace: str) -> Mapping[str, Any] | None:
+    """Row of `History` of the record that first created a namespace, in the whole log; None: it never existed."""
+    history = History(namespace)
+    audit_export(export, observers=[history.observe], join_observer=Listeners([history]))
+    return next(
+        (
+            row
+            for row in history.rows
+            if row["relation"] == "namespace" and row["verdict"] == Verdict.ACCEPTED and row["state"] == State.ACTIVE
+        ),
+        None,
     )

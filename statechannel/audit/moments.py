@@ -18,6 +18,8 @@ from statechannel.replay.auditor import prefix
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?Z?", re.ASCII)
 _DAY_MS = 86_400_000
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
+_TIME_WITHOUT_SUFFIX = re.compile(r"[1-9][0-9]{11,13}", re.ASCII)
+"""Milliseconds since 1970, from 1973 on; as an offset it would be past the end of every topic, and mean now."""
 _MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
@@ -78,6 +80,11 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
     Raises:
         AuditQuestionError: The text is invalid.
     """
+    if _TIME_WITHOUT_SUFFIX.fullmatch(text):
+        raise AuditQuestionError(
+            f"{name} {text} is too high for an offset, and no time without the suffix `ms`.",
+            hint=f"Milliseconds since 1970, as in JSON and exports: {text}ms.",
+        )
     if _OFFSET.fullmatch(text):
         return AsOf(offset=int(text))
     milliseconds = _MILLISECONDS.fullmatch(text)
@@ -90,7 +97,8 @@ def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) 
                 f"{name} {text} is an age that reaches back before 1970.", hint="Use 10m, 2h or 7d."
             )
         return AsOf(time_ms=now_ms - age_ms)
-    time_ms = iso_ms(text)
+    # Digits alone are an offset: in the basic format of ISO 8601 a longer one would be a time of some century.
+    time_ms = None if text.isdigit() else iso_ms(text)
     if time_ms is None and now_ms is not None:
         time_ms = _last_ms(text, now_ms)
     if time_ms is None:
@@ -113,6 +121,11 @@ def _last_ms(text: str, now_ms: int) -> int | None:
     if at_ms is None:
         return None
     return at_ms if at_ms <= now_ms else at_ms - _DAY_MS
+
+
+def was_yesterday(text: str, moment: AsOf, now_ms: int) -> bool:
+    """Whether a time of day means the one of the day before, since today's is still to come."""
+    return bool(_CLOCK.fullmatch(text)) and moment.time_ms is not None and moment.time_ms // _DAY_MS < now_ms // _DAY_MS
 
 
 def iso_ms(text: str) -> int | None:

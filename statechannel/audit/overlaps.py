@@ -7,6 +7,7 @@ it notices: hence each interval is the longest that is possible, not one that wa
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,8 +41,8 @@ class Succession:
     """A bundle that passed from a lost process to another one.
 
     Attributes:
-        lost_ms: The lost process was last heard then.
-        offset: Of the record that says so.
+        lost_ms: The lost process was last heard then, in the registry; what it wrote to the log may be a little later.
+        offset, taken_ms: Of the record that says so, and its log time: the bundle was taken from the lost process.
         since_ms, generation: Of the successor's Assigned; None: no broker has taken it since.
     """
 
@@ -51,9 +52,14 @@ class Succession:
     broker: str
     incarnation: str
     lost_ms: int
+    taken_ms: int
     successor: str | None = None
     since_ms: int | None = None
     generation: int | None = None
+
+    @property
+    def process(self) -> tuple[str, str]:
+        return self.broker, self.incarnation
 
 
 class Successions:
@@ -71,6 +77,10 @@ class Successions:
     def rows(self) -> list[Succession]:
         return list(self._rows.values())
 
+    def taken(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """The lost processes, with the log time at which each bundle was taken from them."""
+        return ((row.process, row.taken_ms) for row in self._rows.values())
+
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         change, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None or key.is_namespace:
@@ -78,7 +88,13 @@ class Successions:
         lost = lost_of(change)
         if lost is not None and lost.incarnation is not None:
             row = Succession(
-                key.name, record.partition, record.offset, lost.broker, lost.incarnation, lost.last_heard_ms
+                key.name,
+                record.partition,
+                record.offset,
+                lost.broker,
+                lost.incarnation,
+                lost.last_heard_ms,
+                record.timestamp_ms,
             )
             self._open.setdefault(key.name, []).append(row)
             remember(self._rows, (key.name, record.offset), row, SUCCESSIONS_MAX)
@@ -92,36 +108,52 @@ class WrittenAgain:
     """When lost processes wrote to the log again. Feed it all partitions; forged records do not count.
 
     Args:
+        taken: Broker and incarnation of lost processes, with the log time at which a bundle was taken from them.
         writers: What the registry shows of the processes.
     """
 
-    def __init__(self, successions: Iterable[Succession], writers: WritersHeard | None = None) -> None:
+    def __init__(self, taken: Iterable[tuple[tuple[str, str], int]], writers: WritersHeard | None = None) -> None:
         self._check = ForgeryCheck(writers)
-        self._lost_ms: dict[tuple[str, str], set[int]] = {}
-        for row in successions:
-            self._lost_ms.setdefault((row.broker, row.incarnation), set()).add(row.lost_ms)
-        self._again_ms: dict[tuple[str, str, int], int] = {}
+        times: dict[tuple[str, str], set[int]] = {}
+        for process, taken_ms in taken:
+            times.setdefault(process, set()).add(taken_ms)
+        self._taken_ms = {process: sorted(some) for process, some in times.items()}
+        # Of each time the first record before the next one: enough to find the first after any of them.
+        self._first_ms = {process: [_NEVER_MS] * len(some) for process, some in self._taken_ms.items()}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         sign = self._check.sign(record, judgement)
         process = writing_process(record, judgement)
-        if process is None or process not in self._lost_ms or sign is not None:
+        if process is None or process not in self._taken_ms or sign is not None:
             return
-        for lost_ms in self._lost_ms[process]:
-            if record.timestamp_ms > lost_ms:
-                name = (*process, lost_ms)
-                self._again_ms[name] = min(record.timestamp_ms, self._again_ms.get(name, record.timestamp_ms))
+        number = bisect_left(self._taken_ms[process], record.timestamp_ms) - 1
+        if number >= 0:
+            first_ms = self._first_ms[process]
+            first_ms[number] = min(first_ms[number], record.timestamp_ms)
 
-    def after(self, row: Succession) -> int | None:
-        """Log time of the process's first record after it was lost; None without one."""
-        return self._again_ms.get((row.broker, row.incarnation, row.lost_ms))
+    def after(self, process: tuple[str, str], taken_ms: int) -> int | None:
+        """Log time of a process's first record after a bundle was taken from it; None without one."""
+        taken = self._taken_ms.get(process, ())
+        later = self._first_ms.get(process, [])[bisect_left(taken, taken_ms) :]
+        return next((at_ms for at_ms in later if at_ms != _NEVER_MS), None)
+
+
+_NEVER_MS = 2**63 - 1
 
 
 def first_heard_ms(
-    writers: WritersHeard | None, process: tuple[str, str], lost_ms: int, written_ms: int | None
+    writers: WritersHeard | None, process: tuple[str, str], taken_ms: int, written_ms: int | None
 ) -> tuple[int, HeardIn] | None:
-    """When a lost process was first heard again, in the log or in the registry; None: it was not."""
-    beat_ms = None if writers is None else writers.heard_after_ms(process, lost_ms)
+    """When a lost process was first heard again, in the log or in the registry; None: it was not.
+
+    What it sent before a bundle was taken from it does not count: the last heartbeat in the log may be later than the last one
+    in the registry, and a process that was heard in that moment knows nothing yet.
+
+    Args:
+        taken_ms: Log time at which the bundle was taken from it.
+        written_ms: Of its first record in the log after that.
+    """
+    beat_ms = None if writers is None else writers.heard_after_ms(process, taken_ms)
     if beat_ms is not None and (written_ms is None or beat_ms < written_ms):
         return beat_ms, HeardIn.REGISTRY
     return None if written_ms is None else (written_ms, HeardIn.LOG)
@@ -132,7 +164,7 @@ def overlap_rows(
 ) -> Iterator[dict[str, Any]]:
     """The overlaps in the order of their starts, for the JSON output."""
     for row in sorted(successions, key=lambda row: (row.since_ms or 0, row.partition, row.offset)):
-        heard = first_heard_ms(writers, (row.broker, row.incarnation), row.lost_ms, again.after(row))
+        heard = first_heard_ms(writers, row.process, row.taken_ms, again.after(row.process, row.taken_ms))
         if row.since_ms is None or heard is None or heard[0] <= row.since_ms:
             continue
         yield {

@@ -11,23 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, RegistrySilence, seconds
-from statechannel.audit.writers import Disowned, ForgedRecords, WritersHeard, forged_of
+from statechannel.audit.writers import (
+    STILL_LEAST_MS,
+    Disowned,
+    ForgedRecords,
+    WritersHeard,
+    forged_of,
+    still_ms_between,
+)
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead
 
 _SKEWS = 30
-_STILL_LEAST_MS = 2_000
 _TOLD_WITHOUT_LEADER_MS = 1_000
 _QUIET_MODES = ("starting", "settling")
-
-
-def _still_ms(before: Mapping[str, Any], info: Mapping[str, Any]) -> int:
-    """Time by the process's own clock in which it made no heartbeat; one that is cut off from Kafka goes on making them."""
-    beats = [(fields.get("seq"), fields.get("sent_at_ms")) for fields in (before, info)]
-    (first, first_ms), (last, last_ms) = beats
-    if not (type(first) is int and type(last) is int and type(first_ms) is int and type(last_ms) is int):
-        return 0
-    return (last_ms - first_ms) // (last - first) if last > first else 0
 
 
 def _safe_since_ms(process: RegisteredProcess, info: Mapping[str, Any], at_ms: int) -> int | None:
@@ -133,8 +130,8 @@ class RegistryStory:
         self._explain_silence(process.incarnation)
         before = process.info
         silent_ms = at_ms - process.last_ms
-        still_ms = _still_ms(before, info)
-        if still_ms > max(self._patience_ms(process) / 2, _STILL_LEAST_MS):
+        still_ms = still_ms_between(before, info)
+        if still_ms > max(self._patience_ms(process) / 2, STILL_LEAST_MS):
             process.still_at_ms = at_ms
             message = f"{process.broker} stood still for {seconds(still_ms)}: its process or event loop did not run"
             self._add(process.last_ms, IncidentKind.STANDSTILL, message)

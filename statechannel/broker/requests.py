@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from statechannel.audit.acknowledgements import decode as decode_acknowledgement
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.broker.handlers import Handlers
@@ -199,7 +200,7 @@ class RequestCoordinator:
                 self._end(item.id)
                 if on_reply is not None:
                     on_reply(_outcome_of(item))
-            case None:
+            case None if decode_acknowledgement(record.value, record.timestamp_ms) is None:
                 self.undecodable += 1
 
     def _asked(self, request: Request, size_bytes: int) -> None:

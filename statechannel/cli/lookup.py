@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, moment, print_facts, print_json
+from statechannel.cli.kit.output import Output, print_facts, print_json
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_success
 from statechannel.engine.commands import BoundTo, NotFound, Outcome, Owned, Undetermined, Unowned
@@ -55,7 +54,10 @@ def lookup(
             "--file requires --as-of", hint="A lookup of now asks the channel: omit --file.", code=ExitCode.USAGE
         )
     if as_of is not None:
-        _look_back(connect, name, as_of, file, table=output is not Output.JSON)
+        # Lookups of now do not need the audit.
+        from statechannel.cli.audit.look_back import look_back
+
+        look_back(connect, name, as_of, file, table=output is not Output.JSON)
         return
     connection = connect()
     if read_only:
@@ -84,87 +86,6 @@ def lookup(
         print_facts([("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
 
 
-def _look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, table: bool) -> None:
-    """Print who owned a topic or bundle at a moment: what `audit history` has in its last line before it."""
-    # Lookups of now do not need the audit.
-    from statechannel.audit.local import open_export, owner_then
-    from statechannel.audit.views import NotInLogError
-    from statechannel.cli.audit.options import moment_of, source_of, writers_of
-    from statechannel.cli.bundles import bundle_fields
-    from statechannel.cli.kit.channel_view import not_found
-    from statechannel.cli.kit.progress import progress
-
-    source = source_of(file, None, None, connect)
-    when = moment_of(as_of, source)
-    shown = moment(when.time_ms) if when.offset is None else f"offset {when.offset}"
-    try:
-        writers = writers_of(source, connect)
-        with open_export(source, progress) as export:
-            then = owner_then(export, name, when, writers=writers)
-    except NotInLogError as error:
-        raise not_found(
-            f"{error}, as of {shown}", hint="`audit history` lists when it was created or split."
-        ) from error
-    key, since, changed = then.key, then.since or {}, then.changed or {}
-    if not table:
-        recorded = ("by", "action", "reason", "decision", "began", "forged", "note")
-        fields = {"name": name, "as_of": as_of, "as_of_ms": when.time_ms, "partition": then.partition}
-        fields |= {"last_offset": then.last_offset, **bundle_fields(key)}
-        service: dict[str, Any] = {"gap": then.gap, "heard_again": then.heard_again}
-        fields |= {"since_offset": since.get("since_offset"), "since_ms": since.get("since_ms")}
-        print_json(
-            fields
-            | service
-            | {"changed_ms": changed.get("timestamp_ms")}
-            | {what: changed.get(what) for what in recorded}
-        )
-        return
-    state = "-" if key.state is None else key.state.value
-    to = f" to {key.bound_for}" if key.bound_for not in (None, key.owner) else ""
-    rows: list[tuple[str, Any]] = [
-        ("as of", f"{shown}, inclusive (last offset {then.last_offset} of partition {then.partition})"),
-        ("bundle", key.name),
-        ("owner", key.owner or "no broker"),
-        ("not served", None if then.gap is None or key.owner is None else _unserved(key.owner, then.gap)),
-        ("heard again", None if then.heard_again is None else _heard_again(then.heard_again)),
-        ("generation", key.generation),
-        ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
-        ("state", f"{state}{to}"),
-        ("state since", _place(changed.get("timestamp_ms"), key.offset)),
-        ("written by", changed.get("by")),
-        ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
-        ("note", changed.get("note") or None),
-        ("operation", key.operation),
-        ("started by", None if changed.get("began") is None else _began(changed["began"])),
-        ("decision", changed.get("decision")),
-    ]
-    print_facts([row for row in rows if row[1] is not None])
-
-
-def _began(began: Mapping[str, Any]) -> str:
-    """The first record of an operation."""
-    forged = ", by a forged record" if began["forged"] else ""
-    what = "; ".join(filter(None, (began["action"], began["reason"])))
-    return f"{began['by']} at offset {began['offset']}{forged}" + (f": {what}" if what else "")
-
-
-def _unserved(owner: str, gap: Mapping[str, Any]) -> str:
-    """The gap in service that contains the moment."""
-    began = f"{owner} was last heard {moment(gap['start_ms'])}" if gap["cause"] == "owner-lost" else gap["why"]
-    ended = "which has not ended" if gap["end_ms"] is None else f"until {moment(gap['end_ms'])}"
-    return f"{began}, gap {ended}" + (f" (then {gap['to']})" if gap["to"] else "")
-
-
-def _heard_again(lost: Mapping[str, Any]) -> str:
-    from statechannel.audit.overlaps import HeardIn  # lookups of now do not need the audit
-
-    what = "wrote again" if lost["heard_in"] == HeardIn.LOG else "was heard again"
-    return (
-        f"{lost['broker']} was lost, but {what} at {moment(lost['heard_ms'])}: it may have served the bundle, at most until then "
-        "(`statechannel audit overlaps`)"
-    )
-
-
 def _require_not_deleted(connection: Connection, name: str) -> None:
     """Say who deleted the namespace of a topic or bundle, if the log shows it."""
     from statechannel.audit.incidents import ChannelIncidents
@@ -180,13 +101,6 @@ def _require_not_deleted(connection: Connection, name: str) -> None:
 
 def _namespace_of(name: str) -> str:
     return name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
-
-
-def _place(at_ms: int | None, offset: int | None) -> str:
-    """Time and offset of a record, as far as the log still has them."""
-    if at_ms is None:
-        return "unknown: the record was compacted"
-    return f"{moment(at_ms)} (offset {offset})"
 
 
 def _from_log(connection: Connection, name: str) -> Outcome:

@@ -16,6 +16,7 @@ from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
+from statechannel.cli.audit.forged_table import writer
 from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
 from statechannel.cli.kit.connection import Connection
@@ -198,6 +199,8 @@ def remark(every: Sequence[Mapping[str, Any]], newest: NewestRows, by: str | Non
     authors = {row["by"] for row in every} | {row["executed_by"] for row in every if row["executed_by"]}
     if by is not None and by not in authors:
         say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())
+    elif by is not None and "@" in by:
+        say(f"note: policies and acknowledgements are in `statechannel audit actions --by {by}`, with the reasons")
     there = {kind for row in every for kind in _kinds(row)}
     for kind in sorted(set(kinds) - there):
         say(f"note: no operation is of the kind {kind}; there are: {', '.join(sorted(filter(None, there))) or 'none'}")
@@ -212,8 +215,10 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
             "what",
             Column("status", 2),
             "result",
+            Column("to", 5),
             Column("took", 3),
             Column("by", 3),
+            Column("reason", 5, text=True),
         ),
         [
             (
@@ -223,8 +228,10 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
                 row["name"],
                 toned(row["status"]),
                 result_text(row) or toned(row["status"]),
+                row["destination"],
                 duration(row["changed_ms"] - row["began_ms"]),
                 row["by"],
+                row["reason"],
             )
             for row in rows
         ],
@@ -306,7 +313,7 @@ def show(
                 toned(line.state),
                 line.from_,
                 line.to,
-                line.by,
+                writer(line.by, line.forged),
                 "; ".join(filter(None, (line.reason, line.note))),
             )
             for line in lines
@@ -347,6 +354,7 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "by": times.by if asked is None else asked["by"],
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
+        "reason": None if asked is None else asked["reason"],
         "forged": list(times.forged),
         "forged_start": times.forged_start,
         "why_forged": times.why_forged,

@@ -11,11 +11,11 @@ import typer
 
 from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.audit.moments import LogWindow, parse_window
+from statechannel.audit.moments import LogWindow
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import Writer
+from statechannel.cli.kit.listing import Writer, window_between
 from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
@@ -56,7 +56,7 @@ def watch(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Print accepted changes as they happen, until interrupted; in JSON, one object per line."""
-    window = parse_window(since, until, now_ms=now_ms())
+    window = window_between(since, until, now_ms())
     connection = connect().within(max_seconds)
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0
@@ -90,7 +90,7 @@ def _text(line: HistoryLine) -> str:
         f"v{line.version}" if line.version is not None else "",
         line.state or "",
         brokers,
-        f"by {line.by}" if line.by else "",
+        f"{'by' if line.forged is None else 'forged as'} {line.by}" if line.by else "",
         f"({line.action})" if line.action else "",
         line.operation or "",
         line.reason or "",

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from statechannel.kafka.client_settings import OncePerKind, make_client
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
-from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer
+from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer, headers_of
 from statechannel.protocol.side_record import Headers, SideRecord
 
 if TYPE_CHECKING:
@@ -474,14 +474,6 @@ class LightReader:
 
 
 def _record(message: Message) -> SideRecord:
-    return SideRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
-
-
-def _headers(message: Message) -> Headers:
-    """Headers in order; empty if their names are not text: such a record is not a tombstone."""
-    try:
-        headers = message.headers() or []
-    except (UnicodeError, ValueError):
-        return ()
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+    return SideRecord(
+        message.key(), message.value(), headers_of(message), message.offset() or 0, message.timestamp()[1]
+    )

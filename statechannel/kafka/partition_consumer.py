@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from statechannel.kafka.admin import Place
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.protocol.side_record import Headers
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,16 @@ class PollClock:
         message: Message | None = consumer.poll(timeout_s)
         self.polled_s += min(timeout_s, time.monotonic() - began_s)
         return message
+
+
+def headers_of(message: Message) -> Headers:
+    """Headers in order; empty if their names are not text: no client of ours wrote such a record."""
+    try:
+        headers = message.headers() or []
+    except (UnicodeError, ValueError):
+        return ()
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
 def close_aside(consumer: Consumer) -> None:

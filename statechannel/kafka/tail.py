@@ -21,7 +21,7 @@ from statechannel.kafka.errors import (
     more_specific,
     translate,
 )
-from statechannel.kafka.partition_consumer import PartitionConsumer
+from statechannel.kafka.partition_consumer import PartitionConsumer, headers_of
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
 
@@ -193,10 +193,8 @@ class PartitionTail:
         topic, partition = self._topic, self._place[1]
         if self._observe_headers is not None:
             for message in messages:
-                if headers := message.headers():
-                    pairs = headers.items() if isinstance(headers, dict) else headers
-                    texts = ((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
-                    self._observe_headers(message.offset() or 0, tuple(texts))
+                if headers := headers_of(message):
+                    self._observe_headers(message.offset() or 0, headers)
         records = [
             RecordRead(topic, partition, m.offset() or 0, m.timestamp()[1], m.key(), m.value()) for m in messages
         ]

@@ -50,7 +50,11 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
         live = cluster("audit", *asked)
         result = cluster._run("audit", *asked, "--file", str(export), "--output", "json")
         assert result.exit_code == 0, result.stderr
-        assert json.loads(result.stdout) == live, asked
+        answers = [
+            {name: part for name, part in answer.items() if name != "unheard"}
+            for answer in (json.loads(result.stdout), live)
+        ]
+        assert answers[0] == answers[1], asked
     history = cluster("audit", "history", child)["history"]
     partition = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
     assert partition[0] == ("namespace", "Active")

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, to_json
+from statechannel.audit.acknowledgements import Acknowledgement, encode
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Request
+from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of
 from tests.support.report_logs import forged_beside
+from tests.unit.audit.test_overlaps import paused
 from tests.unit.partitions.plans import MOVES, PLAN
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -67,7 +72,33 @@ def forged() -> str:
         return log.export(Path(folder) / "export.jsonl").read_text()
 
 
+def requests_beside() -> str:
+    """The requests of the channel of `forged`: one person asked for an operation, another acknowledged a forged record."""
+    log = forged_beside()
+    asked = request_record.encode(Request("op-lookup", "lookup", 0, {"name": "t/n"}, "ann@desk"), timeout_s=60)
+    seen = Acknowledgement("channel", 0, 17, log.records[17].timestamp_ms, "bob@desk", "our drill, ticket 12")
+    values = {"op-lookup": asked, "ack-1": encode(seen, "ack-1", 0)}
+    records = [
+        RecordRead(Topic.REQUESTS, 0, offset, log.records[offset].timestamp_ms, key.encode(), value)
+        for offset, (key, value) in enumerate(values.items())
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "export.jsonl"
+        write_export(path, ExportHeader("bundle-state-requests", {0: 2}, 0), records, now_ms=lambda: log.now_ms)
+        return path.read_text()
+
+
+def overlapped() -> str:
+    """An export with a lost owner that was heard again after its successor began."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, _, _ = paused()
+        return log.export(Path(folder) / "export.jsonl").read_text()
+
+
 FILES = {
+    "overlapped.jsonl": overlapped(),
+    "seen.jsonl": forged(),
+    "seen.requests.jsonl": requests_beside(),
     "forged.jsonl": forged(),
     "plan.json": plan_bytes(PLAN).decode(),
     "newer.json": plan_bytes(PLAN).decode().replace("partition-plan/1", "partition-plan/2"),

@@ -502,3 +502,12 @@ def test_a_topic_that_is_compacted_is_refused(kafka: Kafka, topic_prefix: str) -
     TopicAdmin(client).create(replace(topics, policy=compacted), partitions=1, replication_factor=1)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, required delete"):
         open_topics(client, topics, create=True, replication_factor=1)
+
+
+def test_decisions_of_what_is_no_export_are_refused_and_not_none(run: Callable[..., Result], tmp_path: Path) -> None:
+    missing = run("decisions", "--file", str(tmp_path / "nowhere.jsonl"))
+    assert (missing.exit_code, "cannot be read" in missing.stderr) == (7, True)
+    path = tmp_path / "ev.jsonl"
+    write_export(path, ExportHeader("c", {0: 0}, 0), iter(()), now_ms=lambda: AT_MS)
+    without = run("decisions", "--file", str(path))
+    assert (without.exit_code, "there is no file of decisions" in without.stderr) == (0, True)

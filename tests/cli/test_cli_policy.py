@@ -15,7 +15,9 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
-from shedders.policies.topic import PolicyWritten, policy_changes, read_book
+from shedders.policies.topic import DeletionNote, PolicyWritten, policy_changes, read_book
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
@@ -115,6 +117,58 @@ def test_the_history_has_deleted_policies(run: Callable[..., Result], monkeypatc
     assert [change["offset"] for change in json.loads(later.stdout)["changes"]] == [5]
     missing = run("policy", "history", "pin", "t/m", "-b", "127.0.0.1:1")
     assert (missing.exit_code, "no record of pin t/m" in missing.stderr) == (5, True)
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_the_history_of_a_file_names_who_deleted(run: Callable[..., Result], tmp_path: Path, *, exported: bool) -> None:
+    """An export of an earlier version has no headers: it is read, and the command says what it lacks."""
+    key = made_key(PolicyKind.PIN, "t/n")
+    value = encode(PolicyRecord(key, {"broker": "b1"}, "ann@desk", "ticket 7", None, 900))
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 + at, key.encode(), v) for at, v in ((0, value), (1, None))]
+    note = DeletionNote("bob@desk", "ticket 8").headers()
+    write_export(
+        tmp_path / "ev.policies.jsonl",
+        ExportHeader("c-policies", {0: 2}, 0),
+        records,
+        now_ms=lambda: 2_000,
+        headers_of=lambda record: note if exported and record.value is None else (),
+    )
+    result = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"), "--output", "json")
+    assert result.exit_code == 0, result.output
+    deleted = json.loads(result.stdout)["changes"][1]
+    assert (deleted["by"], deleted["why"]) == (("bob@desk", "ticket 8") if exported else (None, None))
+    shown = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"))
+    # Ages count back from the export.
+    write_export(tmp_path / "ev.jsonl", ExportHeader("c", {0: 0}, 0), [], now_ms=lambda: 61_001)
+    lately = run("policy", "history", "--file", str(tmp_path / "ev.jsonl"), "--since", "1m", "--output", "json")
+    assert [change["what"] for change in json.loads(lately.stdout)["changes"]] == ["deleted"]
+    assert ("who deleted a policy is not in exports of earlier versions" in shown.stderr) is not exported
+
+
+def test_a_history_of_what_is_no_export(run: Callable[..., Result], tmp_path: Path) -> None:
+    for content, message in ((None, "cannot be read"), (b"", "is empty"), (b"no export", "not JSON")):
+        path = tmp_path / "x.jsonl"
+        if content is not None:
+            path.write_bytes(content)
+        result = run("policy", "history", "--file", str(path))
+        assert (result.exit_code, message in result.stderr) == (7, True)
+    write_export(path, ExportHeader("c", {0: 0}, 0), [], now_ms=lambda: 2_000)
+    assert run("policy", "history", "--file", str(path)).exit_code == 5
+
+
+def test_a_file_of_a_wrong_topic_is_no_file_of_policies(run: Callable[..., Result], tmp_path: Path) -> None:
+    """It would be read as one without any records."""
+    for name, topic in (("ev", "c"), ("ev.policies", "c-requests")):
+        write_export(tmp_path / f"{name}.jsonl", ExportHeader(topic, {0: 0}, 0), [], now_ms=lambda: 2_000)
+    for words in (("policy", "history", "--file"), ("audit", "verify-export")):
+        result = run(*words, str(tmp_path / "ev.jsonl"))
+        assert result.exit_code == 7, result.output
+        assert "is an export of c-requests, not of c-policies" in result.stderr
+    (tmp_path / "ev.policies.jsonl").unlink()
+    (tmp_path / "ev.policies.jsonl").mkdir()
+    for words in (("policy", "history", "--file"), ("audit", "verify-export")):
+        result = run(*words, str(tmp_path / "ev.jsonl"))
+        assert (result.exit_code, "Is a directory" in result.stderr) == (7, True)
 
 
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:

@@ -1,9 +1,11 @@
 """Forged records are a finding of the doctor, whether their witness is alive or not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from statechannel.audit.acknowledgements import Acknowledgement, Acknowledgements
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.command import CHECKS
 from tests.support.doctor_facts import healthy, heard, heartbeat, with_standing
@@ -50,3 +52,32 @@ def test_a_forgery_is_a_finding_though_nobody_is_alive() -> None:
     facts = heard((600.0, heartbeat("b2", forged=SEEN)), (590.0, heartbeat("b2", forged=SEEN, leaving=True)))
     findings = [item for item in examine(CHECKS, facts) if item.check == "forged"]
     assert [item.severity for item in findings] == [Severity.CRITICAL]
+
+
+SAID = {"by": "ann@desk", "at_ms": 1_750_000_000_000, "reason": "a drill"}
+
+
+def test_what_was_acknowledged_is_shown_and_no_problem() -> None:
+    row = {"offset": 1059, "partition": 0, "key": "t/n", "state": "Active", "version": 1, "by": "b2"}
+    row |= {"verdict": "accepted", "note": "its id is strange"}
+    seen = row | {"offset": 1060, "acknowledged": SAID}
+    forged = {"records": 3, "acknowledged": 1, "newest": [row, row | {"acknowledged": None}, seen]}
+    facts = with_standing(healthy(), forged=forged)
+    first, second = [item for item in examine(CHECKS, facts) if item.check == "forged"]
+    assert (first.severity, second.severity) == (Severity.CRITICAL, Severity.INFO)
+    assert "the log has 2 forged records" in first.what
+    assert "the log has 1 acknowledged forged record, the newest" in second.what
+    assert "acknowledged by ann@desk at 2025-06-15 15:06:40Z: a drill" in second.what
+    facts = with_standing(healthy(), forged={"records": 1, "acknowledged": 1, "newest": [seen]})
+    (only,) = [item for item in examine(CHECKS, facts) if item.check == "forged"]
+    assert (only.severity, only.todo) == (Severity.INFO, "")
+
+
+def test_the_report_of_a_broker_can_be_acknowledged() -> None:
+    facts = heard((600.0, heartbeat("b2", forged=SEEN)), (0.4, heartbeat("b1")))
+    seen = Acknowledgement("channel", 0, 1059, None, "ann@desk", "a drill", 1_750_000_000_000)
+    for items, severity in (((), Severity.CRITICAL), ((seen,), Severity.INFO)):
+        known = replace(facts, acknowledged=Acknowledgements(items))
+        (finding,) = [item for item in examine(CHECKS, known) if item.check == "forged"]
+        assert finding.severity is severity
+    assert finding.what.endswith("; acknowledged by ann@desk at 2025-06-15 15:06:40Z: a drill")

@@ -1,8 +1,10 @@
 """The page of `audit report` in a headless browser without network: what is in the data is what is shown."""
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
@@ -322,3 +324,23 @@ def test_a_window_that_is_none_is_refused(tmp_path, options, said):
     assert run.exit_code != 0
     assert said in run.output
     assert not page.exists()
+
+
+def test_o_is_the_page_or_the_format_by_its_value(tmp_path: Path) -> None:
+    export, runner = eventful().export(tmp_path / "log.jsonl"), CliRunner()
+
+    def report(*args: str) -> Result:
+        result = runner.invoke(app, ["audit", "report", "--file", str(export), *args])
+        assert result.exit_code == 0, result.output
+        return result
+
+    page, other = tmp_path / "page.html", tmp_path / "other.html"
+    alone = json.loads(report("-o", "json").stdout)
+    assert (alone["file"], alone["size_bytes"]) == (None, None)
+    assert not list(tmp_path.glob("*.html"))
+    both = json.loads(report("-o", "json", "--out", str(page)).stdout)
+    assert (both["file"], both["size_bytes"]) == (str(page), page.stat().st_size)
+    assert {name: both[name] for name in ("gaps", "incidents")} == {name: alone[name] for name in ("gaps", "incidents")}
+    assert json.loads(report("--output", "json").stdout)["gaps"] == alone["gaps"]
+    assert report("-o", str(other)).stdout == ""
+    assert other.read_text().startswith("<!")

@@ -207,7 +207,8 @@ def test_a_difference_is_the_twins(knobs: str, seed: int, tmp_path: Path) -> Non
     for row in rows:
         was, now = before.get(row["key"]), after.get(row["key"])
         live = [state is not None and state.state != "Deleted" for state in (was, now)]
-        assert row["change"] == {(False, True): "came", (True, False): "went"}.get((live[0], live[1]), "changed")
+        change = {(False, True): "came", (True, False): "went"}.get((live[0], live[1]), "changed")
+        assert row["change"] == ("came-and-went" if was is None and not live[1] else change)
         for side, state in (("before", was), ("after", now)):
             result = (
                 None

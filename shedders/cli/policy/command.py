@@ -29,16 +29,18 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
+from statechannel.audit.engine import ExportSource
+from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
+from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
-from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
+from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import split_typed_topic
@@ -140,6 +142,7 @@ def history(
     connect: Connect,
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only policies of this kind.")] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
+    by: Person = None,
     since: SinceTime = None,
     until: UntilTime = None,
     file: FileBeside = None,
@@ -149,7 +152,7 @@ def history(
     policy_kind, full_name = (None if kind is None else kind_of(kind)), name
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
-    window = time_window(since, until, now_ms())
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
     changes = changes_of(connect())[0] if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
@@ -158,6 +161,12 @@ def history(
             hint="`statechannel policy history` lists all records; records of a deleted policy are kept for seven days.",
             code=ExitCode.NOT_FOUND,
         )
+    if by is not None:
+        authors = {str(change.fields()["by"]) for change in rows} - {"None"}
+        if by not in authors:
+            hint = hint_of_authors(by, authors) or (f"Known: {', '.join(sorted(authors))}." if authors else "")
+            raise CommandError(f"no record is by {by}", hint=hint, code=ExitCode.NOT_FOUND)
+        rows = [change for change in rows if change.fields()["by"] == by]
     rows = [change for change in rows if window.has(change.offset, change.logged_at_ms)]
     if output is Output.JSON:
         print_json({"whole": changes.is_whole, "changes": [change.fields() for change in rows]})
@@ -170,14 +179,15 @@ def history(
 def _changes_beside(export: Path) -> PolicyChanges:
     side = side_records(export, SideRole.POLICIES)
     if side is None:
+        require_export(export)
         raise CommandError(
             f"there is no file of policies for {export}",
             hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
             code=ExitCode.NOT_FOUND,
         )
-    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end)
-    if any(change.what == "deleted" for change in changes.rows):
-        say("note: who deleted a policy, and why, is in headers of the topic, which an export does not have")
+    changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end, headers=side.headers())
+    if any(change.what == "deleted" and change.deleted_by is None for change in changes.rows):
+        say("note: who deleted a policy is not in exports of earlier versions, nor recorded by every client")
     return changes
 
 

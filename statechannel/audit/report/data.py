@@ -12,13 +12,17 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.forgeries import ForgeryCheck
+from statechannel.audit.gaps import with_standstill
 from statechannel.audit.history import meant, overlap
 from statechannel.audit.incident import Incident
 from statechannel.audit.local import audit_export
 from statechannel.audit.moments import AsOf
+from statechannel.audit.overlaps import Successions, WrittenAgain, overlap_rows, overlap_sums
+from statechannel.audit.person_actions import PersonAction
 from statechannel.audit.report.charts import GapsFound, RejectedFound, shown
 from statechannel.audit.report.heatmap import HeatMap, heat_names
 from statechannel.audit.report.incident_list import LogIncidents, summary_of
@@ -71,6 +75,8 @@ class ReportQuestion:
         registry: Incidents of the registry, where it could be read.
         persons: Who requested each operation, where requests could be read.
         writers: What the registry shows of the processes.
+        acknowledged: Forged records that persons have acknowledged, where requests could be read.
+        actions: What persons did, in order; None: the topics that say so were not read.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -82,6 +88,8 @@ class ReportQuestion:
     registry: Sequence[Incident] = ()
     persons: Mapping[str, str] = field(default_factory=dict)
     writers: WritersHeard | None = None
+    acknowledged: Acknowledgements = field(default_factory=Acknowledgements)
+    actions: Sequence[PersonAction] | None = None
 
 
 class _Overview:
@@ -93,6 +101,7 @@ class _Overview:
         self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap, check)
         self.rejected = RejectedFound(limits.points, window)
         self.tree = TreeSeen(window)
+        self.successions = Successions()
         self._window = window
         self.areas: dict[int, Area] = {}
         self.verdicts: Counter[str] = Counter()
@@ -117,6 +126,7 @@ class _Overview:
         self.gaps.finder.observe(record, judgement)
         self.incidents.observe(record, judgement)
         self.rejected.observe(record, judgement)
+        self.successions.observe(record, judgement)
         self.tree.observe(record, judgement)
 
     def ended(self, part: PartitionAudit) -> None:
@@ -168,11 +178,13 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     areas = list(overview.areas.values())
     area_of_all = area_fields(areas, overview.gaps.unserved, points=limits.points, brokers=limits.brokers)
     gaps = overview.gaps.fields(still_open, limits.rows)
+    gaps["rows"] = [with_standstill(row, question.writers) for row in gaps["rows"]]
     heat = _heat_map(question, overview, wanted, area_of_all)
     lanes = _lanes(export, question, overview, chosen, heat, progress)
     _name_persons(gaps["rows"], lanes, question.persons)
     window = question.window
     overview.incidents.channel.requesters = question.persons
+    overview.incidents.channel.acknowledged = question.acknowledged
     report = {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
@@ -189,11 +201,46 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "area": area_of_all,
         "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
+        "actions": _actions(question),
+        "overlaps": _overlaps(export, question, overview.successions),
         "keys_all": len(overview.tree.records),
         "heat": heat.fields(),
         "lanes": lanes,
     }
     return report | {"summary": summary_of(report)}
+
+
+def _overlaps(export: ExportFile, question: ReportQuestion, successions: Successions) -> dict[str, Any]:
+    """Times in which two processes may have served a bundle; if an owner was lost, the log is read once more for them."""
+    taken = list(successions.taken())
+    rows: list[dict[str, Any]] = []
+    if taken:
+        again = WrittenAgain(taken, question.writers)
+        lag_ms = question.compaction_lag_ms
+        audit_export(
+            export, read=question.read, as_of=question.as_of, compaction_lag_ms=lag_ms, observers=[again.observe]
+        )
+        window = question.window
+        rows = [
+            row
+            for row in overlap_rows(successions.rows, again, question.writers)
+            if window.overlaps(row["since_ms"], row["until_ms"])
+        ]
+    texts = ("bundle", "from", "incarnation", "to")
+    listed = [row | {name: shown(row[name]) for name in texts} for row in rows[-question.limits.rows :]]
+    return {"sums": overlap_sums(rows), "rows": listed}
+
+
+def _actions(question: ReportQuestion) -> dict[str, Any] | None:
+    """What persons did in the window: the newest; what changes nothing is left out."""
+    if question.actions is None:
+        return None
+    chosen = [row for row in question.actions if not row.question and question.window.holds(row.at_ms)]
+    rows = [
+        {name: shown(value) if isinstance(value, str) else value for name, value in row.fields().items()}
+        for row in chosen[-question.limits.rows :]
+    ]
+    return {"all": len(chosen), "rows": rows}
 
 
 def _name_persons(
@@ -208,7 +255,8 @@ def _name_persons(
         if person is not None:
             gap["why"] = f"{gap['why']}; requested by {shown(person)}"
     for mark in (mark for lane in lanes for mark in lane["marks"]):
-        person = None if "started_by_forged" in mark else persons.get(mark.get("operation"))
+        forged = "started_by_forged" in mark or "forged" in mark
+        person = None if forged else persons.get(mark.get("operation"))
         if person is not None:
             mark["note"] = "; ".join(filter(None, (f"requested by {shown(person)}", mark.get("note"))))
 

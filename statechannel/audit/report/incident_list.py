@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from statechannel.audit.forgeries import ForgeryCheck, as_rows
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_listed, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.report.charts import shown
@@ -71,14 +71,16 @@ class LogIncidents:
 
     def forged_fields(self, window: ReportWindow) -> dict[str, Any]:
         """Forged records within the window, for the JSON output."""
-        forgeries = as_rows(self.channel.forgeries)
+        forgeries = self.channel.forged_rows()
         rows = [
             {name: shown(value, 400) if isinstance(value, str) else value for name, value in row.items()}
             for row in forgeries["newest"]
             if window.holds(row["timestamp_ms"])
         ]
         left_out = forgeries["records"] - len(forgeries["newest"])
-        return {"records": len(rows) + (left_out if window == WHOLE_LOG else 0), "newest": rows}
+        acknowledged = sum(row["acknowledged"] is not None for row in rows)
+        records = len(rows) + (left_out if window == WHOLE_LOG else 0)
+        return {"records": records, "acknowledged": acknowledged, "newest": rows}
 
     def _heartbeat(self, beats: _Beats, record: RecordRead) -> None:
         heartbeat = decode_heartbeat(record.value)
@@ -146,8 +148,8 @@ class LogIncidents:
         lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
         since_ms = min((incident.at_ms for incident in registry), default=None)
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
-        listed = as_rows(self.channel.forgeries)["newest"]
-        others = without_repaired([*lost, *without_listed(registry, listed)])
+        listed = self.channel.forged_rows()["newest"]
+        others = without_repaired([*lost, *without_listed(registry, listed, self.channel.acknowledged)])
         incidents = [*earlier, *_long_gaps(gaps), *others]
         kept = sorted(
             (incident for incident in incidents if window.holds(incident.at_ms)),
@@ -241,7 +243,7 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
 
 def forged_sentences(report: Mapping[str, Any]) -> list[str]:
     """Before all else: by the log, else by the brokers that have read records in their own names."""
-    records, newest = report["forged"]["records"], report["forged"]["newest"]
+    records, newest, acknowledged = (report["forged"][name] for name in ("records", "newest", "acknowledged"))
     if not records:
         witnesses = (row["message"] for row in report["incidents"] if row["kind"] == IncidentKind.FORGED.value)
         return [f"Forged: {message}." for message in witnesses]
@@ -252,7 +254,12 @@ def forged_sentences(report: Mapping[str, Any]) -> list[str]:
     )
     offsets = [str(row["offset"]) for row in newest[-_OFFSETS_SHOWN:]]
     at = f"offset {offsets[0]}" if records == 1 else f"offsets {', '.join(offsets)}"
-    return [f"Forged: {records:,} {names} ({'the newest: ' if records > len(offsets) else ''}{at})."]
+    seen = f" {'It' if records == 1 else 'All'} {'was' if records == 1 else 'were'} acknowledged."
+    if acknowledged < records:
+        seen = (
+            f" {acknowledged:,} of them {'was' if acknowledged == 1 else 'were'} acknowledged." if acknowledged else ""
+        )
+    return [f"Forged: {records:,} {names} ({'the newest: ' if records > len(offsets) else ''}{at}).{seen}"]
 
 
 def _count(many: int, what: str) -> str:

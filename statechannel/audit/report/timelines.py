@@ -135,6 +135,7 @@ class TimelineMark:
         band: The state after it; None if unchanged.
         verdicts: Number of each.
         facts: Fields of the first of them.
+        forged: Number of forged ones.
     """
 
     first_ms: int
@@ -144,11 +145,13 @@ class TimelineMark:
     verdicts: Counter[str]
     band: Band | None
     facts: dict[str, Any] = field(default_factory=dict)
+    forged: int = 0
 
     def take(self, later: TimelineMark) -> None:
         self.last_ms = max(self.last_ms, later.last_ms)
         self.last_offset = later.last_offset
         self.verdicts.update(later.verdicts)
+        self.forged += later.forged
         self.band = later.band or self.band
 
 
@@ -306,8 +309,10 @@ def _mark(record: RecordRead, judgement: Judgement, band: Band | None, sign: For
         "note": shown(line.note),
         "forged": line.forged,
     }
-    at_ms = record.timestamp_ms
-    return TimelineMark(at_ms, at_ms, record.offset, record.offset, Counter({line.verdict.value: 1}), band, facts)
+    at_ms, forged = record.timestamp_ms, int(line.forged is not None)
+    return TimelineMark(
+        at_ms, at_ms, record.offset, record.offset, Counter({line.verdict.value: 1}), band, facts, forged
+    )
 
 
 def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[int]) -> dict[str, Any]:
@@ -337,9 +342,11 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
         "verdict": next(iter(mark.verdicts)) if len(mark.verdicts) == 1 else "several",
         "rejected": sum(count for verdict, count in mark.verdicts.items() if verdict in _REJECTED_NAMES),
         "band": None if mark.band is None else list(mark.band),
+        "forged_records": mark.forged,
     }
     if number > 1:
         listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
+        listed += f"; {mark.forged} forged" if mark.forged else ""
         return fields | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
     return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 

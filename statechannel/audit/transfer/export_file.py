@@ -31,6 +31,7 @@ from statechannel.audit.transfer.line import (
 )
 from statechannel.files import new_file
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.side_record import Headers
 
 Progress = Callable[[int], None]
 """Called now and then with the number of bytes (reading) or records (writing) done."""
@@ -65,6 +66,13 @@ class ExportedRecords(Sequence[RecordRead]):
     def with_progress(self, progress: Progress) -> ExportedRecords:
         """The same records, reporting progress during iteration."""
         return ExportedRecords(self._path, self._positions, self._start, self._stop, progress)
+
+    def headers(self) -> Iterator[tuple[int, Headers]]:
+        """Offset and headers of each record that has some; reads the file once."""
+        for line in islice(self._lines(self._start), len(self)):
+            parsed = parse_line(line)
+            if parsed.headers:
+                yield parsed.record.offset, parsed.headers
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -128,13 +136,19 @@ def size_bytes(path: Path) -> int:
         return 0
 
 
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def read_header(path: Path) -> ExportHeader:
     """The header of an export file, without reading the rest.
 
     Raises:
         OSError: The file cannot be read.
-        BadLine: The file is empty, or does not begin with a header.
+        BadLine: The file is empty, does not begin with a header, or is a pipe or a device, which can be read only once.
     """
+    if _is_stream(path):
+        raise BadLine("a pipe or a device")
     with path.open("rb") as file:
         return parse_header(file.readline(_LINE_MAX_BYTES))
 
@@ -150,7 +164,7 @@ def read_export(path: Path, *, made_here: bool = False, progress: Progress = lam
         ExportFileError: The file cannot be read, or a line is malformed; names the line and what is wrong.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
+        if _is_stream(path):
             raise ExportFileError(
                 f"{path} is a pipe or a device, but must be read more than once.", hint="Save it to a file first."
             )
@@ -246,7 +260,7 @@ def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
 
 
 def _bad_line(path: Path, number: int, error: BadLine) -> ExportFileError:
-    return ExportFileError(f"{path}, line {number}: {error}.", line=number)
+    return ExportFileError(f"{path}, line {number}: {error}.", line=number, hint=error.hint)
 
 
 def write_export(
@@ -255,15 +269,17 @@ def write_export(
     records: Iterable[RecordRead],
     *,
     now_ms: Callable[[], int],
+    headers_of: Callable[[RecordRead], Headers] = lambda _: (),
     progress: Progress = lambda _: None,
 ) -> ExportHeader:
     """Write an export file atomically.
 
     Args:
-        header: Topic and end offsets; its time is replaced by the time at which the export ends, its digest by that of the
-            records.
+        header: Topic, end offsets and files next to it; its time is replaced by the time at which the export ends, its digest by
+            that of the records.
         records: Partitions in order, offsets ascending.
         now_ms: Wall clock, milliseconds since 1970.
+        headers_of: Called once for each record, in order.
         progress: Called with the number of records written.
 
     Returns:
@@ -277,9 +293,9 @@ def write_export(
         # The time of the end stands in the first line: its digits are as many at the start of the export.
         begun = format_header(replace(header, exported_at_ms=now_ms(), digest=NO_DIGEST))
         file.write(begun)
-        link = _write_records(file, first_link(header.topic, header.end_offsets), records, progress)
+        link = _write_records(file, first_link(header.topic, header.end_offsets), records, headers_of, progress)
         ended_ms = now_ms()
-        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms))
+        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms, header.beside))
         line = format_header(ended)
         if len(line) != len(begun):
             raise ExportFileError(
@@ -290,11 +306,18 @@ def write_export(
     return ended
 
 
-def _write_records(file: IO[bytes], link: bytes, records: Iterable[RecordRead], progress: Progress) -> bytes:
+def _write_records(
+    file: IO[bytes],
+    link: bytes,
+    records: Iterable[RecordRead],
+    headers_of: Callable[[RecordRead], Headers],
+    progress: Progress,
+) -> bytes:
     number = 0
     for number, record in enumerate(records, start=1):
-        link = next_link(link, record_digest(record))
-        file.write(format_record(record, link))
+        headers = headers_of(record)
+        link = next_link(link, record_digest(record, headers))
+        file.write(format_record(record, link, headers))
         if number % _EVERY == 0:
             progress(number)
     progress(number)

@@ -20,17 +20,28 @@ from typing import Any
 import orjson
 
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.side_record import Headers
 
 EXPORT_FORMAT = 1
+_GZIP = b"\x1f\x8b"
 _MAX_INT = 2**63 - 1
 LINK_BYTES = 16
 """Length of a link of the chain, and of the header's digest; written as hex digits."""
 _PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+_ROLE = re.compile(r"[a-z]{1,40}", re.ASCII)
 _LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
 
 class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
-    """A line is malformed; the message says how."""
+    """A line is malformed; the message says how.
+
+    Attributes:
+        hint: What to do; empty: what is done with any malformed file.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +52,15 @@ class ExportHeader:
         end_offsets: Offset after the last record of each partition of the topic, including empty partitions.
         exported_at_ms: When the export ended, milliseconds since 1970.
         digest: Of the whole file (`chain`); None: it has no chain, so edits are not detected.
+        beside: Digests of the files of other topics that were made with it, by role; `digest` covers them. None: it does not say
+            which there were, as those of earlier versions.
     """
 
     topic: str
     end_offsets: Mapping[int, int]
     exported_at_ms: int
     digest: str | None = None
+    beside: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,12 @@ class ExportLine:
 
     record: RecordRead
     link: str | None
+    headers: Headers = ()
+
+    @property
+    def digest(self) -> bytes:
+        """What the next link of the chain covers of it."""
+        return record_digest(self.record, self.headers)
 
 
 def format_header(header: ExportHeader) -> bytes:
@@ -68,6 +88,7 @@ def format_header(header: ExportHeader) -> bytes:
             "topic": header.topic,
             "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
             "exported_at_ms": header.exported_at_ms,
+            **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
@@ -83,12 +104,26 @@ def parse_header(line: bytes) -> ExportHeader:
     if "export" not in fields:
         raise BadLine("the first line is not the header of an export (it has no `export`)")
     if fields["export"] != EXPORT_FORMAT or type(fields["export"]) is not int:
-        raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}")
+        newer = type(fields["export"]) is int and fields["export"] > EXPORT_FORMAT
+        hint = "A newer version wrote it: read it with that version, or update this one." if newer else ""
+        raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}", hint)
     topic = fields.get("topic")
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
     ends = _end_offsets(fields.get("end_offsets"))
-    return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
+    exported_at_ms = _integer(fields, "exported_at_ms")
+    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields))
+
+
+def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
+    if "beside" not in fields:
+        return None
+    beside = fields["beside"]
+    if not isinstance(beside, dict) or not all(
+        _ROLE.fullmatch(role) and isinstance(digest, str) and _LINK.fullmatch(digest) for role, digest in beside.items()
+    ):
+        raise BadLine("`beside` is not a list of names with digests")
+    return beside
 
 
 def _end_offsets(fields: object) -> dict[int, int]:
@@ -104,12 +139,13 @@ def _end_offsets(fields: object) -> dict[int, int]:
     return ends
 
 
-def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
-    """A record as a line; invalid UTF-8 is encoded as base64.
+def format_record(record: RecordRead, link: bytes | None = None, headers: Headers = ()) -> bytes:
+    """A record as a line; invalid UTF-8 is encoded as base64, and headers are written where there are any.
 
     Args:
         link: Its link of the chain.
     """
+    named = [{"name": name, **text_or_base64("value", value)} for name, value in headers]
     return _line(
         {
             "partition": record.partition,
@@ -117,6 +153,7 @@ def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
             "timestamp_ms": record.timestamp_ms,
             **text_or_base64("key", record.key),
             **text_or_base64("value", record.value),
+            **({"headers": named} if named else {}),
             **({} if link is None else {"chain": link.hex()}),
         }
     )
@@ -156,17 +193,27 @@ def parse_line(line: bytes) -> ExportLine:
         _content(fields, "key"),
         _content(fields, "value"),
     )
-    return ExportLine(record, _link(fields, "chain"))
+    return ExportLine(record, _link(fields, "chain"), _headers(fields))
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         loaded = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error}") from None
+        raise _not_json(line, error) from None
     if not isinstance(loaded, dict):
         raise BadLine("not a JSON object")
     return loaded
+
+
+def _not_json(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
+    if line.startswith(_GZIP):
+        return BadLine("compressed by gzip", "Unpack it to a file, such as with `gzip -dc`.")
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return BadLine("not text in UTF-8")
+    return BadLine(f"not JSON: {error}")
 
 
 def _integer(fields: dict[str, Any], name: str, least: int = 0) -> int:
@@ -183,6 +230,22 @@ def _link(fields: dict[str, Any], name: str) -> str | None:
     if not isinstance(value, str) or not _LINK.fullmatch(value):
         raise BadLine(f"`{name}` is not a digest")
     return value
+
+
+def _headers(fields: dict[str, Any]) -> Headers:
+    if "headers" not in fields:
+        return ()
+    named = fields["headers"]
+    if not isinstance(named, list) or not named or not all(isinstance(header, dict) for header in named):
+        raise BadLine("`headers` is not a list of objects with `name` and `value`")
+    if not all(isinstance(header.get("name"), str) for header in named):
+        raise BadLine("one of its `headers` has no `name`, or one that is not a text")
+    return tuple((header["name"], _content(header, "value")) for header in named)
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text can be the digest of an export."""
+    return _LINK.fullmatch(text) is not None
 
 
 def _content(fields: dict[str, Any], name: str) -> bytes | None:
@@ -212,6 +275,7 @@ def _line(fields: dict[str, Any]) -> bytes:
 NO_DIGEST = "0" * 2 * LINK_BYTES
 """Placeholder in the header while the records are written."""
 _FIELDS = struct.Struct(">qqqqq")
+_LENGTHS = struct.Struct(">qq")
 
 
 def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
@@ -219,11 +283,19 @@ def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
     return _digest(orjson.dumps([topic, sorted(end_offsets.items())]))
 
 
-def record_digest(record: RecordRead) -> bytes:
+def record_digest(record: RecordRead, headers: Headers = ()) -> bytes:
+    """Digest of a record; without headers that of versions that did not export them."""
     key, value = record.key, record.value
-    lengths = (-1 if part is None else len(part) for part in (key, value))
-    fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, *lengths)
-    return _digest(fields + (key or b"") + (value or b""))
+    fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, _length(key), _length(value))
+    content = [fields, key or b"", value or b""]
+    for name, text in headers:
+        raw = name.encode()
+        content += (_LENGTHS.pack(len(raw), _length(text)), raw, text or b"")
+    return _digest(b"".join(content))
+
+
+def _length(part: bytes | None) -> int:
+    return -1 if part is None else len(part)
 
 
 def next_link(link: bytes, digest: bytes) -> bytes:
@@ -231,9 +303,10 @@ def next_link(link: bytes, digest: bytes) -> bytes:
     return _digest(link + digest)
 
 
-def file_digest(link: bytes, exported_at_ms: int) -> str:
-    """The digest of a file whose last record has this link."""
-    return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0)).hex()
+def file_digest(link: bytes, exported_at_ms: int, beside: Mapping[str, str] | None = None) -> str:
+    """The digest of a file whose last record has this link; without files next to it that of versions that did not cover them."""
+    covered = b"" if beside is None else orjson.dumps(sorted(beside.items()))
+    return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0) + covered).hex()
 
 
 class ChainReader:
@@ -265,7 +338,7 @@ class ChainReader:
         if line.link is None:
             return
         link = bytes.fromhex(line.link)
-        if self._link is not None and link != next_link(self._link, record_digest(line.record)):
+        if self._link is not None and link != next_link(self._link, line.digest):
             raise BadLine(
                 "its `chain` does not match: it was edited, or lines before it were removed, inserted or moved, or the header "
                 "was edited"
@@ -287,7 +360,9 @@ def check_end(header: ExportHeader, link: bytes | None) -> None:
     Raises:
         BadLine: It is not.
     """
-    if header.digest is not None and (link is None or file_digest(link, header.exported_at_ms) != header.digest):
+    if header.digest is None:
+        return
+    if link is None or file_digest(link, header.exported_at_ms, header.beside) != header.digest:
         raise BadLine(
             "the end of the chain does not match the header: lines at the end were removed, or the header was edited"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,8 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
+from statechannel.cli.audit.acknowledge import acknowledge
+from statechannel.cli.audit.actions import actions
 from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
     Archive,
@@ -30,6 +33,7 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    marked,
     moment_of,
     options_of,
     refuse_format,
@@ -44,6 +48,7 @@ from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
 from statechannel.cli.kit.progress import progress
+from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.files import check_writable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -106,6 +111,7 @@ def audit(
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
         return
     title = None if history is None else title_of(history, "--history ")
+    writers = writers_of(source, connect)
     question = AuditQuestion(
         source,
         read=read,
@@ -121,18 +127,21 @@ def audit(
             moves=moves,
             cuts=moment is not None,
             forged=True,
-            writers=writers_of(source, connect),
+            writers=writers,
         ),
         options=options_of(engine_options or ()),
     )
     result = load_engine(engine)(question, progress=progress)
     remark_moment(moment, result)
+    if result.forged is not None:
+        result = replace(result, forged=marked(result.forged, source, connect))
     if history is not None and not result.named:
         raise not_named(history)
     past = moment is not None or any((gaps, races, history, owned, moves))
     if table:
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
-        tables.show(result, title, cuts, races=races or history is None)
+        known = writers is not None and writers.newest_ms > 0
+        tables.show(result, title, cuts, races=races or history is None, registry_read=known)
     else:
         head = result.answer | {"forged_records": (result.forged or {}).get("records", 0)}
         print_json_lists(head | (dict(result.complete) if past else {}), _extra(result, moment is not None))
@@ -195,6 +204,8 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
     return None if result.owned is None else [row for row in result.owned if row["partition"] not in unsure]
 
 
+app.command("acknowledge")(acknowledge)
+app.command("actions")(actions)
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
 app.command("overlaps")(overlaps_of)
@@ -236,18 +247,25 @@ def export(
 
     # Before the log: what is written later is not held against it.
     sides = export_side_topics(connect(), path) if with_topics else {}
+    beside = {role.value: side.digest for role, side in sides.items() if side.digest is not None}
     if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
-            header = export_live(connect(), scratch)
+            header = export_live(connect(), scratch, beside=beside)
             _copy_to_stdout(scratch)
     else:
-        header = export_live(connect(), path)
+        header = export_live(connect(), path, beside=beside)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
-    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest})")
-    for beside, side in sides.items():
-        say(f"{side.topic} written to {beside} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})")
+    covers = ", which covers the files next to it" if sides else ""
+    say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest}{covers})")
+    for role, side in sides.items():
+        say(
+            f"{side.topic} written to {side_file(path, role)} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})"
+        )
+    for role in SideRole if not to_stdout else ():
+        if role not in sides and side_file(path, role).is_file():
+            say(f"note: {side_file(path, role)} is of an earlier export, and is not read with this one")
     if not with_topics:
         say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
 

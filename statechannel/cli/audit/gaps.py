@@ -11,14 +11,15 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
+from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Rows, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause, GapEnd
+from statechannel.audit.gaps import GapCause, GapEnd, with_standstill
 from statechannel.audit.history import meant
 from statechannel.audit.local import audit_export
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.spool import Spool
+from statechannel.audit.writers import EXPIRY_MS, Unheard, WritersHeard
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
 from statechannel.cli.audit.parts import Requested, about, log_line, not_named, opened, requesters, require_writer
@@ -91,33 +92,41 @@ def gaps_of(
     )
     chosen = GapFilter(window, frozenset(of_these.value for of_these in cause or ()), longest_ms, open_only, broker)
 
-    def read() -> tuple[AuditResult, Any, list[dict[str, Any]]]:
+    to_end = asked.as_of is None and until is None
+
+    def read() -> tuple[AuditResult, Any, list[dict[str, Any]], WritersHeard | None, list[Unheard] | None]:
         with asked.as_file() as still:
-            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True))
+            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
             rows, sums = _of(result, of)
             if broker is not None and not len(result.gaps or ()):
                 require_writer(still, broker)
             if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
                 raise not_named(of)
-            return result, rows, sums
+            writers = still.heard()
+            return result, rows, sums, writers, _unheard(writers, result.owned or ()) if to_end else []
 
     if watch:
         seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
 
         def read_blocks() -> tuple[list[Block], dict[str, Any]]:
-            _, rows, _ = read()
+            _, rows, _, _, _ = read()
             return [_block(list(rows), single=single)], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
-    result, rows, sums = read()
+    result, rows, sums, writers, unheard = read()
     rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
-    by_time = rows
+    by_time = rows = _Standstills(rows, writers)
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
-        head = {"window": window.fields(), "namespaces": sums, "all": total_gap_sum(sums)}
+        head = {
+            "window": window.fields(),
+            "namespaces": sums,
+            "all": total_gap_sum(sums),
+            "unheard": [late._asdict() for late in unheard or ()],
+        }
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     log_line(asked, result, window)
@@ -130,6 +139,7 @@ def gaps_of(
     tables.gaps(rows, shown, answer_lost=tables.answer_lost(result), selected=selected, first=longest)
     if any("merged" in row for row in shown):
         say("note: gaps of one broker that began together are one row; --single lists each")
+    _remark_unheard(unheard, open_only=open_only)
     deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
     if deleted:
         more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
@@ -209,6 +219,37 @@ def together(gaps: Iterable[Mapping[str, Any]], most: int | None = None) -> list
     return [group.row() for group in groups]
 
 
+class _Standstills:
+    """Gaps with how long the process of the lost owner stood still."""
+
+    def __init__(self, rows: Rows, writers: WritersHeard | None) -> None:
+        self._rows, self._writers = rows, writers
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (with_standstill(row, self._writers) for row in self._rows)
+
+
+def _remark_unheard(unheard: Sequence[Unheard] | None, *, open_only: bool) -> None:
+    """Say which gaps may be missing, as they have only just begun."""
+    for late in unheard or ():
+        say(f"note: {late.sentence()}")
+    if unheard is None and open_only:
+        say(
+            f"note: the log alone shows a gap of a lost broker after about {EXPIRY_MS / 1_000:g} s: those that began just before "
+            "it was read are not in it"
+        )
+
+
+def _unheard(writers: WritersHeard | None, owned: Iterable[Mapping[str, Any]]) -> list[Unheard] | None:
+    """Owners that missed heartbeats, and whose gaps are not in the log yet; None: the registry was not read."""
+    if writers is None or not writers.newest_ms:
+        return None
+    return writers.unheard_now({row["owner"] for row in owned if row["owner"] is not None})
+
+
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:
     return float("-inf") if gap["length_ms"] is None else -gap["length_ms"], gap["start_ms"]
 
@@ -230,7 +271,7 @@ def overlaps_of(
         head: dict[str, Any] = {}
         options: Any = {"read": asked.read, "as_of": asked.as_of, "compaction_lag_ms": asked.compaction_lag_ms}
         answer = audit_export(export, observers=[successions.observe], tell_complete=head.update, **options)
-        again = WrittenAgain(successions.rows, writers)
+        again = WrittenAgain(successions.taken(), writers)
         audit_export(export, observers=[again.observe], **options)
     every = Spool()
     for row in overlap_rows(successions.rows, again, writers):
@@ -264,7 +305,7 @@ def _show_overlaps(rows: Sequence[Mapping[str, Any]], sums: Mapping[str, Any], *
     print_table(
         (
             "from",
-            "at most until",
+            Column("at most until", 1),
             "at most",
             "bundle",
             "lost owner",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
@@ -28,15 +29,16 @@ from statechannel.audit.engine import (
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
+from statechannel.audit.moments import AsOf, LogWindow, parse_as_of
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
 from statechannel.audit.writers import WritersHeard
-from statechannel.cli.kit.listing import time_window
+from statechannel.cli.kit.listing import remark_yesterday, time_window, window_between
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import writers_of_file
+from statechannel.cli.kit.side_files import SideRole, side_records, writers_of_file
+from statechannel.errors import StateChannelError
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -82,7 +84,7 @@ class AuditOptions:
         Raises:
             AuditQuestionError: The options are invalid.
         """
-        return parse_window(since, until, now_ms=self._ends_ms)
+        return window_between(since, until, self._ends_ms)
 
     def time_window(self, since: str | None, until: str | None) -> LogWindow:
         """The same where sides are times.
@@ -139,6 +141,29 @@ def writers_of(source: Source, connect: Connect) -> WritersHeard | None:
     if isinstance(source, ExportSource):
         return None if source.made_here else writers_of_file(source.path)
     return registry_of(connect) if isinstance(source, LiveSource) else None
+
+
+def acknowledged_of(source: Source, connect: Connect) -> Acknowledgements:
+    """Forged records that persons have acknowledged: by the requests topic, or by its file beside an export."""
+    if isinstance(source, ExportSource):
+        side = None if source.made_here else side_records(source.path, SideRole.REQUESTS)
+        return Acknowledgements() if side is None else Acknowledgements.of_records(side.records)
+    if not isinstance(source, LiveSource):
+        return Acknowledgements()
+    # Only a live audit needs the Kafka client.
+    from statechannel.cli.kit.requests import acknowledgements
+
+    try:
+        return acknowledgements(connect())
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, so acknowledgements of forged records are not known: {error}")
+        return Acknowledgements()
+
+
+def marked(forgeries: Mapping[str, Any], source: Source, connect: Connect) -> dict[str, Any]:
+    """A list of forged records, each with its acknowledgement; requests are read only if it has some."""
+    seen = acknowledged_of(source, connect) if forgeries["records"] else Acknowledgements()
+    return seen.marked(forgeries)
 
 
 def registry_of(connect: Connect) -> WritersHeard:
@@ -240,20 +265,37 @@ def moment_of(text: str, source: Source, name: str = "--as-of") -> AsOf:
             f"{name} {text} is in the future: the log was read at {moment(now_ms)}.",
             hint=f"Remove {name} for the end of the log, or give an earlier time.",
         )
+    remark_yesterday(name, text, as_of, now_ms)
     return as_of
 
 
 def remark_moment(as_of: AsOf | None, result: AuditResult) -> None:
     """Remark on standard error that a moment lies before the first record, or past the last one."""
-    if as_of is None or not result.cuts:
-        return
-    ends = result.answer["end_offsets"].values()
-    if not any(cut.records for cut in result.cuts.values()) and any(ends):
-        when = moment(as_of.time_ms) if as_of.offset is None else f"offset {as_of.offset}"
-        before = "what was there then is unknown" if result.complete else "there was no namespace and no bundle then"
+    if as_of is not None and result.cuts:
+        ends = result.answer["end_offsets"].values()
+        some = any(cut.records for cut in result.cuts.values())
+        remark_outside(as_of, ends, some=some, whole=not result.complete)
+
+
+def remark_outside(as_of: AsOf, ends: Collection[int], *, some: bool, whole: bool) -> None:
+    """The same, for those that judge the log themselves.
+
+    Args:
+        ends: End offsets.
+        some: There are records up to the moment.
+        whole: The log is complete from its beginning on.
+    """
+    if not some and any(ends):
+        when = moment(as_of.time_ms) if as_of.time_ms is not None else f"offset {as_of.offset}"
+        before = "there was no namespace and no bundle then" if whole else "what was there then is unknown"
         say(f"note: the log has no record up to {when}: {before}")
     elif as_of.offset is not None and as_of.offset >= max(ends, default=0):
-        say(f"note: offset {as_of.offset} is past the end of every partition: it means the end of the log")
+        meant = f"; a time has the suffix ms: {as_of.offset}ms" if as_of.offset >= _LIKE_A_TIME else ""
+        say(f"note: offset {as_of.offset} is past the end of every partition: it means the end of the log{meant}")
+
+
+_LIKE_A_TIME = 10**12
+"""Milliseconds since 1970 of any log; far above its offsets."""
 
 
 def remark_unchained(path: Path) -> None:
@@ -273,7 +315,7 @@ def refuse_format(path: Path) -> None:
     """
     if str(path) in {output.value for output in Output}:
         raise AuditQuestionError(
-            f"-o {path} names a file here, not the format of the output.",
+            f"`{path}` names a file here, not the format of the output.",
             hint=f"The format is `--output {path}`; choose another name for the file.",
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -26,16 +26,19 @@ from statechannel.audit.origins import (
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, registry_of
+from statechannel.cli.audit.forged_table import forged_records
+from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
+from statechannel.cli.kit.requests import acknowledgements
 from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
 from statechannel.engine.membership import decode_member
+from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 
@@ -67,15 +70,21 @@ def origins(
         asked = replace(asked, writers=registry_of(asked.connect))
     with asked.as_file() as still:
         result = still.answer(Wants(origins=True, forged=True, cuts=True))
+        registry_read = (writers := still.heard()) is not None and writers.newest_ms > 0
         read = () if not looked_up else sources(asked.connect()) if not beside or path is None else sources_beside(path)
         whole = origins_document(result.origins or {}, read)
         document = select_operations(whole, window, by)
-        if by is not None and by not in persons_of(whole) and not document["operations"]:
-            more = "" if looked_up else "Persons are known with --with-topics. "
-            require_writer(still, by, persons=persons_of(whole), hint=more)
+        persons = persons_of(whole)
+        if by is not None and by not in persons and not document["operations"]:
+            if "@" in by:
+                raise _requested_nothing(by, persons if looked_up else None)
+            more = "" if looked_up else _PERSONS_UNKNOWN
+            require_writer(still, by, persons=persons, hint=more)
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     forged = select_forged(result.forged or {"records": 0, "newest": []}, window, by)
+    with_seen = acknowledgements(asked.connect()).marked if with_topics else None
+    forged = marked(forged, asked.source, asked.connect) if with_seen is None else with_seen(forged)
     if not asked.table:
         operations = document.pop("operations")
         head = {"by": by, "window": window.fields(), "forged_records": forged["records"]}
@@ -83,10 +92,35 @@ def origins(
         return
     log_line(asked, result, window)
     whose = "" if by is None else f" of {by}"
-    _show(document, document["operations"] if every else list(without_origin(document)), whose)
-    tables.forged(forged)
+    # What a person requested is all that --by asks for: to list only what is in doubt would hide it.
+    listed = document["operations"] if every or by in persons else list(without_origin(document))
+    _show(document, listed, whose)
+    in_log = 0 if result.forged is None else result.forged["records"]
+    forged_records(forged, in_log, registry_read=registry_read)
     if persons_of(document):
+        if by is not None:
+            say(f"note: policies, overrides and acknowledgements of {by} are in `statechannel audit actions --by {by}`")
         say(f"note: {PERSONS_CLAIM}")
+
+
+_PERSONS_UNKNOWN = "Persons are known with --with-topics, of this command or of `export`. "
+
+
+def _requested_nothing(by: str, persons: Sequence[str] | None) -> CommandError:
+    """A person's name that no operation has.
+
+    Args:
+        persons: Who requested operations; None: requests were not read.
+    """
+    known = _PERSONS_UNKNOWN
+    if persons is not None:
+        shown = ", ".join(persons[:_PERSONS_SHOWN]) + (", ..." if len(persons) > _PERSONS_SHOWN else "")
+        known = f"Known: {shown}. " if persons else "No request is left in the log. "
+    return CommandError(
+        f"no operation was requested by {by}",
+        hint=f"{known}Policies and acknowledgements are in `statechannel audit actions --by PERSON`, too.",
+        code=ExitCode.NOT_FOUND,
+    )
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose: str) -> None:
@@ -147,6 +181,7 @@ def _asked(row: Mapping[str, Any]) -> str:
     return row["origin"] if asked is None else f"{row['origin']} of {asked['by'] or '?'}: {asked['what']}"
 
 
+_PERSONS_SHOWN: Final = 10
 _SLACK_MS: Final = 6_000
 """Maximum delay of a heartbeat after what it reports, where the settings of the channel are not at hand."""
 GROUP: Final = "statechannel.origins"

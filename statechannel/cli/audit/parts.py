@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
+from statechannel.audit.person_actions import PersonAction
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.report.time_buckets import ReportWindow
@@ -37,12 +38,13 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of, refuse_format
+from statechannel.cli.audit.actions import actions_beside, actions_of
+from statechannel.cli.audit.options import AuditOptions, acknowledged_of, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
-from statechannel.cli.kit.output import moment, print_json, print_json_lists, say, stdout
+from statechannel.cli.kit.output import Output, moment, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, side_records, story_of_file
+from statechannel.cli.kit.side_files import SideRole, side_files, side_records, story_of_file
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 
@@ -149,6 +151,7 @@ def diff(
         "from": tables.side(t1, first, before),
         "to": tables.side(t2, second, after),
         "counts": dict(sorted(differences.counts.items())),
+        "changed": dict(sorted((differences.changed).items())),
         "owners": differences.moved(),
     }
     if unsure:
@@ -195,7 +198,15 @@ def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE
     if not window.is_whole:
         sides = (f"{name} {_moment_of(side)}" for name, side in (("from", window.since), ("to", window.until)) if side)
         stdout().print(Text(f"listed: {' '.join(sides)}, inclusive"))
+        _remark_window(window, answer["end_offsets"].values())
     stdout().print()
+
+
+def _remark_window(window: LogWindow, ends: Collection[int]) -> None:
+    """Say that a list begins past the end of the log, where it is empty in any case."""
+    offset = None if window.since is None else window.since.offset
+    if offset is not None and offset >= max(ends, default=0):
+        say(f"note: --since {offset} is past the end of every partition: no record is listed")
 
 
 def title_of(name: str, option: str = "") -> str:
@@ -240,10 +251,7 @@ def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
     )
 
 
-_OF_PERSONS = (
-    "Brokers write records; what a person requested: `statechannel audit origins --by PERSON`, `statechannel operation list "
-    "--by PERSON`. "
-)
+_OF_PERSONS = "Brokers write records; what a person did: `statechannel audit actions --by PERSON`. "
 
 
 def not_named(name: str) -> CommandError:
@@ -260,7 +268,15 @@ _DEFAULT = ReportLimits()
 @audit_options
 def report(
     asked: AuditOptions,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Output file.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Output file.")] = None,
+    out_or_format: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            metavar="FILE.html|json",
+            help="FILE.html as --out, or json as --output json.",
+        ),
+    ] = None,
     bundle: Annotated[
         list[str] | None,
         typer.Option("--bundle", metavar="BUNDLE", help="Show the timeline of this bundle; may be repeated."),
@@ -287,7 +303,7 @@ def report(
 ) -> None:
     """Write the audit as one HTML page: incidents, gaps, owners over time, timelines, rejections; works offline."""
     wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
-    _check_page_path(out)
+    out, asked = _page_and_format(asked, out, out_or_format)
     question = ReportQuestion(
         read=asked.read,
         as_of=asked.as_of,
@@ -299,30 +315,66 @@ def report(
     try:
         story = _registry_story(asked)  # before the log: what is written later is not held against it
         with opened(asked) as export:
-            question = replace(question, persons=requesters(asked, "the report"))
+            persons = requesters(asked, "the report")
+            question = replace(question, persons=persons, acknowledged=acknowledged_of(asked.source, asked.connect))
+            question = replace(question, actions=_actions(asked))
             if story is not None:
                 question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)
     except NotInLogError as error:
         raise not_named(str(error)) from error
-    # Jinja is loaded only where a page is made.
-    from statechannel.cli.report_page import ReportOrigin, render
-
-    page = render(
-        data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), time.time_ns() // 1_000_000, wanted)
-    )
-    content = page.encode()
-    with new_file(out) as file:
-        file.write(content)
-    if asked.table:
+    size_bytes = None if out is None else _write_page(asked, out, data, wanted)
+    if not asked.table:
+        print_json({"file": None if out is None else str(out), "size_bytes": size_bytes, **data})
+    elif size_bytes is not None:
         gaps, rejected = data["gaps"], data["rejected"]
         say(
             f"{out}: {len(data['incidents'])} incidents, {gaps['all']:,} gaps ({gaps['open']:,} open), "
-            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; "
+            f"{len(data['lanes'])} timelines, {rejected['all']:,} rejected records, {size_bytes / 1024:,.0f} KiB; "
             "open it in a browser"
         )
-    else:
-        print_json({"file": str(out), "size_bytes": len(content), **data})
+
+
+def _page_and_format(
+    asked: AuditOptions, out: Path | None, out_or_format: str | None
+) -> tuple[Path | None, AuditOptions]:
+    """The page's path, None where only its data are wanted, and the options with the format.
+
+    `-o` is the format in most commands, and the file in those that write one: here it is either, by its value.
+
+    Raises:
+        AuditQuestionError: There is neither a page nor JSON to write, or the page's path cannot be used.
+    """
+    if out_or_format in {output.value for output in Output}:
+        asked = replace(asked, table=asked.table and out_or_format != Output.JSON.value)
+    elif out_or_format is not None:
+        if out is not None:
+            raise AuditQuestionError(
+                f"--out {out} and -o {out_or_format} both name the page.",
+                hint="Give one of them; -o json is the format.",
+            )
+        out = Path(out_or_format)
+    if out is not None:
+        _check_page_path(out)
+    elif asked.table:
+        raise AuditQuestionError(
+            "The report needs a file for its page.",
+            hint="Use `statechannel audit report --out FILE.html`; `-o json` prints the page's data instead.",
+        )
+    return out, asked
+
+
+def _write_page(asked: AuditOptions, out: Path, data: Mapping[str, Any], wanted: tuple[str, ...]) -> int:
+    """Write the page; returns its size in bytes."""
+    # Jinja is loaded only where a page is made.
+    from statechannel.cli.report_page import ReportOrigin, render
+
+    now_ms = time.time_ns() // 1_000_000
+    page = render(data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), now_ms, wanted))
+    content = page.encode()
+    with new_file(out) as file:
+        file.write(content)
+    return len(content)
 
 
 @contextmanager
@@ -370,6 +422,20 @@ def _registry_story(asked: AuditOptions) -> RegistryStory | None:
         say(f"note: the registry could not be read, the report has the incidents of the channel's log only: {error}")
         return None
     return story
+
+
+def _actions(asked: AuditOptions) -> list[PersonAction] | None:
+    """What persons did; None where the topics that say so are not at hand."""
+    source = asked.source
+    if isinstance(source, ExportSource) and not source.made_here:
+        return actions_beside(source.path) if SideRole.REQUESTS in side_files(source.path) else None
+    if not isinstance(source, LiveSource):
+        return None
+    try:
+        return actions_of(asked.connect())
+    except StateChannelError as error:
+        say(f"note: the requests could not be read, the report does not list what persons did: {error}")
+        return None
 
 
 def requesters(asked: AuditOptions, what: str) -> dict[str, str]:

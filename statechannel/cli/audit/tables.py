@@ -12,9 +12,9 @@ from typing import Any
 from rich.text import Text
 
 from statechannel.audit.engine import AuditResult, Rows
-from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
+from statechannel.cli.audit.forged_table import forged_records, writer
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
@@ -47,13 +47,21 @@ class MomentAndRest:
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
-def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | None = None, *, races: bool) -> None:
+def show(
+    result: AuditResult,
+    history_title: str | None,
+    cuts: MomentAndRest | None = None,
+    *,
+    races: bool,
+    registry_read: bool = True,
+) -> None:
     """Print the result.
 
     Args:
         history_title: If set, only the history is printed, without the tables on the whole log.
         cuts: The moment of the audit, if not the end of the log.
         races: Also print lost races.
+        registry_read: The log was held against the registry.
     """
     answer = result.answer
     unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
@@ -65,7 +73,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
     completeness(result.complete)
     if history_title is None:
-        forged(result.forged)
+        forged_records(result.forged, registry_read=registry_read)
     if races and result.races:
         _blank()
         print_table(
@@ -123,47 +131,6 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
             ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
             columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
-
-
-def forged(forgeries: Mapping[str, Any] | None) -> None:
-    """Print the newest forged records, or that none was recognized."""
-    if forgeries is None:
-        return
-    _blank()
-    if not forgeries["records"]:
-        stdout().print(Text(f"no forged record was recognized. {NOT_RECOGNIZED}."))
-        return
-    left = forgeries["records"] - len(forgeries["newest"])
-    print_table(
-        (
-            "offset",
-            "time",
-            Column("key", 1),
-            Column("verdict", 1),
-            "in the name of",
-            "record",
-            Column("operation", 3),
-            Column("what shows it", text=True),
-        ),
-        [
-            (
-                row["offset"],
-                when(row["timestamp_ms"]),
-                row["key"],
-                row["verdict"],
-                row["by"],
-                f"{row['state']} v{row['version']}",
-                row["operation"],
-                row["note"],
-            )
-            for row in forgeries["newest"]
-        ],
-        title=f"Forged: {forgeries['records']:,} records name a broker that did not write them"
-        if forgeries["records"] > 1
-        else "Forged: 1 record names a broker that did not write it",
-    )
-    if left:
-        stdout().print(f"({left:,} older ones left out)")
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:
@@ -377,7 +344,7 @@ def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
             Column("by", 1),
             "what",
             Column("before", 2, text=False),
-            Column("after", 1, text=False),
+            Column("after", 2, text=False),
             Column("why", text=True),
         ),
         [
@@ -386,7 +353,7 @@ def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
                 when(row["timestamp_ms"]),
                 row["key"] if whole_keys else short_range(row["key"]),
                 row["verdict"],
-                row["by"],
+                writer(row["by"], row["forged"]),
                 _what(row),
                 _format_state(row["before"]),
                 _format_state(row["after"]),
@@ -416,6 +383,8 @@ def _format_state(side: Mapping[str, Any] | None) -> str | None:
 
 
 def _why(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["verdict"] == Verdict.DUPLICATE:  # a narrow terminal has no room for the column; rejected ones have a note
+        yield Verdict.DUPLICATE.value
     if row["action"] is not None:
         yield str(row["action"])
     if row["reason"] is not None:
@@ -553,6 +522,9 @@ def side(text: str, as_of: AsOf | None, result: AuditResult) -> dict[str, Any]:
     }
 
 
+_DIFFERS = ("owner", "generation", "state")
+
+
 def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> None:
     """Print the differences between two moments.
 
@@ -567,9 +539,23 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     completeness(head)
     stdout().print()
     same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
+    counts, changed = head["counts"], head["changed"]
+    changes = ("came", "went", "came-and-went", "changed")
     print_table(
-        ("difference", "number"),
-        [(name.replace("_", " "), count) for name, count in head["counts"].items()],
+        (
+            "differences",
+            *(name.replace("-", " ") for name in changes),
+            *(Column(f"changed {name}", 1) for name in _DIFFERS),
+        ),
+        [
+            (
+                kind,
+                *(counts.get(f"{kind}_{name}", 0) for name in changes),
+                *(changed.get(f"{kind}_{name}", 0) for name in _DIFFERS),
+            )
+            for kind in ("namespaces", "bundles")
+            if any(f"{kind}_{name}" in counts for name in changes)
+        ],
         empty=NOT_KNOWN if answer_lost else same,
     )
     if not len(rows):
@@ -584,7 +570,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     print_table(
         ("key", "change", "before", "after"),
         [
-            (row["key"], row["change"], _side(row["before"]), _side(row["after"]))
+            (row["key"], row["change"].replace("-", " "), _side(row["before"]), _side(row["after"]))
             for row in islice(rows, _DIFFERENCES_SHOWN)
         ],
     )

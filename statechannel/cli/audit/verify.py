@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, NamedTuple
 
 import orjson
 import typer
@@ -16,6 +17,7 @@ from statechannel.audit.engine import ExportSource, LiveSource, Source
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.audit.local import read_log
 from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.transfer.line import ExportHeader, is_digest
 from statechannel.audit.verify import (
     ReplicaDump,
     ReplicaWord,
@@ -35,7 +37,7 @@ from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import side_files
+from statechannel.cli.kit.side_files import SideRole, SideStatus, require_topic_of, side_file, side_status
 from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
@@ -94,20 +96,44 @@ _EXPORT_NOT_PROVEN = (
 )
 
 
+_SIDE_WORDS = {
+    SideStatus.COVERED: "covered by the digest of the export",
+    SideStatus.UNCOVERED: "not covered by the digest of the export, which is of an earlier version",
+    SideStatus.UNCHAINED: "no digest: whether it was edited is unknown",
+    SideStatus.MISSING: "missing",
+    SideStatus.REPLACED: "edited or rewritten, or of another export",
+    SideStatus.FOREIGN: "not made with the export",
+}
+
+
 def verify_export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Export file.")],
     digest: Annotated[
-        str | None,
-        typer.Option("--digest", metavar="DIGEST", help="Digest that `export` printed when the file was made."),
+        list[str] | None,
+        typer.Option(
+            "--digest",
+            metavar="DIGEST",
+            help="Digest that `export` printed when the file was made; may be repeated, for the files beside one of an "
+            "earlier version.",
+        ),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Check that an export was not edited: its chain of digests and, with --digest, that it is the one that was made then."""
+    """Check that an export and the files next to it were not edited; with --digest, that it is the one that was made then."""
+    digests = {text.strip().lower() for text in digest or ()}
+    for text in digest or ():
+        if not is_digest(text.strip().lower()):
+            raise CommandError(
+                f"--digest {text!r} is not the digest of an export",
+                hint="`export` prints it: 32 digits and letters from a to f. The longer one of `audit` is that of the states.",
+                code=ExitCode.USAGE,
+            )
     export = read_log(file, progress)
     header = export.header
-    if header.digest is None and digest is not None:
+    named = ", ".join(sorted(digests))
+    if header.digest is None and digests:
         raise ExportFileError(
-            f"{file} has no digest of its records, so it is not the export with the digest {digest}: the digests were removed, "
+            f"{file} has no digest of its records, so it is not the export with the digest {named}: the digests were removed, "
             "or an earlier version made it.",
         )
     if header.digest is None:
@@ -116,39 +142,119 @@ def verify_export(
             hint="An earlier version made it, or the digests were removed. Give a digest that was kept elsewhere (--digest).",
             code=ExitCode.UNDETERMINED,
         )
-    if digest is not None and digest.strip().lower() != header.digest:
+    if digests and header.digest not in digests:
         raise ExportFileError(
-            f"{file} has the digest {header.digest}, not {digest}: it is another export, or was rewritten as a whole.",
+            f"{file} has the digest {header.digest}, not {named}: it is another export, or was rewritten as a whole.",
             hint="Look for the file that was made then.",
         )
+    sides = _sides_of(file, header)
+    _require_known(file, header, sides, digests)
     fields: dict[str, Any] = {
         "file": str(file),
         "topic": header.topic,
         "digest": header.digest,
-        "compared": digest is not None,
+        "compared": bool(digests),
         "records": export.records,
         "end_offsets": {str(number): end for number, end in sorted(header.end_offsets.items())},
         "exported_at_ms": header.exported_at_ms,
     }
-    beside = {path: read_log(path, progress).header for path in side_files(file).values()}
-    fields["beside"] = {str(path): {"topic": side.topic, "digest": side.digest} for path, side in beside.items()}
+    fields["beside"] = {
+        str(side.path): {"topic": side.header.topic, "digest": side.header.digest, "status": side.status.value}
+        for side in sides
+        if side.header is not None
+    }
     if output is Output.JSON:
         print_json(fields)
         return
     chain = "every line follows from the one before it"
     rows = [
-        ("chain", f"{chain}, and the digest is the given one" if digest is not None else chain),
+        ("chain", f"{chain}, and the digest is the given one" if digests else chain),
         ("digest", header.digest),
         ("topic", header.topic),
         ("records", f"{export.records:,}"),
         ("exported", moment(header.exported_at_ms)),
         *(
-            (f"beside: {side.topic}", side.digest or "no digest: whether it was edited is unknown")
-            for side in beside.values()
+            (f"beside: {side.header.topic}", f"{side.header.digest}, {_SIDE_WORDS[side.status]}")
+            for side in sides
+            if side.header is not None
         ),
     ]
     print_table(("what", "value"), rows)
     stdout().print(f"\n{_EXPORT_NOT_PROVEN}", markup=False)
+
+
+class _Side(NamedTuple):
+    """A file beside an export, or one that is missing."""
+
+    path: Path
+    header: ExportHeader | None
+    status: SideStatus
+
+
+def _sides_of(file: Path, header: ExportHeader) -> list[_Side]:
+    """Those that exist or should.
+
+    Raises:
+        ExportFileError: One was edited.
+    """
+    sides = []
+    for role in SideRole:
+        path = side_file(file, role)
+        side = read_log(path, progress).header if os.path.lexists(path) else None
+        if side is not None:
+            require_topic_of(file, role, side.topic)
+        status = side_status(header, role, side)
+        if status is not None:
+            sides.append(_Side(path, side, status))
+    return sides
+
+
+def _require_known(file: Path, header: ExportHeader, sides: Sequence[_Side], digests: Collection[str]) -> None:
+    """Refuse an export whose other files are not the ones that were made with it, or may not be.
+
+    Raises:
+        ExportFileError: One is certainly another one.
+        CommandError: It is unknown.
+    """
+    own = {header.digest, *(side.header.digest for side in sides if side.header is not None)}
+    others = sorted(set(digests) - own)
+    if others:
+        raise ExportFileError(
+            f"neither {file} nor a file next to it has the digest {', '.join(others)}: one of them is of another export, or was "
+            "rewritten as a whole.",
+            hint="Look for the files that were made then.",
+        )
+    wrong = [side for side in sides if side.status in (SideStatus.REPLACED, SideStatus.FOREIGN)]
+    if wrong:
+        raise ExportFileError(
+            f"{file} itself is unchanged, but not what is next to it: {_named(wrong)}.",
+            hint="Look for the files that were made then; commands refuse an edited file, and do not read one that was not made "
+            "with the export.",
+        )
+    unknown = [
+        side
+        for side in sides
+        if side.status in (SideStatus.MISSING, SideStatus.UNCHAINED)
+        or (
+            digests
+            and side.status is SideStatus.UNCOVERED
+            and side.header is not None
+            and side.header.digest not in digests
+        )
+    ]
+    if unknown:
+        missing = all(side.status is SideStatus.MISSING for side in unknown)
+        raise CommandError(
+            f"{file} itself is unchanged, but whether all that was made with it is so is unknown: {_named(unknown)}",
+            hint="Look for the files that were made then."
+            if missing
+            else "Give the digests that `export` printed for them, too (--digest, once for each file).",
+            code=ExitCode.UNDETERMINED,
+        )
+
+
+def _named(sides: Sequence[_Side]) -> str:
+    return "; ".join(f"{side.path}: {_SIDE_WORDS[side.status]}" for side in sides)
 
 
 def _registered(connect: Connect, source: Source) -> list[str]:
@@ -165,7 +271,9 @@ def _registered(connect: Connect, source: Source) -> list[str]:
         return urls
     raise CommandError(
         "no live broker has an HTTP endpoint" if alive else "no broker is alive",
-        hint="Start brokers with observe.metrics_port, or give a replica: --replica http://HOST:PORT.",
+        hint="Digests are served at observe.metrics_port, which is off by default, also in processes that embed a broker: set it "
+        "and restart the brokers one by one, or give the address of a replica (--replica http://HOST:PORT). `statechannel audit` "
+        "judges the log alone.",
         code=ExitCode.NOT_FOUND if alive else ExitCode.NO_BROKER,
     )
 

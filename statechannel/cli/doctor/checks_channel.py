@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from statechannel.audit.acknowledgements import acknowledged_sentence
 from statechannel.audit.forgeries import forged_sentence
 from statechannel.audit.writers import Disowned
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
@@ -65,6 +66,8 @@ _OF_HOOKS: Mapping[str, tuple[str, str]] = {
     ),
 }
 """What the failure of a hook leads to, and what to do; `on_own` is reported by its declines."""
+_DECIDES = "The log decides, so accepted ones count."
+_UNTIL_SEEN = "The finding stays until they are acknowledged (`statechannel audit acknowledge`), else"
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
 
@@ -245,26 +248,34 @@ def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     in_log = facts.status.get("forged", {"records": 0, "newest": ()})
     if _nobody(facts) and not witnesses and not in_log["records"]:
         yield _NOBODY
-    if in_log["records"]:
-        number = in_log["records"]
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            f"the log has {'1 forged record' if number == 1 else f'{number:,} forged records'}, the newest "
-            + forged_sentence(in_log["newest"][-1]),
-            "Another process writes with the id and incarnation of a broker. The log decides, so accepted ones count.",
-            f"{_FORGED_TODO} The finding stays as long as the log keeps the records.",
-        )
+    for is_seen in (False, True):
+        rows = [row for row in in_log["newest"] if (row.get("acknowledged") is not None) is is_seen]
+        if rows:
+            seen_all = in_log.get("acknowledged", 0)
+            number = seen_all if is_seen else in_log["records"] - seen_all
+            yield DoctorFinding(
+                Severity.INFO if is_seen else Severity.CRITICAL,
+                f"the log has {'1' if number == 1 else f'{number:,}'} {'acknowledged ' if is_seen else ''}forged "
+                f"record{'' if number == 1 else 's'}, the newest {forged_sentence(rows[-1])}",
+                "" if is_seen else f"Another process writes with the id and incarnation of a broker. {_DECIDES}",
+                "" if is_seen else f"{_FORGED_TODO} {_UNTIL_SEEN} as long as the log keeps the records.",
+            )
     alive = {(broker, member.info.get("incarnation")) for broker, member in _alive(facts).items()}
     for (broker, incarnation), seen in sorted(witnesses.items()):
         if Disowned(broker, seen).is_listed(in_log["newest"]):
-            continue  # the finding above has them
+            continue  # the findings above have them
+        item = facts.acknowledged.of_report(seen)
+        if item is not None:
+            yield DoctorFinding(Severity.INFO, f"{seen.sentence(broker)}; {acknowledged_sentence(item.fields())}")
+            continue
         ended = f"This process of {broker} has ended; the finding stays"
         stays = f"The finding stays while {broker} runs, and then" if (broker, incarnation) in alive else ended
         yield DoctorFinding(
             Severity.CRITICAL,
             seen.sentence(broker),
-            "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
-            f"{_FORGED_TODO} {stays} as long as the registry keeps its heartbeats: an hour by default.",
+            f"Another process writes with its id and incarnation. {_DECIDES}",
+            f"{_FORGED_TODO} {stays} as long as the registry keeps its heartbeats (an hour by default), or until its newest "
+            "record is acknowledged: `statechannel audit acknowledge`.",
         )
 
 

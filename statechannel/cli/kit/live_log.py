@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,12 @@ from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.side_record import Headers
 
 if TYPE_CHECKING:  # requests and lookups read no export, and begin sooner without its modules
     from statechannel.audit.engine import LiveSource
     from statechannel.audit.transfer.line import ExportHeader
+    from statechannel.cli.kit.side_files import SideRole
 
 NOTIFY_AFTER_S = 2.0
 BEAT_S = 0.5
@@ -174,7 +176,12 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
 
 
 @contextmanager
-def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[PartitionTail]:
+def open_tail(
+    connection: Connection,
+    topic: Topic,
+    partition: int,
+    observe_headers: Callable[[int, Headers], None] | None = None,
+) -> Iterator[PartitionTail]:
     tail = PartitionTail(
         connection.client,
         topic,
@@ -182,36 +189,60 @@ def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[
         partition,
         group_id=connection.topics.reader_group,
         timeout_s=connection.timeout_s,
+        observe_headers=observe_headers,
     )
     with naming_address(connection), tail:
         yield tail
 
 
-def export_live(connection: Connection, path: Path) -> ExportHeader:
-    """Write the channel's topic to an export file: all records below the end offsets as of the start."""
+def export_live(connection: Connection, path: Path, *, beside: Mapping[str, str] | None = None) -> ExportHeader:
+    """Write the channel's topic to an export file: all records below the end offsets as of the start.
+
+    Args:
+        beside: Digests of the files of other topics that were made with it, by role; None: the file does not say so.
+    """
     from statechannel.audit.transfer.export_file import write_export
     from statechannel.audit.transfer.line import ExportHeader
     from statechannel.cli.kit.progress import progress
 
     info = describe_topic(connection, Topic.CHANNEL)
+    headers = _HeadersRead()
     with ExitStack() as stack:
         tails = [
-            stack.enter_context(open_tail(connection, Topic.CHANNEL, partition)) for partition in range(info.partitions)
+            stack.enter_context(open_tail(connection, Topic.CHANNEL, partition, headers.of_partition(partition)))
+            for partition in range(info.partitions)
         ]
         spans = [tail.span() for tail in tails]
-        header = ExportHeader(info.name, {number: span.end for number, span in enumerate(spans)}, now_ms())
+        header = ExportHeader(
+            info.name, {number: span.end for number, span in enumerate(spans)}, now_ms(), beside=beside
+        )
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
         # Closed before the tails are, also if the file cannot be written.
         records = stack.enter_context(closing(_all(tails, spans, advance)))
-        return write_export(path, header, records, now_ms=now_ms)
+        return write_export(path, header, records, now_ms=now_ms, headers_of=headers.take)
 
 
-def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportHeader]:
+class _HeadersRead:
+    """Headers of records that were read and are not written yet."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int], Headers] = {}
+
+    def of_partition(self, partition: int) -> Callable[[int, Headers], None]:
+        """Observes the headers of a partition's records."""
+        return lambda offset, headers: self._held.__setitem__((partition, offset), headers)
+
+    def take(self, record: RecordRead) -> Headers:
+        """Those of a record, which are held no longer."""
+        return self._held.pop((record.partition, record.offset), ())
+
+
+def export_side_topics(connection: Connection, path: Path) -> dict[SideRole, ExportHeader]:
     """Write the other topics beside an export, each to a file of its own; those that do not exist are left out.
 
     Returns:
-        The files, with their headers.
+        The headers of their files.
     """
     from statechannel.audit.transfer.export_file import write_export
     from statechannel.audit.transfer.line import ExportHeader
@@ -227,10 +258,11 @@ def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportH
     }
     with notify_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(topics.values()))
-    written: dict[Path, ExportHeader] = {}
+    written: dict[SideRole, ExportHeader] = {}
     for role, name in topics.items():
         if name not in there:
             continue
+        headers = _HeadersRead()
         tail = PartitionTail(
             connection.client,
             Topic.REQUESTS,  # the role is not written
@@ -238,13 +270,14 @@ def export_side_topics(connection: Connection, path: Path) -> dict[Path, ExportH
             0,
             group_id=connection.topics.reader_group,
             timeout_s=connection.timeout_s,
+            observe_headers=headers.of_partition(0),
         )
         with naming_address(connection), tail:
             span = tail.span()
             file = side_file(path, role)
             header = ExportHeader(name, {0: span.end}, now_ms())
             with closing(_all([tail], [span], lambda _: None)) as records:
-                written[file] = write_export(file, header, records, now_ms=now_ms)
+                written[role] = write_export(file, header, records, now_ms=now_ms, headers_of=headers.take)
     return written
 
 

@@ -12,7 +12,7 @@ import typer
 
 from statechannel.cli.kit.contexts import ClusterContext, context_in_use
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import Output, choose
+from statechannel.cli.kit.output import Output, choose, forget_said
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def with_kafka(command: Callable[..., Any]) -> Callable[..., Any]:
 def _with_place(command: Callable[..., Any], shared: Mapping[str, inspect.Parameter]) -> Callable[..., Any]:
     @wraps(command)
     def run(**arguments: Any) -> Any:
+        forget_said()
         place = {"flags": None} | {name: arguments[name] for name in shared}
         if OWN_FLAGS in own:
             flags = place["flags"] or []
@@ -199,7 +200,9 @@ def set_options(function: Callable[..., Any], options: list[inspect.Parameter]) 
 def _has_short(option: inspect.Parameter) -> bool:
     """Whether a command's own option is called `-o`."""
     details = getattr(option.annotation, "__metadata__", ())
-    return any("-o" in (getattr(detail, "param_decls", None) or ()) for detail in details)
+    # typer takes the first name for the default until it has read the signature.
+    names = ((getattr(detail, "default", None), *(getattr(detail, "param_decls", None) or ())) for detail in details)
+    return any("-o" in of_option for of_option in names)
 
 
 def _place(

@@ -222,6 +222,21 @@ def say(text: str) -> None:
         silence_stderr()
 
 
+_remarks: set[str] = set()
+
+
+def say_once(text: str) -> None:
+    """The same, unless this command has said it already: several of its parts read one file."""
+    if text not in _remarks:
+        _remarks.add(text)
+        say(text)
+
+
+def forget_said() -> None:
+    """A command begins."""
+    _remarks.clear()
+
+
 def silence_stdout() -> None:
     """Standard output was closed by its reader; avoids the interpreter's complaint at its final flush."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123

@@ -198,6 +198,7 @@ def live_writers(connection: Connection) -> WritersHeard:
     writers = WritersHeard()
     try:
         read_registry(connection, listen=False, observe=writers.observe)
+        writers.read_ms = now_ms()
     except StateChannelError as error:
         say(f"note: the registry could not be read; forged records are recognized by the log alone: {error}")
         return WritersHeard()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ulid import ULID
 
@@ -29,6 +29,9 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:  # lookups need no audit
+    from statechannel.audit.acknowledgements import Acknowledgements
 
 BALANCER: Final = "balancer"
 """The extension of brokers that places, moves and splits bundles."""
@@ -459,6 +462,14 @@ def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
     return requests_of(read_requests(connection))
 
 
+def acknowledgements(connection: Connection) -> Acknowledgements:
+    """Forged records that persons have acknowledged."""
+    from statechannel.audit.acknowledgements import Acknowledgements
+
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        return Acknowledgements.of_records(tail.records(tail.span()))
+
+
 def requests_in(records: Iterable[RecordRead]) -> dict[str, dict[str, Any]]:
     """The same from records of the topic, as a file has them."""
     items = ((record, request_record.decode(record.value, record.timestamp_ms)) for record in records)
@@ -477,6 +488,7 @@ def requests_of(items: Iterable[tuple[RecordRead, Request | Progress | Reply]]) 
 
 
 def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    reason = request.args.get("reason") or request.args.get("why")
     return {
         "operation": request.id,
         "flow": _flow(request),
@@ -489,6 +501,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "by": request.by,
         "executed_by": None,
         "destination": request.args.get("destination"),
+        "reason": reason if isinstance(reason, str) and reason else None,
         "forged": [],
     }
 

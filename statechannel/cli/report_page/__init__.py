@@ -15,6 +15,7 @@ import markupsafe
 from statechannel.audit.forgeries import NOT_RECOGNIZED, PERSONS_CLAIM
 from statechannel.audit.history import short_range
 from statechannel.audit.incident import IncidentKind
+from statechannel.audit.overlaps import CAVEAT as OVERLAP_CAVEAT
 from statechannel.audit.report.data import complete_from
 from statechannel.audit.report.incident_list import forged_sentences
 from statechannel.audit.report.ownership import OTHERS
@@ -84,6 +85,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
         "others": OTHERS,
         "signs": {kind.value: SIGNS[kind] for kind in IncidentKind},
         "gap_spans": _gap_spans(report),
+        "overlap_spans": _overlap_spans(report),
     }
     return (
         _environment()
@@ -104,6 +106,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             forged_sentences=len(forged_sentences(report)),
             not_recognized=NOT_RECOGNIZED,
             persons_claim=PERSONS_CLAIM,
+            overlap_caveat=OVERLAP_CAVEAT,
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(partition["tentative"] for partition in partitions),
@@ -129,6 +132,16 @@ def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]
                 (gap["start_ms"], last_ms if gap["end_ms"] is None else gap["end_ms"], gap["cause"])
             )
     return {name: drawn for name, drawn in spans.items() if drawn}
+
+
+def _overlap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]]]:
+    """Times of each bundle with a timeline in which a lost owner may have served it, too."""
+    names = {lane["name"] for lane in report["lanes"]}
+    spans: dict[str, list[tuple[int, int, str]]] = {}
+    for row in report["overlaps"]["rows"]:
+        if row["bundle"] in names:
+            spans.setdefault(row["bundle"], []).append((row["since_ms"], row["until_ms"], row["from"]))
+    return spans
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[bool, int, int]:

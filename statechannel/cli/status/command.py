@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.incident import Incident, IncidentKind, seconds
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
@@ -24,7 +25,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import is_timed_out, message_of
+from statechannel.cli.kit.requests import acknowledgements, is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
@@ -125,9 +126,9 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         registry = reader.read()
     # What a remark says of a request must not be newer than what the incidents say of it.
     notes = remarks(connection, registry.members.alive)
-    seen = requests_of_last_hour(connection)
+    seen = requests_of_last_hour(connection, forged=inputs.has_forged)
     registry = without_dismissed(registry, seen.dismissals)
-    inputs.incidents.requesters = seen.requesters
+    inputs.incidents.requesters, inputs.incidents.acknowledged = seen.requesters, seen.acknowledged
     fields = figures(
         views,
         registry,
@@ -238,6 +239,7 @@ class StatusFollower:
         self._requests = RequestIncidents()
         self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
         self._asked_s = 0.0
+        self._asked_of_forged = False
         self._stack = ExitStack()
 
     def __enter__(self) -> StatusFollower:
@@ -315,12 +317,16 @@ class StatusFollower:
             if not self._asked.done():
                 return
             (self._remarks, self._requests), self._asked = self._asked.result(), None
-            self._inputs.incidents.requesters = self._requests.requesters
+            incidents = self._inputs.incidents
+            incidents.requesters, incidents.acknowledged = self._requests.requesters, self._requests.acknowledged
             self._asked_s = time.monotonic()
-        if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
+        forged = self._inputs.has_forged
+        due = not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S
+        if self.blind_since_ms is None and (due or forged > self._asked_of_forged):
+            self._asked_of_forged = forged
             alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(
-                lambda: (remarks(self._connection, alive), requests_of_last_hour(self._connection))
+                lambda: (remarks(self._connection, alive), requests_of_last_hour(self._connection, forged=forged))
             )
 
     def figures(self, incidents: int) -> dict[str, Any]:
@@ -365,22 +371,29 @@ class RequestIncidents(NamedTuple):
     Attributes:
         requesters: Who asked for an operation, by its id.
         dismissals: Lost brokers that will not come back.
+        acknowledged: Forged records that persons have acknowledged, at any time.
     """
 
     drains: Sequence[Incident] = ()
     requesters: Mapping[str, str] = {}
     dismissals: Mapping[tuple[str, str], Dismissal] = {}
+    acknowledged: Acknowledgements = Acknowledgements()
 
 
-def requests_of_last_hour(connection: Connection) -> RequestIncidents:
-    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
+def requests_of_last_hour(connection: Connection, *, forged: bool) -> RequestIncidents:
+    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports.
+
+    Args:
+        forged: There are forged records: read their acknowledgements, too, from all that the topic has.
+    """
     try:
         records = recent_requests(connection)
+        seen = acknowledgements(connection) if forged else Acknowledgements()
     except StateChannelError:
         return RequestIncidents()
     items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
     requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters, dismissals_in(records))
+    return RequestIncidents(drains_of(records), requesters, dismissals_in(records), seen)
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:

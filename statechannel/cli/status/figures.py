@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.forgeries import ForgeryCheck, as_rows
+from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
@@ -45,6 +45,11 @@ class StatusInputs:
     def __post_init__(self) -> None:
         self.incidents = ChannelIncidents(self.gap_over_ms, check=ForgeryCheck(self.story.writers))
 
+    @property
+    def has_forged(self) -> bool:
+        """Whether log or registry show forged records, which a person may have acknowledged."""
+        return bool(self.incidents.forgeries.records or self.story.forgeries)
+
     def observers(self) -> list[Observe]:
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
@@ -68,9 +73,9 @@ def figures(
     """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
-    forged = as_rows(inputs.incidents.forgeries)
+    forged, acknowledged = inputs.incidents.forged_rows(), inputs.incidents.acknowledged
     dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
-    of_registry = without_listed(inputs.story.incidents, forged["newest"])
+    of_registry = without_listed(inputs.story.incidents, forged["newest"], acknowledged)
     every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
     return {
@@ -121,7 +126,7 @@ def figures(
             for count in inputs.incidents.declines
         ],
         "forged": forged,
-        "disowned": [seen.forged.sentence(seen.broker) for seen in inputs.story.disowned(forged["newest"])],
+        **_disowned(inputs, forged["newest"]),
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": _declined(live, registry, inputs.incidents),
         "deleted_namespaces": [
@@ -182,6 +187,20 @@ def _without_service(live: Sequence[KeyState], registry: Registry, inputs: Statu
     if not many:
         return None
     return {"bundles": many, "assigned": owners, "brokers": sorted(lost), "since_ms": min(since_ms, default=None)}
+
+
+def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Reports of brokers on forged records that the log's own list does not have, by whether they were acknowledged."""
+    reports = [
+        (seen.forged.sentence(seen.broker), inputs.incidents.acknowledged.of_report(seen.forged))
+        for seen in inputs.story.disowned(listed)
+    ]
+    return {
+        "disowned": [report for report, item in reports if item is None],
+        "disowned_acknowledged": [
+            {"said": report, "acknowledged": item.fields()} for report, item in reports if item is not None
+        ],
+    }
 
 
 def _unasked(views: LogViews, inputs: StatusInputs) -> int:

@@ -326,10 +326,12 @@ def slow_operations(fields: Mapping[str, Any], limits: HealthLimits) -> list[Map
 def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
     """Records that another process wrote than the one they name, as long as the log or the registry shows them."""
     forged = fields.get("forged", {"records": 0, "newest": ()})
-    if forged["records"]:
-        accepted = sum(row["verdict"] == Verdict.ACCEPTED for row in forged["newest"])
-        many = "1 forged record" if forged["records"] == 1 else f"{forged['records']:,} forged records"
-        newest = forged["newest"][-1]
+    unseen = [row for row in forged["newest"] if row.get("acknowledged") is None]
+    if unseen:
+        accepted = sum(row["verdict"] == Verdict.ACCEPTED for row in unseen)
+        records = forged["records"] - forged.get("acknowledged", 0)
+        many = "1 forged record" if records == 1 else f"{records:,} forged records"
+        newest = unseen[-1]
         yield HealthProblem(
             HealthReason.FORGED,
             f"the log has {many}, {accepted} accepted; the newest at partition {newest['partition']}, offset {newest['offset']}: "

@@ -12,6 +12,7 @@ from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader, record_digest
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.side_record import Headers
 from tests.support.export_edits import EDITS, records_of, write_plain
 
 NOW_MS = 1_700_000_000_000
@@ -95,6 +96,83 @@ def test_the_chain_stays_what_it_is(tmp_path: Path) -> None:
 def test_every_field_of_a_record_counts(change: Callable[[RecordRead], RecordRead]) -> None:
     record = RecordRead(Topic.CHANNEL, 0, 0, 0, b"ab", b"c")
     assert record_digest(change(record)) != record_digest(record)
+
+
+HEADERS: Headers = (("by", b"ann@desk"), ("why", b"disk"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (),
+        HEADERS[:1],
+        HEADERS[::-1],
+        (*HEADERS, ("by", b"eve")),
+        (("by", b"ann@desk"), ("why", None)),
+        (("by", b"ann@deskwhy"), ("", b"disk")),
+        (("bya", b"nn@desk"), ("why", b"disk")),
+    ],
+)
+def test_every_header_of_a_record_counts(other: Headers) -> None:
+    record = RecordRead(Topic.CHANNEL, 0, 0, 0, b"ab", None)
+    assert record_digest(record, other) != record_digest(record, HEADERS)
+
+
+def with_headers(path: Path, headers: dict[int, Headers]) -> list[dict]:
+    records = records_of(4)
+    write_export(
+        path,
+        ExportHeader("t", {0: 4}, 0),
+        records,
+        now_ms=lambda: NOW_MS,
+        headers_of=lambda record: headers.get(record.offset, ()),
+    )
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_headers_are_read_back_as_they_were(tmp_path: Path) -> None:
+    headers: dict[int, Headers] = {1: HEADERS, 3: (("a", b"\xff"), ("a", None), ("", b""))}
+    lines = with_headers(tmp_path / "export.jsonl", headers)
+    assert ["headers" in line for line in lines] == [False, False, True, False, True]
+    assert lines[2]["headers"] == [{"name": "by", "value": "ann@desk"}, {"name": "why", "value": "disk"}]
+    export = read_export(tmp_path / "export.jsonl")
+    assert dict(export.partitions[0].headers()) == headers
+    assert dict(export.partitions[0][2:].headers()) == {3: headers[3]}
+    assert list(export.partitions[0]) == records_of(4)
+
+
+def test_a_file_without_headers_is_what_it_was_before_there_were_any(tmp_path: Path) -> None:
+    records = records_of(4)
+    write_export(tmp_path / "before.jsonl", ExportHeader("t", {0: 4}, 0), records, now_ms=lambda: NOW_MS)
+    with_headers(tmp_path / "export.jsonl", {})
+    assert (tmp_path / "export.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ([{"name": "by", "value": "eve"}, {"name": "why", "value": "disk"}], "`chain` does not match"),
+        ([{"name": "by", "value": "ann@desk"}], "`chain` does not match"),
+        ([], "`headers` is not a list"),
+        ("by", "`headers` is not a list"),
+        (None, "`headers` is not a list"),
+        ([["by", "ann"]], "`headers` is not a list"),
+        ([{"name": 1, "value": "ann"}], "no `name`"),
+        ([{"name": "by"}], "neither `value` nor `value_base64`"),
+        ([{"name": "by", "value_base64": "?"}], "not base64"),
+    ],
+)
+def test_edited_headers_are_refused(headers: object, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    lines = with_headers(path, {1: HEADERS})
+    lines[2]["headers"] = headers
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(ExportFileError, match=f"line 3: .*{why}"):
+        read_export(path)
+    del lines[2]["headers"]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(ExportFileError, match=r"line 3: .*`chain` does not match"):
+        read_export(path)
 
 
 def test_nothing_is_not_the_same_as_empty() -> None:

@@ -1,5 +1,6 @@
 """Export files: what is written is read back; what is malformed is refused with its line and the reason."""
 
+import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.transfer.export_file import read_export, size_bytes, write_export
-from statechannel.audit.transfer.line import ExportHeader, format_record, parse_record
+from statechannel.audit.transfer.export_file import read_export, read_header, size_bytes, write_export
+from statechannel.audit.transfer.line import BadLine, ExportHeader, format_record, parse_record
 from statechannel.files import FileUnwritableError, NotReplaceableError, check_writable, new_file
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.export_edits import write_plain
@@ -199,3 +200,30 @@ def test_two_exports_to_one_file_do_not_disturb_each_other(tmp_path: Path) -> No
 
     write_export(path, ExportHeader("t", {0: 1}, 1), with_another(), now_ms=lambda: 1)
     assert (read_export(path).header.topic, read_export(path).records) == ("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        (gzip.compress(b"{}", mtime=0), "line 1: compressed by gzip", "gzip -dc"),
+        (bytes(range(128, 256)), "line 1: not text in UTF-8", "Keep the file"),
+        ("{}".encode("utf-16"), "line 1: not text in UTF-8", "Keep the file"),
+        (b"\xef\xbb\xbf{}", "line 1: not JSON: UTF-8 byte order mark", "Keep the file"),
+        (b'{"export": 2}', "line 1: export format 2 is not known, only 1", "A newer version wrote it"),
+        (b'{"export": 0}', "line 1: export format 0 is not known, only 1", "Keep the file"),
+    ],
+)
+def test_what_is_no_export_says_what_it_is(content: bytes, message: str, hint: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ExportFileError, match=message) as refused:
+        read_export(path)
+    assert hint in refused.value.hint
+
+
+def test_the_header_of_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it, and what is read of it is lost for the reader of the records."""
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(BadLine, match="a pipe or a device"):
+        read_header(pipe)

@@ -10,6 +10,7 @@ import pytest
 from shedders.decisions.bundle_trail import Trail
 from shedders.decisions.explanation import CommandOrigin, why
 from shedders.decisions.history import DecisionBook
+from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
 from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed
@@ -232,16 +233,19 @@ def test_a_broker_that_shuts_down_and_asks_where_to_hand_over_is_in_no_doubt(tmp
     assert doubts("b3") == [("shutdown", ["decision d1 requested place, but it begins with Releasing"])]
 
 
+NOBODY = Acknowledgements()
+
+
 def test_a_report_of_a_broker_is_counted_once() -> None:
     fields = {"records": 1, "topic": "channel", "partition": 0, "offset": 7}
     forged = forged_of({"forged": fields})
     assert forged is not None
     said = Incident(5, IncidentKind.FORGED, "b2 has read ...", Disowned("b2", forged))
     listed = [{"partition": 0, "offset": 7, "by": "b2"}]
-    assert without_listed([said], listed) == []
-    assert without_listed([said], [listed[0] | {"by": "b3"}]) == [said]
+    assert without_listed([said], listed, NOBODY) == []
+    assert without_listed([said], [listed[0] | {"by": "b3"}], NOBODY) == [said]
     more = Disowned("b2", forged._replace(records=2))
-    assert newest(without_listed([said._replace(disowned=more)], listed), 8) == [said._replace(disowned=more)]
+    assert newest(without_listed([said._replace(disowned=more)], listed, NOBODY), 8) == [said._replace(disowned=more)]
 
 
 def test_a_check_that_several_share_looks_at_a_record_once() -> None:

@@ -120,6 +120,13 @@ def test_a_time_of_day_is_the_last_one(text: str, ago_ms: int) -> None:
     assert parse_as_of(text, now_ms=NOON_MS) == AsOf(time_ms=NOON_MS - ago_ms)
 
 
+@pytest.mark.parametrize("digits", [20, 30, 5_000])
+def test_digits_are_an_offset_or_nothing(digits: int) -> None:
+    """In the basic format of ISO 8601 they would be a time of the twelfth century."""
+    with pytest.raises(AuditQuestionError, match="neither an offset nor a time, nor an age"):
+        parse_as_of("1" * digits, now_ms=NOON_MS)
+
+
 @pytest.mark.parametrize("text", ["25:00", "11:60", "11:5", "11", "11:55:1", "11:55+01:00"])
 def test_other_times_of_day_are_refused_or_offsets(text: str) -> None:
     if text == "11":

@@ -16,6 +16,7 @@ from statechannel.audit.overlaps import Successions, WrittenAgain, overlap_rows,
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.writers import WritersHeard
 from statechannel.cli.main import app
+from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from tests.support.report_logs import LogMaker
@@ -43,7 +44,7 @@ def rows_of(log: LogMaker, folder: Path, writers: WritersHeard | None = None) ->
     export = read_export(log.export(folder / "log.jsonl"))
     successions = Successions()
     audit_export(export, observers=[successions.observe])
-    again = WrittenAgain(successions.rows, writers)
+    again = WrittenAgain(successions.taken(), writers)
     audit_export(export, observers=[again.observe])
     return list(overlap_rows(successions.rows, again, writers))
 
@@ -82,13 +83,17 @@ def test_the_registry_may_have_heard_it_earlier_and_every_command_takes_the_earl
     assert (later.heard_again or {})["heard_in"] == "log"
 
 
-def test_status_and_report_name_the_same_bound(tmp_path: Path) -> None:
-    log, _, lost_ms = paused()
-    writers = heard_at(lost_ms, lost_ms + 25_000)
+def lost_messages(log: LogMaker, writers: WritersHeard | None) -> list[str]:
     incidents, view = ChannelIncidents(1_000, check=ForgeryCheck(writers)), View(0, 1)
     for record in log.records:
         incidents.observe(record, view.read(record.offset, record.key, record.value))
-    (message,) = [item.message for item in incidents.all() if "was lost" in item.message]
+    return [item.message for item in incidents.all() if "was lost" in item.message]
+
+
+def test_status_and_report_name_the_same_bound(tmp_path: Path) -> None:
+    log, _, lost_ms = paused()
+    writers = heard_at(lost_ms, lost_ms + 25_000)
+    (message,) = lost_messages(log, writers)
     assert "it was heard again 25.0 s after it was last heard: at most until then" in message
 
 
@@ -96,6 +101,63 @@ def test_an_owner_that_is_not_heard_again_or_before_its_successor_served_is_no_o
     log, _, lost_ms = paused(again=False)
     assert rows_of(log, tmp_path) == []
     assert rows_of(log, tmp_path, heard_at(lost_ms, lost_ms + 5_000)) == []
+
+
+def test_a_heartbeat_of_a_leader_just_after_the_registry_last_heard_it_is_not_heard_again(tmp_path: Path) -> None:
+    """The leader is paused: its last heartbeat in the log is later than the last one in the registry."""
+    log = LogMaker()
+    bundles = log.namespace("t/n", 2)
+    for bundle in bundles:
+        log.assign(bundle, "b2")
+    lost_ms = log.now_ms + 800
+    log.beat("b2")
+    log.now_ms += HEARD_AGO_MS
+    for bundle in bundles:
+        log.lose(bundle, "b3", heard_ago_ms=log.now_ms - lost_ms)
+    log.now_ms += 20_000
+    log.beat("b3")
+    writers = heard_at(lost_ms - 1_000, lost_ms, log.now_ms, log.now_ms + 1_000)
+    rows = rows_of(log, tmp_path, writers)
+    assert {(row["bundle"], row["until_ms"], row["heard_in"]) for row in rows} == {
+        (bundle, log.now_ms, "registry") for bundle in bundles
+    }
+    then = owner_then(read_export(tmp_path / "log.jsonl"), bundles[0], AsOf(time_ms=log.now_ms - 1), writers=writers)
+    assert (then.heard_again or {})["heard_ms"] == log.now_ms
+    log.beat("b2", after_ms=500)
+    assert {(row["until_ms"], row["heard_in"]) for row in rows_of(log, tmp_path)} == {(log.now_ms, "log")}
+    then = owner_then(read_export(tmp_path / "log.jsonl"), bundles[0], AsOf(time_ms=log.now_ms - 1))
+    assert (then.heard_again or {})["heard_ms"] == log.now_ms
+    (message,) = lost_messages(log, None)
+    assert "; it wrote again" in message
+
+
+def test_one_that_is_paused_twice_is_two_incidents_with_a_bound_each() -> None:
+    log, bundles, _ = paused()
+    for bundle in bundles[:2]:
+        log.transfer(bundle, "b2")
+    log.beat("b2")
+    log.now_ms += HEARD_AGO_MS
+    log.lose(bundles[0], "b3", heard_ago_ms=HEARD_AGO_MS)
+    log.beat("b2", after_ms=30_000)
+    first, second = lost_messages(log, None)
+    assert "repaired 2 bundles" in first
+    assert "repaired 1 bundle" in second
+    assert "it wrote again 87.0 s after" in first
+    assert "it wrote again 36.0 s after" in second
+
+
+def test_the_order_of_partitions_does_not_matter() -> None:
+    """What a lost process wrote to the first partition is known before its loss, in the second one, is."""
+    log, _, _ = paused()
+    own = partition_of("t/n", 2)
+    incidents, view, other = ChannelIncidents(1_000, check=ForgeryCheck()), View(own, 2), View(1 - own, 2)
+    beat = log.records[-1]
+    for record in (log.records[0]._replace(key=b"!heartbeat", value=beat.value), beat):
+        incidents.observe(record._replace(partition=1 - own), other.read(record.offset, record.key, record.value))
+    for record in log.records[:-1]:
+        incidents.observe(record._replace(partition=own), view.read(record.offset, record.key, record.value))
+    (message,) = [item.message for item in incidents.all() if "was lost" in item.message]
+    assert "it wrote again 87.0 s after" in message
 
 
 def test_the_command_lists_them_with_their_sum_and_says_how_sure_it_is(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import NotInLogError
+from statechannel.audit.writers import WritersHeard
 from statechannel.cli.report_page import SIGNS
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.report_logs import HOSTILE, START_MS, LogMaker, eventful, forged_beside, hostile, troubled
 
 GOLDEN = Path(__file__).parents[2] / "golden/channel-record"
@@ -412,3 +414,82 @@ def test_every_kind_of_incident_has_a_sign_that_is_drawn():
         assert closed or "solid" not in classes.split(), path
     forged = SIGNS[IncidentKind.FORGED]
     assert [kind for kind, sign in SIGNS.items() if sign[0].split()[0] == forged[0]] == [IncidentKind.FORGED]
+
+
+def changed_copy():
+    """A transfer of op-x, and a copy of its last record with another destination."""
+    log = LogMaker()
+    (bundle,) = log.namespace("t/n", 1)
+    log.assign(bundle, "b2")
+    log.transfer(bundle, "b1", operation="op-x")
+    last = log.records[-1]
+    log.now_ms += 5_000
+    log.put(bundle, json.loads(last.value) | {"to": "b3", "operation": "op-x"})
+    return log, bundle
+
+
+def test_nobody_requested_a_changed_copy_and_its_mark_is_that_of_a_forged_record(tmp_path):
+    log, bundle = changed_copy()
+    report = of(log.export(tmp_path / "log.jsonl"), persons={"op-x": "root@vm"})
+    (lane,) = [lane for lane in report["lanes"] if lane["name"] == bundle]
+    asked = [mark for mark in lane["marks"] if "requested by" in (mark.get("note") or "")]
+    assert [mark["state"] for mark in asked] == ["Releasing"]
+    forged = lane["marks"][-1]
+    assert (forged["forged"], forged["forged_records"], forged["verdict"]) == ("changed-copy", 1, "duplicate")
+    assert [mark["forged_records"] for mark in lane["marks"][:-1]] == [0] * (len(lane["marks"]) - 1)
+
+
+def test_merged_marks_say_that_a_forged_record_is_among_them(tmp_path):
+    log, bundle = changed_copy()
+    report = of(log.export(tmp_path / "log.jsonl"), limits=ReportLimits(points=1))
+    (lane,) = [lane for lane in report["lanes"] if lane["name"] == bundle]
+    assert sum(mark["forged_records"] for mark in lane["marks"]) == 1
+    assert any("1 forged" in mark["note"] for mark in lane["marks"] if mark.get("n"))
+
+
+def paused_log():
+    """b2 is lost with one bundle and repaired; it is heard again 20 s later."""
+    log = LogMaker()
+    bundle, other = log.namespace("t/n", 2)
+    log.assign(bundle, "b2")
+    log.assign(other, "b1")
+    log.now_ms += 60_000
+    lost_ms = log.now_ms - 6_000
+    log.lose(bundle, "b3", heard_ago_ms=6_000 - 5)
+    log.now_ms += 20_000
+    log.beat("b2")
+    return log, bundle, lost_ms + 10
+
+
+def beats_of_b2(*beats):
+    """Log time, number and own clock of heartbeats."""
+    writers = WritersHeard()
+    for number, (at_ms, seq, sent_ms) in enumerate(beats):
+        info = {"broker": "b2", "incarnation": "b2-1", "seq": seq, "sent_at_ms": sent_ms}
+        writers.observe(RecordRead(Topic.REGISTRY, 0, number, at_ms, b"", b""), info)
+    return writers
+
+
+def test_the_report_lists_overlaps_with_the_bounds_of_the_command(tmp_path):
+    log, bundle, _ = paused_log()
+    path = log.export(tmp_path / "log.jsonl")
+    overlaps = of(path)["overlaps"]
+    (row,) = overlaps["rows"]
+    assert (row["bundle"], row["from"], row["to"], row["until_ms"]) == (bundle, "b2", "b3", log.now_ms)
+    assert overlaps["sums"]["bundle_ms"] == row["length_ms"] > 20_000
+    early = of(path, window=ReportWindow(until_ms=row["since_ms"] - 1))["overlaps"]
+    assert (early["rows"], early["sums"]["overlaps"]) == ([], 0)
+
+
+def test_a_gap_says_that_its_lost_owner_stood_still(tmp_path):
+    log, _, lost_ms = paused_log()
+    path = log.export(tmp_path / "log.jsonl")
+    still = beats_of_b2((lost_ms - 1_000, 1, 1_000), (lost_ms, 2, 2_000), (lost_ms + 26_000, 3, 28_000))
+    gaps = {gap["cause"]: gap for gap in of(path, writers=still)["gaps"]["rows"]}
+    assert gaps["owner-lost"]["stood_still_ms"] == 26_000
+    assert "; b2 stood still for 26.0 s" in gaps["owner-lost"]["why"]
+    # One that was cut off went on making heartbeats.
+    cut_off = beats_of_b2((lost_ms - 1_000, 1, 1_000), (lost_ms, 2, 2_000), (lost_ms + 26_000, 28, 28_000))
+    for writers in (cut_off, None):
+        gaps = {gap["cause"]: gap for gap in of(path, writers=writers)["gaps"]["rows"]}
+        assert gaps["owner-lost"]["stood_still_ms"] is None

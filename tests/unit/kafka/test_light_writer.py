@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError
-from statechannel.kafka.light_topic import LightTuning, LightWriter, _headers, producer_config
+from statechannel.kafka.light_topic import LightTuning, LightWriter, producer_config
+from statechannel.kafka.partition_consumer import headers_of
 from tests.support.waits import WAIT_S
 
 SETTINGS = ClientSettings("h:1")
@@ -216,7 +217,7 @@ class Message:
     ],
 )
 def test_headers_of_any_kind(expected: object, read: object) -> None:
-    assert _headers(Message(expected)) == read  # type: ignore[arg-type]
+    assert headers_of(Message(expected)) == read  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("silent_for", "replaced"), [(5.0, False), (6.1, True)])

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
+from statechannel.audit import acknowledgements
+from statechannel.audit.acknowledgements import Acknowledgement
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestError, command_of, decode, encode
 from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
@@ -252,6 +254,8 @@ def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
     world.append("x", b"\xff")
     world.append("x", None)
     world.append("x", b'{"format":1,"kind":"request"}')
+    seen = Acknowledgement("channel", 0, 7, None, "ann", "a drill")
+    world.append("x", acknowledgements.encode(seen, "x", 1))  # of no broker's concern, and no junk
     world.ask("op1", "dance")
     world.ask("op2", "transfer", name=BUNDLE)
     world.turns()
