@@ -162,7 +162,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from statechannel.cli.kit import live_log
 
-def export(_, path):
+def export(_, path, **__):
     path.write_text("line\\n" * 20_000)
     return SimpleNamespace(topic="t", end_offsets={0: 20000}, digest="d")
 
