@@ -62,8 +62,9 @@ $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/sup
 
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need
 
-accelerator: setup ## Compile the optional accelerator of replays into .venv (needs a C compiler)
+accelerator: setup ## Compile the core into .venv: the optional accelerator, one to two minutes (needs a C compiler)
 	@$(PIP) --no-deps --require-hashes -r requirements-accelerator.txt
+	@rm -rf accelerator/build
 	@$(PIP) --no-deps --no-build-isolation --no-index --force-reinstall ./accelerator
 
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all

@@ -1,0 +1,33 @@
+"""Compile the core of the source tree that this folder is in, from its sources as they are, and the fold of plain moves."""
+
+import os
+import sys
+from pathlib import Path
+
+from mypyc.build import mypycify
+from setuptools import Extension, setup
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent / "statechannel"
+sys.path.insert(0, str(HERE))
+
+from statechannel_accelerator import FOLDERS, library_of  # noqa: E402 - of this folder
+
+
+def extensions() -> list[Extension]:
+    """What there is to compile."""
+    sources = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py")) if path.stem != "__init__"]
+    core: list[Extension] = mypycify(
+        ["--config-file=", "--ignore-missing-imports", *map(str, sources)],
+        group_name=f"statechannel_accelerator.{library_of(ROOT)}",
+        opt_level=os.environ.get("ACCELERATOR_OPT_LEVEL", "2"),
+        debug_level="0",
+    )
+    for extension in core:
+        extension.name = extension.name.replace("statechannel.", "statechannel_accelerator.", 1)
+    return [*core, Extension("statechannel_accelerator.plain_moves", ["statechannel_accelerator/plain_moves.pyx"])]
+
+
+# pip asks for the metadata first, and mypyc takes half a minute.
+is_asked_for_metadata = not {"egg_info", "dist_info"}.isdisjoint(sys.argv)
+setup(ext_modules=[] if is_asked_for_metadata else extensions())
