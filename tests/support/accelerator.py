@@ -54,8 +54,6 @@ def _build(kept: Path) -> None:
         run = subprocess.run(
             [sys.executable, "setup.py", "build", "--build-lib", "built"],
             cwd=Path(folder) / "accelerator",
-            env=os.environ
-            | {"ACCELERATOR_OPT_LEVEL": "0"},  # a compiler that does not optimize is done in half the time
             capture_output=True,
             text=True,
             check=False,
