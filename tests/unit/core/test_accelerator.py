@@ -14,6 +14,7 @@ import pytest
 from statechannel.protocol import bulk_fold
 from statechannel.protocol.bulk_fold import ANY_OFFSET, read_many
 from statechannel.protocol.bundle import range_name
+from statechannel.protocol.codec import NAMES
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
@@ -22,8 +23,12 @@ from tests.unit.core.test_replay_guards import BY, HALF, LOW, PLAIN, Story, ever
 
 SEEDS = range(40)
 TESTS_OF_THE_CORE = (
-    *("tests/property/test_core_codec.py", "tests/property/test_core_fold.py", "tests/property/test_core_join.py"),
-    *("tests/corpus/test_corpus.py", "--deselect"),
+    *(
+        "tests/property/test_core_codec.py",
+        "tests/property/test_core_fold.py",
+        "tests/corpus/test_corpus.py",
+        "--deselect",
+    ),
     "tests/corpus/test_corpus.py::test_a_log_about_which_the_two_differ_is_not_written",  # bends a rule
 )
 PIECES = (
@@ -73,6 +78,7 @@ def test_bent_records_are_judged_as_by_the_view_alone(taker: str, seed: int, mon
 
 def taken(change: Callable[[bytes], bytes] = lambda value: value, **fields: Any) -> bool:
     """Whether the compiled code takes a move itself."""
+    NAMES["b2"] = "b2"  # as if a record had named it before
     story, view = Story(), View(0, 1)
     for record in story.records:
         view.read(record.offset, record.key, record.value)
@@ -190,15 +196,14 @@ def test_the_compiled_core_passes_the_tests_of_the_core() -> None:
 
 
 DIGESTS = """
-import sys
 from statechannel.protocol import keys
 from statechannel.sim.runs import LEVELS
 from tests.behaviour.digests import seeds
-print([seeds(level, 0, 20) for level in LEVELS])
-print(keys.__file__.endswith(".py"), file=sys.stderr)
+print("python" if keys.__file__.endswith(".py") else "compiled", *(seeds(level, 0, 15) for level in LEVELS))
 """
 
 
 def test_simulated_clusters_do_the_same_with_either_core() -> None:
-    python = under_compiled_core("-c", DIGESTS, STATECHANNEL_ACCELERATOR="off")
-    assert under_compiled_core("-c", DIGESTS) == python
+    python, *expected = under_compiled_core("-c", DIGESTS, STATECHANNEL_ACCELERATOR="off").split()
+    assert python == "python"
+    assert under_compiled_core("-c", DIGESTS).split() == ["compiled", *expected]
