@@ -10,14 +10,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent / "statechannel"
 sys.path.insert(0, str(HERE))
 
-from statechannel_accelerator import FOLDERS, library_of  # noqa: E402 - of this folder
+from statechannel_accelerator import FOLDERS, STAYS_PYTHON, library_of  # noqa: E402 - of this folder
 
 
 def extensions() -> list[Extension]:
     """What there is to compile."""
-    sources = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py")) if path.stem != "__init__"]
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))]
+    sources = [str(path) for path in files if path.stem not in STAYS_PYTHON]
     core: list[Extension] = mypycify(
-        ["--config-file=", "--ignore-missing-imports", *map(str, sources)],
+        ["--config-file=", "--ignore-missing-imports", *sources],
         group_name=f"statechannel_accelerator.{library_of(ROOT)}",
         opt_level="1",  # as fast as 2, and done a fifth sooner
         debug_level="0",

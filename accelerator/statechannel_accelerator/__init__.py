@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from pathlib import Path
-    from types import ModuleType
 
 FOLDERS = ("protocol", "engine")
+STAYS_PYTHON = ("commands", "__init__")
+"""Modules that are not compiled. Commands are made of what callers pass, and `statechannel.broker.arguments` looks at them after
+that: compiled classes would refuse wrong types before, with less to say."""
 SWITCH = "STATECHANNEL_ACCELERATOR"
 IN_USE, OTHER_SOURCES = "in use", "made from other sources"
 _PREFIXES = tuple(f"statechannel.{folder}." for folder in FOLDERS)
+_STAYS_PYTHON = tuple(f".{name}" for name in STAYS_PYTHON)
 
 
 def library_of(root: Path) -> str:
@@ -33,25 +36,6 @@ def library_of(root: Path) -> str:
         source = path.read_bytes()
         content.update(b"%s/%s %d\n%s" % (path.parent.name.encode(), path.name.encode(), len(source), source))
     return f"core_{content.hexdigest()[:16]}"
-
-
-class _Loader(ExtensionFileLoader):
-    """Loads a compiled module, whose inputs, effects, commands and outcomes can be copied and pickled, as those of Python."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        import copyreg
-        from dataclasses import is_dataclass
-
-        super().exec_module(module)
-        for value in list(vars(module).values()):
-            if isinstance(value, type) and value.__module__ == module.__name__ and is_dataclass(value):
-                copyreg.pickle(value, _parts)  # type: ignore[arg-type]  # the table of types is one for all
-
-
-def _parts(value: Any) -> tuple[type, tuple[Any, ...]]:
-    from dataclasses import fields
-
-    return type(value), tuple(getattr(value, field.name) for field in fields(value))
 
 
 class _Finder:
@@ -78,12 +62,12 @@ class _Finder:
         return IN_USE if os.path.exists(_file(library)) else OTHER_SOURCES  # noqa: PTH110
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if not name.startswith(_PREFIXES) or self.state != IN_USE:
+        if not name.startswith(_PREFIXES) or name.endswith(_STAYS_PYTHON) or self.state != IN_USE:
             return None
         from importlib.util import spec_from_file_location
 
         file = _file(*name.split(".")[1:])
-        return spec_from_file_location(name, file, loader=_Loader(name, file))
+        return spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
 
 
 def _file(*names: str) -> str:
