@@ -90,7 +90,7 @@ def load(root: str) -> None:
 
 def state() -> str:
     """Whether this process runs the compiled core: `in use`, or why it does not."""
-    return _finders[0].state
+    return _finders[0].state if _finders else OTHER_SOURCES
 
 
 def __getattr__(name: str) -> Any:
