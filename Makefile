@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator browser demo test explore check supply-chain fix docs simulate proof interleavings faults mutation bench lock clean
+.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix docs simulate proof interleavings faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,9 +62,13 @@ $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/sup
 
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need
 
-accelerator: setup ## Compile the optional accelerator of replays into .venv (needs a C compiler)
+accelerator: setup ## Compile the core into .venv: the optional accelerator, one to two minutes (needs a C compiler)
 	@$(PIP) --no-deps --require-hashes -r requirements-accelerator.txt
+	@rm -rf accelerator/build
 	@$(PIP) --no-deps --no-build-isolation --no-index --force-reinstall ./accelerator
+
+accelerator-test: dev ## Compile the core for tests, and compare it with the Python code: some minutes
+	@STATECHANNEL_TEST_ACCELERATOR=1 $(PY) -m pytest tests/unit/core/test_accelerator.py tests/property/test_core_replay.py $(ARGS)
 
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
 	@$(BIN)/statechannel demo $(ARGS)

@@ -7,6 +7,13 @@ rules, so all of them agree without a lock service (the model is Pulsar's PIP-19
 
 from typing import TYPE_CHECKING
 
+try:  # the optional package of the folder `accelerator`: the same core, compiled
+    from statechannel_accelerator import load as _load
+except ImportError:
+    pass
+else:
+    _load(__path__[0])
+
 if TYPE_CHECKING:
     __version__: str
 

@@ -1,6 +1,7 @@
 """Fixtures for every test: a real Kafka, and what the summary says about it."""
 
 import logging
+import os
 import re
 import secrets
 import signal
@@ -11,6 +12,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Many tests put something else in the place of a part of the core, which compiled code would not notice. Those of the
+# accelerator, `tests/unit/core/test_accelerator.py`, switch it on.
+os.environ.setdefault("STATECHANNEL_ACCELERATOR", "off")
 
 from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs

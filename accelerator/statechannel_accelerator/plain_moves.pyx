@@ -6,35 +6,23 @@ to numbers below. It applies a record only if `View.read` would accept it with t
 `View.read`: one with any escape, white space, further field or unknown name, too. So its reader of JSON knows
 only what brokers write, in any order of fields.
 
-The attributes of a key are read from its slots. Their order is checked at import; another one is an `ImportError`.
+What it applies it applies by `View.place` and `View.note`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.string cimport memcmp, memcpy
 from libc.stdint cimport uint64_t
 
 from statechannel.protocol.codec import MAX_INT, MAX_VALUE_SIZE_BYTES, NAMES
-from statechannel.protocol.keys import KeyState as _KeyState
-from statechannel.protocol.keys import Ring as _Ring
 from statechannel.protocol.record import FORMAT
-from statechannel.protocol.states import BUNDLE_STATES, IN_FLIGHT, MOVES, Flow, MoveCondition, State, Who
+from statechannel.protocol.states import BUNDLE_STATES, MOVES, MoveCondition, State, Who
 
 cdef extern from *:
     """
-    typedef struct {
-        PyObject_HEAD
-        PyObject *bound, *bounds, *derived, *flow, *forced, *from_, *intent, *key, *lower, *more, *namespace_, *offset, *operation;
-        PyObject *purged, *record_id, *ring, *server, *settled, *state, *to, *upper, *version, *was, *writer;
-    } KeySlots;
-    typedef struct {
-        PyObject_HEAD
-        PyObject *highest, *live, *namespace_, *owned, *parents;
-    } RingSlots;
     #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     #define EIGHT_AT_A_TIME 1
     #else
@@ -47,33 +35,9 @@ cdef extern from *:
     #define SLASHES 0x5C5C5C5C5C5C5C5CULL
     #define BLANKS 0x2020202020202020ULL
     """
-    ctypedef class statechannel.protocol.keys.KeyState [object KeySlots, check_size error]:
-        cdef object bound
-        cdef object derived
-        cdef object flow
-        cdef object forced
-        cdef object from_
-        cdef object intent
-        cdef object lower
-        cdef object upper
-        cdef object more
-        cdef object offset
-        cdef object operation
-        cdef object record_id
-        cdef object ring
-        cdef object server
-        cdef object settled
-        cdef object state
-        cdef object to
-        cdef object version
-        cdef object was
-        cdef object writer
     int first_byte(uint64_t marks) nogil
     const bint EIGHT_AT_A_TIME
     const uint64_t ONES, MARKS, QUOTES, SLASHES, BLANKS
-    ctypedef class statechannel.protocol.keys.Ring [object RingSlots, check_size error]:
-        cdef object highest
-        cdef object owned
 
 cdef extern from "Python.h":
     object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
@@ -83,14 +47,6 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLong(object) except? -1
 
 
-_KEY_SLOTS = (
-    "bound", "bounds", "derived", "flow", "forced", "from_", "intent", "key", "lower", "more", "namespace", "offset", "operation",
-    "purged", "record_id", "ring", "server", "settled", "state", "to", "upper", "version", "was", "writer",
-)
-_RING_SLOTS = ("highest", "live", "namespace", "owned", "parents")
-for _type, _slots in ((_KeyState, _KEY_SLOTS), (_Ring, _RING_SLOTS)):
-    if tuple(sorted(_type.__slots__)) != _slots or _type.__mro__ != (_type, object):
-        raise ImportError(f"the accelerator is made for another version: {_type.__name__} has other fields")
 if FORMAT != 1:
     raise ImportError(f"the accelerator is made for another version: records are of format {FORMAT}")
 
@@ -123,19 +79,12 @@ cdef Row ROWS[6][6]
 cdef PyObject *STATES_AT[6]
 cdef const char *STATE_NAMES_AT[6]
 cdef Py_ssize_t STATE_NAME_SIZES[6]
-cdef bint IS_IN_FLIGHT[6]
-cdef bint IS_OWNED[6]
-cdef bint IS_SERVED[6]
 cdef tuple STATE_OBJECTS = tuple(sorted(BUNDLE_STATES))
 cdef tuple STATE_NAMES = tuple(state.value.encode() for state in STATE_OBJECTS)
-cdef tuple FLOWS = tuple(flow.value for flow in Flow)
-cdef int ASSIGNED = STATE_OBJECTS.index(State.ASSIGNED)
-cdef int ASSIGNING = STATE_OBJECTS.index(State.ASSIGNING)
-cdef int RELEASING = STATE_OBJECTS.index(State.RELEASING)
 cdef long long MOST = MAX_INT
 cdef Py_ssize_t MOST_BYTES = MAX_VALUE_SIZE_BYTES
 cdef dict _NAMES = NAMES
-cdef object NO = False
+cdef dict NOTHING_RARE = {}
 
 _NEEDS = {
     MoveCondition.NOTHING: NEED_NOTHING,
@@ -158,9 +107,6 @@ def _translate():
         STATES_AT[was] = <PyObject *>before
         STATE_NAMES_AT[was] = PyBytes_AS_STRING(STATE_NAMES[was])
         STATE_NAME_SIZES[was] = PyBytes_GET_SIZE(STATE_NAMES[was])
-        IS_IN_FLIGHT[was] = before in IN_FLIGHT
-        IS_OWNED[was] = before in IN_FLIGHT or before is State.ASSIGNED
-        IS_SERVED[was] = before in (State.ASSIGNED, State.RELEASING, State.SPLITTING)
         for to, after in enumerate(STATE_OBJECTS):
             move = MOVES.get((before, after))
             # Children, planned or made, are no plain moves.
@@ -419,24 +365,29 @@ cdef inline bint is_hex(const char *at, long long number) noexcept nogil:
     return True
 
 
-cdef bint is_accepted_id(KeyState key, Text text) except -1:
-    """Whether a text is `KeyState.accepted_id`; false for a null."""
+cdef bint ids_fit(object key, Move *move) except -1:
+    """Whether the base of a record is `KeyState.accepted_id`, and its own id is another."""
     cdef Text parent, range_
-    if key.record_id is None or text.size == NONE:
+    cdef object accepted = key.record_id
+    if accepted is None:
         return False
     if not key.derived:
-        return same_text(key.record_id, text)
-    if text.size <= RANGE_SIZE:
+        return same_text(accepted, move.base) and not same_text(accepted, move.id)
+    if move.base.size <= RANGE_SIZE:  # a derived id is longer than any of a record
         return False
-    parent.at, parent.size = text.at, text.size - RANGE_SIZE
-    range_.at, range_.size = text.at + parent.size, RANGE_SIZE
+    parent.at, parent.size = move.base.at, move.base.size - RANGE_SIZE
+    range_.at, range_.size = move.base.at + parent.size, RANGE_SIZE
     return (
-        same_text(key.record_id, parent)
+        same_text(accepted, parent)
         and memcmp(range_.at, b"/0x", 3) == 0
         and is_hex(range_.at + 3, PyLong_AsLongLong(key.lower))
         and memcmp(range_.at + 11, b"_0x", 3) == 0
         and is_hex(range_.at + 14, PyLong_AsLongLong(key.upper))
     )
+
+
+cdef inline object text_or_none(Text text):
+    return None if text.size == NONE else PyUnicode_FromStringAndSize(text.at, text.size)
 
 
 cdef object name_of(Text text):
@@ -466,7 +417,7 @@ cdef inline bint same(object one, object other):
     return one is other or one == other
 
 
-cdef inline bint fits(int asked, object broker, object from_, KeyState key):
+cdef inline bint fits(int asked, object broker, object from_, object key):
     if asked == ACCEPTED_FROM:
         return same(broker, key.from_)
     if asked == ACCEPTED_TO:
@@ -497,12 +448,13 @@ cdef inline int number_named(Text text):
 
 # --- the fold ---------------------------------------------------------------------------------------------------------
 
-cdef bint take(dict open_debts, dict writers, dict in_flight, dict load, KeyState key, bytes value, object offset):
+cdef bint take(object view, dict open_debts, dict writers, object key, bytes value, object offset) except -1:
     """Apply a record if it is a plain move; whether it was."""
     cdef Move move
     cdef int was, after
     cdef Row row
     cdef object from_ = None, to = None, broker, incarnation, writer
+    cdef dict rare = NOTHING_RARE
     cdef PyObject *found
     if PyLong_AsLongLong(key.lower) < 0 or (open_debts and key in open_debts):
         return False
@@ -516,7 +468,7 @@ cdef bint take(dict open_debts, dict writers, dict in_flight, dict load, KeyStat
         return False
     if not PyLong_AsLongLong(key.settled) <= move.covers <= MOST:
         return False
-    if not is_id(move.id) or not is_accepted_id(key, move.base) or is_accepted_id(key, move.id):
+    if not (is_id(move.id) and ids_fit(key, &move)):
         return False
     if row.need != NEED_NOTHING and (key.to is None) != (row.need == NEED_NO_TO):
         return False
@@ -539,76 +491,17 @@ cdef bint take(dict open_debts, dict writers, dict in_flight, dict load, KeyStat
     writer = <object>found
     if not same(<object>PyTuple_GET_ITEM(writer, 0), broker):
         return False
-    apply(in_flight, load, key, &move, was, after, from_, to, writer, offset)
-    return True
-
-
-cdef void apply(
-    dict in_flight, dict load, KeyState key, Move *move, int was, int after, object from_, object to, object writer, object offset
-) except *:
-    """As `View.place` and `View.note`."""
-    cdef object bound, flow
-    cdef Ring ring
-    cdef long long version
-    key.was = key.state
-    key.state = <object>PyTuple_GET_ITEM(STATE_OBJECTS, after)
-    key.version = move.version
-    key.from_ = from_
-    key.to = to
-    if IS_IN_FLIGHT[after]:
-        in_flight[key] = None
-    elif IS_IN_FLIGHT[was]:
-        del in_flight[key]
-    if after == ASSIGNED or after == ASSIGNING:
-        bound = to
-    elif after == RELEASING:
-        bound = from_ if to is None else to
-    else:
-        bound = None
-    if not same(key.bound, bound):
-        if key.bound is not None:
-            left = load[key.bound] - 1
-            if left:
-                load[key.bound] = left
-            else:
-                del load[key.bound]
-        if bound is not None:
-            load[bound] = load.get(bound, 0) + 1
-        key.bound = bound
-    if key.ring is not None:
-        ring = <Ring>key.ring
-        if move.version > PyLong_AsLongLong(ring.highest):
-            ring.highest = key.version
-        if IS_OWNED[after] != IS_OWNED[was]:
-            ring.owned = ring.owned + (1 if IS_OWNED[after] else -1)
-    key.record_id = PyUnicode_FromStringAndSize(move.id.at, move.id.size)
-    key.derived = NO
-    key.forced = NO
-    key.writer = writer
-    if after == ASSIGNED:
-        key.server = writer
-    elif not IS_SERVED[after]:
-        key.server = None
-    key.operation = None if move.operation.size == NONE else PyUnicode_FromStringAndSize(move.operation.at, move.operation.size)
-    if move.flow.size == NONE:
-        key.flow = None
-    else:
-        for flow in FLOWS:
-            if same_text(flow, move.flow):
-                key.flow = flow
-                break
-        else:
-            key.flow = PyUnicode_FromStringAndSize(move.flow.at, move.flow.size)
-    key.offset = offset
-    key.intent = None
-    key.more = None
+    if move.operation.size != NONE or move.flow.size != NONE:
+        rare = {"operation": text_or_none(move.operation), "flow": text_or_none(move.flow)}
+    view.place(key, <object>PyTuple_GET_ITEM(STATE_OBJECTS, after), move.version, from_, to)
+    view.note(key, PyUnicode_FromStringAndSize(move.id.at, move.id.size), writer, rare, offset)
     key.settled = offset
+    return True
 
 
 def take_plain_moves(view, list records not None, Py_ssize_t first, long long position, long long end):
     """See `statechannel.protocol.bulk_fold`."""
     cdef dict keys = view.keys, open_debts = view.ledger.open, writers = view.writers
-    cdef dict in_flight = view.in_flight, load = view.load
     cdef Py_ssize_t index = first, count = PyList_GET_SIZE(records)
     cdef PyObject *found
     cdef object record, value, offset, last = None
@@ -622,7 +515,7 @@ def take_plain_moves(view, list records not None, Py_ssize_t first, long long po
             found = PyDict_GetItemWithError(keys, <object>PyTuple_GET_ITEM(record, 4))
             if found == NULL or not PyBytes_CheckExact(value):
                 break
-            if not take(open_debts, writers, in_flight, load, <KeyState><object>found, <bytes>value, offset):
+            if not take(view, open_debts, writers, <object>found, <bytes>value, offset):
                 break
             last = offset
             index += 1

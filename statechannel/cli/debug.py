@@ -27,7 +27,6 @@ from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
 from statechannel.kafka.client_settings import REDACTED, is_secret
-from statechannel.protocol.bulk_fold import ACCELERATED
 from statechannel.settings import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a bug report.")
@@ -35,6 +34,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a
 MIB: Final = 2**20
 _LOG_MIB: Final = 2
 _SECRET_MIN: Final = 4
+_IN_USE: Final = "in use"
 _ERRORS_MAX: Final = 2_000
 _RUN: Final = "from statechannel.cli.start import main; main()"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
@@ -177,6 +177,7 @@ def _json(value: object) -> bytes:
 
 
 def _versions() -> bytes:
+    accelerator = _accelerator()
     distributions = {point.metadata["Name"]: point.version for point in metadata.distributions()}
     return _json(
         {
@@ -184,10 +185,20 @@ def _versions() -> bytes:
             "python": sys.version,
             "platform": platform.platform(),
             "processors": os.cpu_count(),
-            "accelerated": ACCELERATED,
+            "accelerated": accelerator == _IN_USE,
+            "accelerator": accelerator,
             "packages": dict(sorted(distributions.items())),
         }
     )
+
+
+def _accelerator() -> str:
+    """Whether the compiled core is in use; if not, why."""
+    try:
+        from statechannel_accelerator import state
+    except ImportError:
+        return "not installed"
+    return str(state())
 
 
 def _settings(connect: Connect, settings: Settings) -> bytes:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from statechannel.engine.commands import Outcome
-    from statechannel.protocol.log import Topic
+from statechannel.engine.commands import Outcome
+from statechannel.protocol.log import Topic
 
 
 class Hook(StrEnum):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from statechannel.engine.commands import Command
+from statechannel.engine.effects import Hook
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
-
-if TYPE_CHECKING:
-    from statechannel.engine.commands import Command
-    from statechannel.engine.effects import Hook
 
 
 @dataclass(frozen=True, slots=True)

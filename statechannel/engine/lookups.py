@@ -20,6 +20,7 @@ from statechannel.engine.freshness import is_current, view_age_s
 from statechannel.engine.names import NameTarget, locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
+from statechannel.engine.placement import Decliner
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, Flow, State
@@ -27,7 +28,7 @@ from statechannel.protocol.states import BETWEEN_OWNERS, Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
-    from statechannel.engine.placement import Decliner, Placer
+    from statechannel.engine.placement import Placer
     from statechannel.engine.presence import Presence
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions

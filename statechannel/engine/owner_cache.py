@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from statechannel.engine.commands import NotFound, Owned
+from statechannel.engine.commands import NotFound, Outcome, Owned
 from statechannel.engine.freshness import current_until_s
+from statechannel.engine.membership import Member
 from statechannel.engine.names import locate_target, place
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.replica import Replica
+from statechannel.protocol.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from statechannel.engine.closing_marks import ClosingMarks
-    from statechannel.engine.commands import Outcome
     from statechannel.engine.context import Context
-    from statechannel.engine.membership import Member
     from statechannel.engine.names import NameTarget
     from statechannel.engine.reactions import Reactions
-    from statechannel.protocol.keys import KeyState
-    from statechannel.protocol.replica import Replica
-    from statechannel.protocol.view import View
 
 
 @dataclass(slots=True)

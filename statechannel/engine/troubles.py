@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from statechannel.engine.effects import Hook
 from statechannel.engine.inputs import HookFailed, LoopBlocked
 from statechannel.protocol.bounded import remember
-
-if TYPE_CHECKING:
-    from statechannel.engine.effects import Hook
 
 TEXT_MAX = 300
 UNPLACED_MAX = 1_000

@@ -4,7 +4,7 @@ It has no rules of its own: a record that passes is one that `codec`, `resolver`
 the same tables, and all others go through `View.read`. It saves the objects that
 are only needed for a judgement, and so more than half of the time.
 
-`take_plain_moves` is all that the optional accelerator replaces, by the same in compiled code.
+`take_plain_moves` is what the optional accelerator replaces by the same, written for a compiler.
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ def _take_plain_moves(view: View, records: list[Row], first: int, position: int,
     return len(records)
 
 
-try:  # the optional package of the folder `accelerator`: the same, compiled
+try:  # the optional package of the folder `accelerator`
     from statechannel_accelerator import take_plain_moves
 except ImportError:
     take_plain_moves = _take_plain_moves
-ACCELERATED = take_plain_moves is not _take_plain_moves
-"""Whether this process replays with the accelerator."""

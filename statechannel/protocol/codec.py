@@ -205,7 +205,7 @@ def decode_form(  # noqa: C901, PLR0912
             return Undecodable("`covers` is not an integer from -1 to 2^53 - 1")
         if kind is _HEARTBEAT:
             return Record(kind, record_id, covers, broker, incarnation, loaded)
-        forced = False
+        forced: Any = False  # a compiler that is told `bool` would not let the next lines look at anything else
         if kind is _PROPOSAL and "forced" in loaded:
             forced = loaded["forced"]
             if forced is not False and forced is not True:

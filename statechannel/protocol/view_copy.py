@@ -6,21 +6,20 @@ since are copied again, as each accepted record has its own offset, and each key
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statechannel.protocol.digest import line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
 ROUNDS_MAX = 100
 
 
-class ViewChangedError(RuntimeError):
+class ViewChangedError(Exception):
     """The view changed faster than it was copied; try again."""
 
 

@@ -127,6 +127,13 @@ def restore(partition: int, partitions: int, rows: Iterable[KeyRow], applied: in
     return view
 
 
+def duplicate(view: View) -> View:
+    """A view in the same state, but for what rows do not have, that goes on by itself."""
+    other = restore(view.partition, view.partitions, dump(view), view.applied)
+    other.newest_format = view.newest_format
+    return other
+
+
 def _key(row: KeyRow, view: View) -> KeyState:
     key = KeyState(row.namespace, row.lower, row.upper)
     key.state = None if row.state is None else _STATES[row.state]

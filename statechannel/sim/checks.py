@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view_rows import duplicate
 from statechannel.sim.trace import Violation
 from statechannel.sim.truth import Truth, accepted_of, compare, misleading, vouched_to
 
@@ -457,7 +457,7 @@ class SimChecks:
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
         later = cluster.logs[partition].entries[view.applied + 1 :]
         # Debts of before are forgotten as well: the last record of each key counts as the one that settled it.
-        self._assumed[process.incarnation, partition] = _Assumed(truth.fork(deepcopy(view), later), bool(wrong))
+        self._assumed[process.incarnation, partition] = _Assumed(truth.fork(duplicate(view), later), bool(wrong))
 
     def _marked(self, record: RecordRead) -> None:
         """A cold start counts from its mark on; a process that judged until then has to start over there."""

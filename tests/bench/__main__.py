@@ -13,6 +13,7 @@ from rich.table import Table
 from tests.bench import (
     channel_partitions,
     deaths,
+    engines,
     floods,
     growth,
     handoff,
@@ -35,21 +36,8 @@ from tests.bench import (
 from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
-    *(
-        "replay",
-        "handoff",
-        "memory",
-        "transfers",
-        "storm",
-        "lookups",
-        "deaths",
-        "outage",
-        "joins",
-        "growth",
-        "starts",
-        "shedding",
-    ),
-    *("floods", "spark-lag", "live-balance", "members", "channel-partitions"),
+    *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
+    *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
 NAMED = ("spark", "partitions", "large")
 """Those that take many minutes: only where they are named."""
@@ -109,6 +97,7 @@ def main() -> None:
         "joins": joins.run,
         "growth": growth.run,
         "starts": starts.run,
+        "engines": partial(engines.run, given.rounds),
         "shedding": shedding.run,
         "floods": partial(floods.run, given.floods, given.junk_records),
         "spark-lag": partial(spark_lag.run, given.transfers),

@@ -35,7 +35,10 @@ def test_parts_that_fail_are_named_and_the_others_written(run: Run, closed_port:
         assert "refuses the connection" in told[part]["problem"]
     parts = contents("out.zip")
     assert json.loads(parts["settings.json"])["client"]["sasl.password"] == "[redacted]"
-    assert json.loads(parts["versions.json"])["packages"]["statechannel"]
+    versions = json.loads(parts["versions.json"])
+    assert versions["packages"]["statechannel"]
+    assert versions["accelerated"] is False
+    assert versions["accelerator"] in {"not installed", "switched off"}  # `tests/conftest.py` switches it off
     assert json.loads(parts["parts.json"])["parts"][0]["part"] == "versions.json"
     assert all(b"hunter22" not in content for content in parts.values())
     assert "hunter22" not in result.output

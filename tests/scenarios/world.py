@@ -5,7 +5,6 @@ Nothing here is random and nothing takes time by itself: what is sent arrives at
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import Topic
 from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import duplicate
 from tests.scenarios import wording
 from tests.scenarios.election import Election
 from tests.scenarios.process import Process
@@ -195,7 +195,7 @@ class World:
 
     def cold_started(self, process: Process, partition: int) -> None:
         """What this process read is the truth from here on; the archive, too, takes it over and reads on from there."""
-        view = self.archive[partition] = copy.deepcopy(process.engine.replicas[partition].view)
+        view = self.archive[partition] = duplicate(process.engine.replicas[partition].view)
         entries = self.logs[Topic.CHANNEL, partition].entries
         for offset in range(view.applied + 1, len(entries)):
             entry = entries[offset]

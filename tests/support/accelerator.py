@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -20,40 +21,86 @@ import pytest
 from statechannel.protocol import bulk_fold
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "accelerator"
-BUILD = ("-c", "from setuptools import setup; setup()", "build_ext", "--inplace")
+WANTED = os.environ.get("STATECHANNEL_TEST_ACCELERATOR") == "1"
+"""Whether the core is compiled for tests: two minutes of processor time, too much for each run (`make accelerator-test`)."""
+
+
+def _sources(*folders: str) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".pyx", ".toml") and "build" not in path.parts
+    ]
+
+
+FOLD = _sources("accelerator")
+CORE = [*_sources("accelerator", "statechannel/protocol", "statechannel/engine"), ROOT / "statechannel/__init__.py"]
 
 
 @cache
-def built() -> Path:
-    """Folder of the compiled package, kept for the next run while its sources are the same."""
+def built(*, fold_alone: bool = False) -> Path:
+    """Folder of the compiled package, kept for the next run while its sources are the same.
+
+    Args:
+        fold_alone: Without the core.
+    """
+    sources = FOLD if fold_alone else CORE
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".py", ".pyx", ".toml"))
     content = b"".join(path.read_bytes() for path in sources) + sys.version.encode()
-    kept = ROOT / ".cache" / f"accelerator-{hashlib.sha256(content).hexdigest()[:16]}"
-    if not kept.exists():
-        kept.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            work = Path(folder) / "accelerator"
-            for path in sources:
-                target = work / path.relative_to(SOURCES)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, target)
-            run = subprocess.run([sys.executable, *BUILD], cwd=work, capture_output=True, text=True, check=False)
-            assert run.returncode == 0, run.stderr
-            try:
-                work.rename(kept)
-            except OSError:  # another process of this run was first
-                assert kept.exists()
+    kept = ROOT / ".cache" / f"accelerator-{'fold-' if fold_alone else ''}{hashlib.sha256(content).hexdigest()[:16]}"
+    kept.parent.mkdir(exist_ok=True)
+    with (kept.parent / "accelerator.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it takes a while: one process of this run compiles, the others wait
+        if not kept.exists():
+            _build(kept, sources, "off" if fold_alone else "on")
     return kept
+
+
+def _build(kept: Path, sources: list[Path], switch: str) -> None:
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        for path in sources:
+            target = Path(folder) / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        run = subprocess.run(
+            [sys.executable, "setup.py", "build", "--build-lib", "built"],
+            cwd=Path(folder) / "accelerator",
+            env=os.environ | {"STATECHANNEL_ACCELERATOR": switch},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        (Path(folder) / "accelerator" / "built").rename(kept)
+
+
+def under_compiled_core(*command: str, path: Path | None = None, **variables: str) -> str:
+    """What a command of Python prints, run in a process that finds the compiled package.
+
+    Args:
+        path: Of the compiled package, if not of that of this tree.
+    """
+    environment = os.environ | {"STATECHANNEL_ACCELERATOR": "on"}
+    run = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment | {"PYTHONPATH": os.pathsep.join((str(path or built()), str(ROOT)))} | variables,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout.strip()
 
 
 @cache
 def compiled() -> ModuleType:
-    """The compiled module, loaded past the package and its switch."""
-    (path,) = built().glob("statechannel_accelerator/plain_moves*.so")
+    """The compiled fold of plain moves, loaded past the package: it works with either core."""
+    (path,) = built(fold_alone=True).glob("statechannel_accelerator/plain_moves*.so")
     loader = importlib.machinery.ExtensionFileLoader("statechannel_accelerator.plain_moves", os.fspath(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from inspect import isdatadescriptor
 from typing import Any
 
 from statechannel.protocol.keys import KeyState
@@ -80,10 +81,14 @@ def by_partition(log: loggen.Log) -> dict[int, list[Line]]:
     return {number: [line for line in log.lines if line.partition == number] for number in log.end_offsets}
 
 
+FIELDS = [name for name, value in vars(KeyState).items() if isdatadescriptor(value)]
+"""What can be asked of a key, whether its class is compiled or not."""
+
+
 def fingerprint(view: View, *but: str) -> dict[str, Any]:
     """Everything that a reader may ask of the existing keys of a view, but for what settled them and what is named."""
     skipped = {"settled", "purged", "ring", "bounds", *but}
-    names = [name for name in KeyState.__slots__ if name not in skipped]
+    names = [name for name in FIELDS if name not in skipped]
     keys: dict[str, Any] = {key.name: ([getattr(key, name) for name in names], key.children) for key in view.existing()}
     rings = {
         key.name: (list(key.ring.live), sorted(parent.name for parent in key.ring.parents), key.ring.owned)

