@@ -1,13 +1,20 @@
-"""Forged records are a finding of the doctor, whether their witness is alive or not."""
+"""Forged records in `doctor` and `status`: found whether their witness is alive or not, until they are acknowledged."""
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from statechannel.audit.acknowledgements import Acknowledgement, Acknowledgements
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.command import CHECKS
+from statechannel.cli.kit.fitted_tables import THEME
+from statechannel.cli.kit.screen import stacked
+from statechannel.cli.status.health import with_health
+from statechannel.cli.status.tables import status_blocks
+from tests.cli.test_status_view import AT, LIMITS, broker, figures
 from tests.support.doctor_facts import healthy, heard, heartbeat, with_standing
 
 SEEN = {"records": 2, "topic": "channel", "partition": 0, "offset": 1059}
@@ -81,3 +88,30 @@ def test_the_report_of_a_broker_can_be_acknowledged() -> None:
         (finding,) = [item for item in examine(CHECKS, known) if item.check == "forged"]
         assert finding.severity is severity
     assert finding.what.endswith("; acknowledged by ann@desk at 2025-06-15 15:06:40Z: a drill")
+
+
+def test_forged_records_that_were_acknowledged_are_shown_and_no_problem() -> None:
+    said = {"by": "ann@desk", "at_ms": AT, "reason": "a drill"}
+    row = {"partition": 0, "offset": 17, "verdict": "accepted", "acknowledged": None}
+    seen = row | {"offset": 18, "acknowledged": said}
+    report = {"said": "b2 has read 1 record", "acknowledged": said}
+    calm = figures(in_flight=[], debts=[], oldest_debt_ms=None, brokers=[broker("b1", leading=True)])
+    calm = {name: value for name, value in calm.items() if name not in ("health", "problems")}
+
+    def view(*rows: dict[str, Any]) -> tuple[list[str], str]:
+        forged = {"records": len(rows), "acknowledged": sum(row["acknowledged"] is not None for row in rows)}
+        fields = calm | {"forged": forged | {"newest": list(rows)}, "disowned_acknowledged": [report]}
+        judged = with_health(fields, LIMITS)
+        console = Console(file=io.StringIO(), width=160, theme=THEME)
+        console.print(stacked(status_blocks(judged)))
+        return [problem["reason"] for problem in judged["problems"]], console.file.getvalue()  # type: ignore[attr-defined]
+
+    problems, shown = view(row, seen)
+    assert "forged" in problems
+    assert "the log has 1 forged record, 1 accepted; the newest at partition 0, offset 17" in shown
+    assert (
+        "1 forged record was acknowledged (partition 0, offset 18) by ann@desk at 2025-06-15 15:06:40Z: a drill"
+        in shown
+    )
+    assert "b2 has read 1 record; acknowledged by ann@desk" in shown
+    assert "forged" not in view(seen)[0]

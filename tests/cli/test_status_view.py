@@ -586,30 +586,3 @@ def test_a_terminal_that_cannot_go_back_is_shown_block_after_block(monkeypatch: 
         draw(status_blocks(figures()), {}, AT)
         draw(status_blocks(figures()), {}, AT)
     assert terminal.getvalue().count("bundle-state at kafka:9092") == 2
-
-
-def test_forged_records_that_were_acknowledged_are_shown_and_no_problem() -> None:
-    said = {"by": "ann@desk", "at_ms": AT, "reason": "a drill"}
-    row = {"partition": 0, "offset": 17, "verdict": "accepted", "acknowledged": None}
-    seen = row | {"offset": 18, "acknowledged": said}
-    report = {"said": "b2 has read 1 record", "acknowledged": said}
-    calm = figures(in_flight=[], debts=[], oldest_debt_ms=None, brokers=[broker("b1", leading=True)])
-    calm = {name: value for name, value in calm.items() if name not in ("health", "problems")}
-
-    def view(*rows: dict[str, Any]) -> tuple[list[str], str]:
-        forged = {"records": len(rows), "acknowledged": sum(row["acknowledged"] is not None for row in rows)}
-        fields = calm | {"forged": forged | {"newest": list(rows)}, "disowned_acknowledged": [report]}
-        judged = with_health(fields, LIMITS)
-        console = Console(file=io.StringIO(), width=160, theme=THEME)
-        console.print(stacked(status_blocks(judged)))
-        return [problem["reason"] for problem in judged["problems"]], console.file.getvalue()  # type: ignore[attr-defined]
-
-    problems, shown = view(row, seen)
-    assert "forged" in problems
-    assert "the log has 1 forged record, 1 accepted; the newest at partition 0, offset 17" in shown
-    assert (
-        "1 forged record was acknowledged (partition 0, offset 18) by ann@desk at 2025-06-15 15:06:40Z: a drill"
-        in shown
-    )
-    assert "b2 has read 1 record; acknowledged by ann@desk" in shown
-    assert "forged" not in view(seen)[0]

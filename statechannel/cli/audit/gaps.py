@@ -91,7 +91,6 @@ def gaps_of(
         None if longer_than is None else parse_length_ms(longer_than, "--longer-than", beyond="no gap is that long.")
     )
     chosen = GapFilter(window, frozenset(of_these.value for of_these in cause or ()), longest_ms, open_only, broker)
-
     to_end = asked.as_of is None and until is None
 
     def read() -> tuple[AuditResult, Any, list[dict[str, Any]], WritersHeard | None, list[Unheard] | None]:
@@ -140,18 +139,10 @@ def gaps_of(
     if any("merged" in row for row in shown):
         say("note: gaps of one broker that began together are one row; --single lists each")
     _remark_unheard(unheard, open_only=open_only)
-    deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
-    if deleted:
-        more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
-        say(
-            f"note: the gaps of a deleted namespace end with its deletion, and its clients have no broker from then on: "
-            f"{', '.join(deleted[:_NAMED_MAX])}{more}"
-        )
+    _remark_deleted(rows)
 
 
 _NAMED_MAX = 5
-
-
 _TOGETHER_MS = 5_000
 
 
@@ -230,6 +221,17 @@ class _Standstills:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (with_standstill(row, self._writers) for row in self._rows)
+
+
+def _remark_deleted(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Say that a gap which ends with its namespace was not followed by service."""
+    deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
+    if deleted:
+        more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
+        say(
+            f"note: the gaps of a deleted namespace end with its deletion, and its clients have no broker from then on: "
+            f"{', '.join(deleted[:_NAMED_MAX])}{more}"
+        )
 
 
 def _remark_unheard(unheard: Sequence[Unheard] | None, *, open_only: bool) -> None:

@@ -156,13 +156,17 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
+SILENT_S = 20.0
+"""A thread of the client that was given up waits for as long, and the test's loop for it."""
+
+
 async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
     silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         opening = asyncio.ensure_future(
-            StateChannel.open(broker="b1", kafka={"bootstrap_servers": silent, "command_timeout_s": WAIT_S})
+            StateChannel.open(broker="b1", kafka={"bootstrap_servers": silent, "command_timeout_s": SILENT_S})
         )
         async with asyncio.timeout(WAIT_S):
             while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
@@ -171,7 +175,7 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         opening.cancel()
         await asyncio.wait({opening})
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
-    assert (line["log_level"], line["broker"], line["address"], line["limit_s"]) == ("warning", "b1", silent, WAIT_S)
+    assert (line["log_level"], line["broker"], line["address"], line["limit_s"]) == ("warning", "b1", silent, SILENT_S)
     assert line["why"] == f"No Kafka answers: {silent} takes connections, but says nothing"
 
 
