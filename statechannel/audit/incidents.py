@@ -319,7 +319,8 @@ def _bundles(many: int) -> str:
     return "1 bundle" if many == 1 else f"{many} bundles"
 
 
-_TOGETHER_MS = 5_000
+TOGETHER_MS = 5_000
+"""Gaps of one broker with one cause that began within this time are one event."""
 
 
 def _together(gaps: Iterable[Gap]) -> list[list[Gap]]:
@@ -328,7 +329,7 @@ def _together(gaps: Iterable[Gap]) -> list[list[Gap]]:
     newest: dict[tuple[str | None, GapCause], list[Gap]] = {}
     for gap in sorted(gaps, key=lambda gap: (gap.start_ms, gap.bundle)):
         group = newest.get((gap.before, gap.cause))
-        if group is None or gap.start_ms - group[0].start_ms > _TOGETHER_MS:
+        if group is None or gap.start_ms - group[0].start_ms > TOGETHER_MS:
             group = newest[gap.before, gap.cause] = []
             groups.append(group)
         group.append(gap)

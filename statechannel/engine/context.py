@@ -169,17 +169,12 @@ class Context:
 
     def judges(self, partition: int) -> bool:
         """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""
-        # Asked many times for each record: without further calls.
-        return (
-            self.replicas[partition].phase is _CAUGHT_UP
-            and partition not in self.cold_starting
-            and partition not in self.doubtful
-        )
+        return self.replicas[partition].phase is _CAUGHT_UP and self.settled(partition)
 
     @property
     def caught_up(self) -> bool:
         """Whether every partition is judged."""
-        if self.cold_starting or self.doubtful:
+        if self.in_doubt:
             return False
         for replica in self.replicas:  # noqa: SIM110  # asked for each record: a third of the price of a generator
             if replica.phase is not _CAUGHT_UP:

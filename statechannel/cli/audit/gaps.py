@@ -16,6 +16,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
 from statechannel.audit.gaps import GapCause, GapEnd, with_standstill
 from statechannel.audit.history import meant
+from statechannel.audit.incidents import TOGETHER_MS
 from statechannel.audit.local import audit_export
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.spool import Spool
@@ -143,7 +144,6 @@ def gaps_of(
 
 
 _NAMED_MAX = 5
-_TOGETHER_MS = 5_000
 
 
 class _Group:
@@ -160,7 +160,7 @@ class _Group:
 
     def takes(self, gap: Mapping[str, Any]) -> bool:
         """Whether it began with the others, and is that of another bundle."""
-        near = abs(int(gap["start_ms"]) - self._start_ms) <= _TOGETHER_MS
+        near = abs(int(gap["start_ms"]) - self._start_ms) <= TOGETHER_MS
         return near and gap["bundle"] not in self._bundles
 
     def add(self, gap: Mapping[str, Any]) -> None:

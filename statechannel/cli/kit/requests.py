@@ -305,15 +305,23 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
 
     Adds `--yes`, `--dry-run`, `--timeout`, `--no-wait`, `--output` and connection options.
     """
+    return _with_dry_run(command, _confirmed_options)
 
+
+def rehearsed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """The same for requests that need no confirmation: without `--yes`."""
+    return _with_dry_run(command, _rehearsed_options)
+
+
+def _with_dry_run(command: Callable[..., BrokerRequest], shared: Callable[..., None]) -> Callable[..., Any]:
     @wraps(command)
     def run(
         connect: Connect,
         timeout: float | None,
         no_wait: bool,
         output: Output,
-        yes: bool,
         dry_run: bool,
+        yes: bool = True,
         **arguments: Any,
     ) -> None:
         request = command(connect, **arguments)
@@ -321,22 +329,7 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
         if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=request.final):
             _run(request, connect, timeout, output, wait=not no_wait)
 
-    return _as_command(command, run, _confirmed_options)
-
-
-def rehearsed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """The same for requests that need no confirmation: without `--yes`."""
-
-    @wraps(command)
-    def run(
-        connect: Connect, timeout: float | None, no_wait: bool, output: Output, dry_run: bool, **arguments: Any
-    ) -> None:
-        request = command(connect, **arguments)
-        effect = partial(_effect_of, request, connect)
-        if confirm(effect, connection=connect, yes=True, dry_run=dry_run, output=output):
-            _run(request, connect, timeout, output, wait=not no_wait)
-
-    return _as_command(command, run, _rehearsed_options)
+    return _as_command(command, run, shared)
 
 
 def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
