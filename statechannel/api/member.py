@@ -331,7 +331,10 @@ class ChannelMember:
         ends = [replica.position for replica in self._host.engine.replicas]
         try:
             for partition, end in enumerate(ends if since is not None else []):
-                async for change in self._past(partition).read((since or {}).get(partition, 0), end):
+                first = (since or {}).get(partition, 0)
+                if first >= end:
+                    continue  # nothing of the past is wanted, nor asked whether it is still there
+                async for change in self._past(partition).read(first, end):
                     yield change
             while True:
                 change = await watcher.next()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from ulid import ULID
 
 from statechannel.broker.driver import DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
@@ -19,12 +23,14 @@ from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
+from statechannel.engine.config import OBSERVER, Identity
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
-from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
+from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_rights
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.logger import SafeLogger
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.broker.observe.traces import Traces
-    from statechannel.engine.config import Identity
     from statechannel.engine.placement import Placement
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
@@ -132,7 +137,8 @@ async def open_member(
         MetricsPortError: The port for metrics is in use.
     """
     kafka = access(settings, client_id=f"statechannel-{identity.broker}")
-    infos = await _verified(settings, kafka, identity.broker, create_topics=create_topics)
+    find_topics = partial(_topics, settings, kafka, create_topics=create_topics)
+    infos = await _awaited(settings, kafka, identity.broker, find_topics)
     partitions = infos[Topic.CHANNEL].partitions
     warn_of_hooks(hooks, identity.broker)
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
@@ -181,8 +187,51 @@ async def open_member(
     return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
-async def _verified(
-    settings: Settings, kafka: Access, broker: str, *, create_topics: bool
+async def open_observer(settings: Settings, *, registry: CollectorRegistry | None = None) -> Opened:
+    """Verify the two topics that say who owns what, and start an observer on the running loop: it reads, and is no member.
+
+    Raises:
+        KafkaAdapterError: Kafka is unavailable, or a topic is missing, may not be read, or is no topic of a channel.
+    """
+    kafka = access(settings, client_id="statechannel-observer")
+    infos = await _awaited(settings, kafka, OBSERVER, partial(_observed_topics, settings, kafka))
+    partitions = infos[Topic.CHANNEL].partitions
+    config = replace(to_engine(settings, partitions=partitions), observes=True)
+    observe = settings.observe
+    metrics = Metrics(
+        settings.channel.name,
+        OBSERVER,
+        registry,
+        least=Level[observe.log_level.name],
+        events_per_second_max=observe.events_per_second_max,
+    )
+    protocol = kafka.client.properties.get("security.protocol", "plaintext")
+    availability = Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
+    log = KafkaLog(
+        kafka.client,
+        kafka.topics,
+        infos,
+        policy=restart_policy(settings),
+        on_restart=metrics.restarted,
+        on_availability=availability.changed,
+        gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
+        broker=OBSERVER,
+        reads_only=True,
+    )
+    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
+    host = Host(Engine(identity, config), log, BrokerHooks(), metrics, options=host_options(settings))
+    host.availability = availability
+    availability.loop_blocked = lambda: host.loop_blocked
+    try:
+        host.start()
+    except BaseException:
+        await asyncio.to_thread(log.close, 1.0)
+        raise
+    return Opened(host, kafka, partitions, config.compaction_lag_s)
+
+
+async def _awaited(
+    settings: Settings, kafka: Access, broker: str, find_topics: Callable[[], Mapping[Topic, TopicInfo]]
 ) -> Mapping[Topic, TopicInfo]:
     """The topics; if Kafka does not answer soon, what this waits for is logged, long before the time is up."""
 
@@ -207,7 +256,7 @@ async def _verified(
 
     timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say_aside)
     try:
-        return await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
+        return await asyncio.to_thread(find_topics)
     except (KafkaUnavailableError, KafkaClientError):
         await asyncio.to_thread(
             _look_at_addresses, kafka.client
@@ -248,6 +297,13 @@ def _traces(settings: Settings, identity: Identity) -> Traces:
     from statechannel.broker.observe.traces import exporting  # noqa: PLC0415 - an extra: nothing of it is needed without
 
     return exporting(settings.channel.name, identity.broker, identity.incarnation)
+
+
+def _observed_topics(settings: Settings, kafka: Access) -> Mapping[Topic, TopicInfo]:
+    timeout_s, observed = settings.kafka.command_timeout_s, ObservedTopics(kafka.topics)
+    require_rights(kafka.client, Role.ROUTER, kafka.topics.channel, ends=(CHANNEL, REGISTRY), timeout_s=timeout_s)
+    topics = verify_topics(kafka.client, observed, timeout_s=timeout_s).topics
+    return {topic: topics[name] for topic, name in observed.names.items()}
 
 
 def _topics(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:

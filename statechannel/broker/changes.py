@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -33,8 +34,38 @@ _CHUNK = 500
 WAITING_MAX_BYTES = 64 * 2**20
 
 
+class StreamEnd(StrEnum):
+    """Why a stream of changes cannot continue."""
+
+    COMPACTED = "compacted"  # the past from the offset on was cleaned away
+    TOO_SLOW = "too-slow"  # the consumer
+    INTERRUPTED = "interrupted"  # a partition is read again: later changes are not seen one by one
+    NOT_FOLLOWED = "not-followed"  # a partition is not caught up now
+    NEWER_FORMAT = "newer-format"
+
+
 class ChangesError(StateChannelError):
-    """The stream of changes cannot continue."""
+    """The stream of changes cannot continue.
+
+    Attributes:
+        reason: A stable code.
+        partition: The one in which it ended; None where it is not one alone.
+        next_offset: With `compacted`: the first offset from which on changes are available; None if none is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        reason: StreamEnd,
+        partition: int | None = None,
+        next_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+        self.partition = partition
+        self.next_offset = next_offset
 
 
 class Derived(NamedTuple):
@@ -213,6 +244,9 @@ def _after_join(
         raise ChangesError(
             f"Changes of partition {partition} from offset {since} on are not available: the log was compacted there.",
             hint=f"Start at a later position.{later}",
+            reason=StreamEnd.COMPACTED,
+            partition=partition,
+            next_offset=min(points) + 1 if points else None,
         )
     joiner = Joiner(partition, partitions)
     view: View | None = None
@@ -227,6 +261,8 @@ def _after_join(
             raise ChangesError(
                 f"Offsets {expected} to {read.offset - 1} of partition {partition} were compacted while they were read.",
                 hint="Subscribe again.",
+                reason=StreamEnd.COMPACTED,
+                partition=partition,
             )
         expected += 1
         view = view or joiner.view()
@@ -262,7 +298,10 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
 
 def _newer(partition: int, offset: int, number: int) -> ChangesError:
     return ChangesError(
-        f"Offset {offset} of partition {partition} is written in format {number}.", hint="Upgrade to continue."
+        f"Offset {offset} of partition {partition} is written in format {number}.",
+        hint="Upgrade to continue.",
+        reason=StreamEnd.NEWER_FORMAT,
+        partition=partition,
     )
 
 
@@ -330,6 +369,8 @@ class Watcher:
                     f"The consumer of the changes is too slow: {waiting} ({self._bytes} bytes) are queued; the next is "
                     f"offset {change.offset} of partition {change.partition}.",
                     hint="Consume changes faster, or subscribe again from the position of the last consumed one.",
+                    reason=StreamEnd.TOO_SLOW,
+                    partition=change.partition,
                 )
             )
             return
@@ -382,7 +423,9 @@ class LiveChanges:
         """
         why = None if self._closed is not None else self._closed_why()
         if why is not None:
-            raise ChangesError(f"Changes cannot be followed now: {why}.", hint="Subscribe again soon.")
+            raise ChangesError(
+                f"Changes cannot be followed now: {why}.", hint="Subscribe again soon.", reason=StreamEnd.NOT_FOLLOWED
+            )
         watcher = Watcher(self, limit, self._limit_bytes)
         if self._closed is not None:
             watcher.fail(self._closed)
@@ -406,6 +449,8 @@ class LiveChanges:
         error = ChangesError(
             f"Partition {partition} {why}; later changes were not seen one by one.",
             hint="Subscribe again from the position of the last consumed change.",
+            reason=StreamEnd.INTERRUPTED,
+            partition=partition,
         )
         for watcher in self._watchers:
             watcher.fail(error)

@@ -413,6 +413,10 @@ class Host:
             self._watch.cached_lookups[threading.get_ident()] += 1
         return owner
 
+    def now_s(self) -> float:
+        """The engine's clock now; from any thread."""
+        return self._driver.now_s()
+
     def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:

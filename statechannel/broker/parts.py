@@ -83,6 +83,7 @@ class KafkaLog:
         on_availability: Called, in any thread, when the availability of Kafka changes.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
         broker: Of the member, for log lines.
+        reads_only: Of an observer: no writer, and no election.
         gather_s: Longest wait of a heartbeat for others that are fetched with it, where there are many members.
     """
 
@@ -99,6 +100,7 @@ class KafkaLog:
         progress_limit_s: float | None = None,
         gather_s: float = 0.0,
         broker: str = "",
+        reads_only: bool = False,
     ) -> None:
         self._log = _log.bound(broker=broker)
         self._settings = settings
@@ -118,6 +120,7 @@ class KafkaLog:
         self._readers: dict[str, LogReader] = {}
         self._election: LeaderElection | None = None
         self._candidate = False
+        self._reads_only = reads_only
         self._closing = False
         self._registry_token = 0
         self._registered_token = 0
@@ -130,8 +133,11 @@ class KafkaLog:
             self._progress = LoopProgress(last_progress_s, self._progress_limit_s)
         self._inbox, self._on_end = inbox, on_end
         once_per_kind.closing(self._settings.client_id, closes=False)
-        self._writer = LogWriter(self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER))
-        self._election = self._make_election(inbox)
+        if not self._reads_only:
+            self._writer = LogWriter(
+                self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER)
+            )
+            self._election = self._make_election(inbox)
         for part in _LANES:
             self._start_reader(part, inbox)
 

@@ -49,7 +49,7 @@ class Candidacy:
         """Give the seat up, or stand again; act for a leader that is not heard, or cease to."""
         context, seat, deputy = self._context, self.seat, self._context.deputy
         now_s = context.now.mono_s
-        if context.registry_mode is Mode.STARTING:
+        if context.registry_mode is Mode.STARTING or not context.announced:
             return
         members, own = context.members, context.identity.broker
         before = (seat.withdrawn is None, seat.fit, seat.writes)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from statechannel.protocol.record import NEWEST_FORMAT
 
+OBSERVER = "-observer"
+"""Broker id of an engine that only reads; no broker can have it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -41,6 +44,7 @@ class EngineConfig:
         newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
             (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
         split_hooks: Whether the broker has hooks for splits; without them a split makes no call for the parent.
+        observes: Whether it only reads: it is no member, and writes nothing. Its identity is that of no broker (`OBSERVER`).
     """
 
     partitions: int = 1
@@ -85,4 +89,5 @@ class EngineConfig:
     lease_s: float | None = None
     newest_format: int = NEWEST_FORMAT
     split_hooks: bool = False
+    observes: bool = False
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

@@ -214,7 +214,8 @@ class Context:
     @property
     def could_lead(self) -> bool:
         """Whether it could act for a leader that is not heard."""
-        return self.caught_up and self.registry_mode is Mode.NORMAL and self.seat.fit and not self.draining
+        able = self.announced and self.caught_up and self.registry_mode is Mode.NORMAL
+        return able and self.seat.fit and not self.draining
 
     @property
     def deputizing(self) -> bool:
@@ -230,7 +231,7 @@ class Context:
     def accepting(self) -> bool:
         """Whether this process takes bundles."""
         fit = self.seat.writes and not self.lease_ran_out
-        return self.caught_up and self.mode is Mode.NORMAL and not self.draining and fit
+        return self.announced and self.caught_up and self.mode is Mode.NORMAL and not self.draining and fit
 
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""
@@ -243,6 +244,8 @@ class Context:
             )
         if self.mode is not Mode.NORMAL:
             return Rejected(f"{self.mode}-mode", "the log is, or was a moment ago, out of reach", "Try again later.")
+        if self.config.observes:
+            return Rejected("read-only", "this process only reads the channel", "Ask a broker.")
         return Rejected("draining", "this broker is shutting down", "Ask another one.") if self.draining else None
 
     # --- other members ----------------------------------------------------------------------------------------------

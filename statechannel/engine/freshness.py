@@ -30,7 +30,7 @@ def is_current(context: Context, namespace: str) -> bool:
 def keeps_up(context: Context, namespace: str) -> bool:
     """Whether this namespace's partition is judged and was complete lately, whatever is heard of the registry."""
     replica = context.replicas[context.partition_of(namespace)]
-    complete = replica.current_at_s is not None and lag_s(context.now, replica) <= _patience_s(context)
+    complete = replica.current_at_s is not None and lag_s(context.now, replica) <= patience_s(context)
     return complete and context.judges(replica.partition)
 
 
@@ -38,10 +38,11 @@ def current_until_s(context: Context, replica: Replica) -> float:
     """Until when answers of a partition come from a current view if nothing more is read of it."""
     if replica.current_at_s is None or context.mode is Mode.SAFE or not context.judges(replica.partition):
         return float("-inf")
-    return replica.current_at_s + _patience_s(context)
+    return replica.current_at_s + patience_s(context)
 
 
-def _patience_s(context: Context) -> float:
+def patience_s(context: Context) -> float:
+    """How long ago a partition may have been complete for its view to count as current."""
     return context.config.safe_after_s + SILENT_BEATS * context.config.heartbeat_interval_s
 
 

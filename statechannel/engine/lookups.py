@@ -183,10 +183,34 @@ class Lookups:
             return
         self._try(Waiter(token, command, target, context.now.mono_s + command.timeout_s))
 
+    def answer_now(self, name: str) -> Outcome:
+        """What a read-only lookup would be answered that could not wait; it changes nothing.
+
+        `Undetermined` says what it would wait for.
+        """
+        target = place(name)
+        if isinstance(target, NotFound):
+            return target
+        outcome, _, why = self._answer(target, read_only=True)
+        return _as_answer(name, why) if outcome is None else outcome
+
+    def peek(self, name: str) -> Outcome | None:
+        """As `answer_now`, from any thread; None while a step runs, which may change what is read."""
+        epoch = self.cache.epoch
+        if epoch & 1:
+            return None
+        try:
+            outcome = self.answer_now(name)
+        except Exception:
+            if self.cache.epoch == epoch:
+                raise
+            return None
+        return outcome if self.cache.epoch == epoch else None
+
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.target, read_only=waiter.command.read_only)
         if outcome is None and why.in_vain:
-            outcome = self._as_answer(waiter.command, why)
+            outcome = _as_answer(waiter.command.name, why)
         token = waiter.token
         if outcome is not None:
             self._context.complete(token, outcome)
@@ -412,7 +436,7 @@ class Lookups:
         name, now_s = waiter.command.name, self._context.now.mono_s
         decliners = self._decliners(waiter)
         if not decliners:
-            return self._as_answer(waiter.command, waiter.why)
+            return _as_answer(name, waiter.why)
         again_s, newest_s = self._placer.again_s, decliners[-1].at_s
         declines = tuple(
             Declined(d.broker, d.reason, now_s - d.at_s, max(0.0, again_s(d, newest_s) - now_s)) for d in decliners
@@ -422,9 +446,6 @@ class Lookups:
             sentences.append(f"{len(declines) - DECLINERS_NAMED} more declined before")
         hint = "Mend the cause at that broker, or start another one; the first lookup after that time asks it again."
         return Undetermined("declined", f"{name}: {'; '.join(sentences)}", hint, declines)
-
-    def _as_answer(self, command: Lookup, wait: Wait) -> Undetermined:
-        return Undetermined(wait.reason, f"{command.name}: {wait.message}", wait.hint)
 
     def _decliners(self, waiter: Waiter) -> list[Decliner]:
         """Who would be asked for the bundle now, or declined it; empty where something else keeps it from an owner."""
@@ -470,6 +491,10 @@ class Lookups:
     def waiting(self) -> int:
         """Number of lookups that wait."""
         return len(self._by_token)
+
+
+def _as_answer(name: str, wait: Wait) -> Undetermined:
+    return Undetermined(wait.reason, f"{name}: {wait.message}", wait.hint)
 
 
 def _sentence(declined: Declined) -> str:

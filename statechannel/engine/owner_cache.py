@@ -80,11 +80,16 @@ class OwnerCache:
         Args:
             now_s: By the engine's clock.
         """
+        cached = self.entry(now_s, name)
+        return None if cached is None else cached.outcome
+
+    def entry(self, now_s: float, name: str) -> CachedOwner | None:
+        """As `find`, with what the answer was made from."""
         cached = self._owners.get(name)
         if cached is not None:
             epoch, until_s = cached.valid
             if epoch == self.epoch and now_s < until_s:
-                return cached.outcome
+                return cached
         epoch, context = self.epoch, self._context
         if epoch & 1 or now_s >= context.wake_at_s or context.stopped is not None:
             return None
@@ -100,7 +105,7 @@ class OwnerCache:
             return None
         self._keep(name, cached)
         cached.valid = epoch, until_s
-        return cached.outcome if now_s < until_s else None
+        return cached if now_s < until_s else None
 
     def _keep(self, name: str, owner: CachedOwner) -> None:
         if len(self._owners) >= self._context.config.lookup_cached_max and name not in self._owners:

@@ -52,6 +52,7 @@ class Presence:
     """Registry reader and writer of one process.
 
     Attributes:
+        complete_as_of_s: The newest moment at which the whole registry was read, by the engine's clock; None before the first.
         newest_ms: Largest log time of a registry record read; `last_ms` that of the last one.
         clock_ahead_ms: How far Kafka's clock is ahead of the monotonic one, at most: by the newest own record that was read
             back, which the log had stamped after it was sent. None before the first.
@@ -67,6 +68,7 @@ class Presence:
         self.goodbye_heard = False
         self._registry_end: int | None = None
         self._position = 0
+        self.complete_as_of_s: float | None = None
         self.newest_ms = 0
         self.last_ms = 0
         self.clock_ahead_ms: float | None = None
@@ -99,6 +101,8 @@ class Presence:
     def reached(self, event: PositionReached) -> None:
         """Everything below the position was delivered."""
         self._position = max(self._position, event.position)
+        if event.as_of_s is not None:
+            self.complete_as_of_s = event.as_of_s
         self._check_listened()
 
     def _check_listened(self) -> None:
@@ -350,7 +354,7 @@ class Presence:
 
     def _maybe_announce(self, now_s: float) -> None:
         context = self._context
-        if context.listening_since_s is None or self.goodbye_sent:
+        if context.config.observes or context.listening_since_s is None or self.goodbye_sent:
             return
         predecessor = self.members.alive.get(context.identity.broker)
         if predecessor is not None and not context.config.take_over:
@@ -378,12 +382,12 @@ class Presence:
 
     def _check_mode(self, now_s: float) -> None:
         context = self._context
-        if not context.announced:
+        if not (self._observing or context.announced):
             return
-        silence_s = now_s - self._heard_self_sent_s
+        silence_s = self.silence_s
         if context.registry_mode is Mode.STARTING:
             # Who reads the registry late has still to read who took its place.
-            if self._own_first_read and silence_s <= context.config.safe_after_s:
+            if (self._observing or self._own_first_read) and silence_s <= context.config.safe_after_s:
                 self._change(Mode.NORMAL)
         elif silence_s > context.config.safe_after_s:
             if context.registry_mode is not Mode.SAFE:
@@ -409,9 +413,22 @@ class Presence:
         self._next_at_s = context.now.mono_s
 
     @property
+    def _observing(self) -> bool:
+        """Whether this process only reads, and has read the registry to its end."""
+        return self._context.config.observes and self._context.listening_since_s is not None
+
+    @property
     def silence_s(self) -> float:
-        """Age of the picture: since the send time of the newest own heartbeat, or probe, that was read back."""
-        return self._context.now.mono_s - self._heard_self_sent_s if self._context.announced else 0.0
+        """Age of the picture: since the send time of the newest own heartbeat, or probe, that was read back.
+
+        A process that only reads has none: its picture is as old as the moment for which it knows that it had read everything.
+        """
+        context = self._context
+        if context.config.observes:
+            as_of_s = self.complete_as_of_s
+            as_of_s = context.listening_since_s if as_of_s is None else as_of_s
+            return 0.0 if as_of_s is None else context.now.mono_s - as_of_s
+        return context.now.mono_s - self._heard_self_sent_s if context.announced else 0.0
 
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""

@@ -26,6 +26,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     AUDITOR = "auditor"
     JOBS = "jobs"
+    ROUTER = "router"
 
 
 class AclResource(StrEnum):
@@ -106,6 +107,8 @@ TOPIC_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType(
         # The Spark jobs read logs; what they make lies in tables, not in Kafka.
         # `load-views` writes tombstones for the load reports of dead brokers.
         Role.JOBS: {CHANNEL: _LOOK, LOADS: _CHANGE, BUNDLES: _CHANGE},
+        # Reads who owns what; to have bundles assigned it needs Write on the requests topic as well, as operators have it.
+        Role.ROUTER: {CHANNEL: _LOOK, REGISTRY: _LOOK},
     }
 )
 """By the end of the topic's name. Read and Write imply Describe, by Kafka's authorizer."""
@@ -116,6 +119,7 @@ _GROUP_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType
         Role.OPERATOR: {LEADER: (Right.DESCRIBE,), READER_GROUP: (Right.DESCRIBE,)},
         Role.AUDITOR: {LEADER: (Right.DESCRIBE,), READER_GROUP: (Right.DESCRIBE,)},
         Role.JOBS: {READER_GROUP: (Right.DESCRIBE,)},
+        Role.ROUTER: {READER_GROUP: (Right.DESCRIBE,)},
     }
 )
 

@@ -230,6 +230,25 @@ class ChannelTopics:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedTopics:
+    """Names and policies of the two topics of a channel that say who owns what: all that an observer reads."""
+
+    topics: ChannelTopics
+    refusal: ClassVar[str] = _REFUSAL
+    remedy: ClassVar[str] = _REMEDY
+
+    @property
+    def names(self) -> Mapping[Topic, str]:
+        """The topics, by role."""
+        return {role: name for role, name in self.topics.names.items() if role is not Topic.REQUESTS}
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        """Topic name to policy."""
+        return {name: self.topics.policies[name] for name in self.names.values()}
+
+
 # --- side topics: of the balancer and of the planner of Kafka's partitions --------------------------------------------
 
 BROKER_LOAD: Final = "broker-load"

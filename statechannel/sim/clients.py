@@ -92,7 +92,7 @@ class Clients:
         if isinstance(outcome, Owned):
             self._check_heard(process, outcome)
             if outcome.stale_age_s is None:
-                self._check_owner(process, outcome)
+                self.check_owner(process, outcome)
         # The step that answers has begun and ended (its effects are performed after it), and no other since the question.
         at_once = process.engine.lookups.cache.epoch == asked.epoch + 2
         if asked.cached is not None and at_once and now_s == asked.asked_s and outcome != asked.cached:
@@ -122,7 +122,7 @@ class Clients:
         if owner is not None:
             self._cluster.trace.count("owners from the cache")
             self._check_heard(process, owner)
-            self._check_owner(process, owner)
+            self.check_owner(process, owner)
         return owner
 
     def _check_departure(self, process: SimProcess, outcome: Outcome, asked: _Asked) -> None:
@@ -151,7 +151,8 @@ class Clients:
             how = "lost" if context.is_lost(outcome.broker) else "not heard"
             raise Violation("lost-owner", f"{process.name} names {outcome}, which it knows to be {how}")
 
-    def _check_owner(self, process: SimProcess, outcome: Owned) -> None:
+    def check_owner(self, process: SimProcess, outcome: Owned) -> None:
+        """An owner that a process names without an age is the one by the log, and its view is not old."""
         namespace = outcome.bundle.rpartition("/")[0]
         engine = process.engine
         truth = self._cluster.truths[engine.context.partition_of(namespace)]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from statechannel.sim.clients import Clients
     from statechannel.sim.cluster import SimCluster
     from statechannel.sim.election import Election
+    from statechannel.sim.observer import SimObserver
 
 
 LIVENESS_BOUND_S = 75.0
@@ -42,8 +43,16 @@ HUNG, FROZEN = SimLink("hung"), SimLink("frozen")
 class LivenessPhase:
     """The end of a run: the cluster recovers, and is judged."""
 
-    def __init__(self, cluster: SimCluster, election: Election, clients: Clients, checks: SimChecks) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        election: Election,
+        clients: Clients,
+        checks: SimChecks,
+        observer: SimObserver | None,
+    ) -> None:
         self._cluster = cluster
+        self._observer = observer
         self._election = election
         self._clients = clients
         self._checks = checks
@@ -53,6 +62,8 @@ class LivenessPhase:
         cluster = self._cluster
         cluster.faulty = False
         cluster.note("faults are over")
+        if self._observer is not None:
+            self._observer.settle()
         for process in cluster.alive():
             process.slow = False
             process.crash_after = None
@@ -183,6 +194,8 @@ class LivenessPhase:
                     and key.to == cluster.sick.broker
                 ):
                     problems.append(f"left to who is not heard: {key!r}")
+        if self._observer is not None and not problems:
+            problems += self._observer.problems()
         problems += self._clients.overdue()
         return problems
 
@@ -207,6 +220,8 @@ class LivenessPhase:
             for replica, truth in zip(process.engine.replicas, cluster.truths, strict=True):
                 if replica.caught_up:
                     compare(process.name, replica.view, truth)
+        if self._observer is not None:
+            self._observer.check_end()
         claims = [(process.name, bundle) for process in alive for bundle in process.engine.serving()]
         for index, (name, bundle) in enumerate(claims):
             for other, second in claims[:index]:

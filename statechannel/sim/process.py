@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -140,7 +141,14 @@ class SimProcess:
     """
 
     def __init__(
-        self, stage: SimStage, observer: ProcessObserver, broker: str, number: int, *, take_over: bool = False
+        self,
+        stage: SimStage,
+        observer: ProcessObserver,
+        broker: str,
+        number: int,
+        *,
+        take_over: bool = False,
+        observes: bool = False,
     ) -> None:
         self.stage = stage
         self.observer = observer
@@ -169,7 +177,7 @@ class SimProcess:
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
         identity = Identity(broker, self.incarnation, entropy, self.now.wall_ms, {"tcp": f"tcp://{self.name}"})
-        self.engine = Engine(identity, engine_config(stage.options, take_over=take_over))
+        self.engine = Engine(identity, replace(engine_config(stage.options, take_over=take_over), observes=observes))
         self.subscriber = Subscriber(self)
         self._producer = Producer(self, self.rng)
         self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in stage.all_logs()}

@@ -297,6 +297,7 @@ MUST_HAPPEN = {
         "readers opened anew", "departures during a join", "stopped: shutdown-late", "subscriptions", "streams interrupted",
         "blackouts", "trickles", "late returns", "late losers", "deaf joiners", "registry floods",
         "owners left sick", "starters left sick", "event membership.suspended", "event membership.resumed",
+        "owners named by the observer", "owners with an age named by the observer", "faults of the observer",
     ),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from statechannel.sim.cluster import SimCluster
 from statechannel.sim.election import Election
 from statechannel.sim.faults import NIGHT_OVER_S, Blackouts, Faults
 from statechannel.sim.health import LivenessPhase
+from statechannel.sim.observer import SimObserver
 from statechannel.sim.process import SimProcess
 
 if TYPE_CHECKING:
@@ -46,16 +47,21 @@ class SimWorld(SimCluster):
             forgeries=self._forgeries,
         )
 
+        observed = SimObserver(self, self._checks, self._clients.check_owner) if options.observer else None
+        self._observer = observed
+
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         for broker in self.brokers:
             self.spawn(broker)
+        if self._observer is not None:
+            self._observer.start()
         self.events.after(_CLEANER_EVERY_S, self._clean)
         self.faults.plan()
         nights_s = NIGHT_OVER_S if self.options.late_returns else 0.0
         self.events.run_until(self.options.duration_s + self._blackouts.total_s + nights_s)
-        LivenessPhase(self, self._election, self._clients, self._checks).settle()
+        LivenessPhase(self, self._election, self._clients, self._checks, self._observer).settle()
 
     def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
         process = SimProcess(self, self, broker, len(self.processes) + 1, take_over=take_over)
@@ -87,6 +93,8 @@ class SimWorld(SimCluster):
             self._presence.registered(value)
         for process in self.alive():
             process.notify(topic, partition)
+        if self._observer is not None:
+            self._observer.notify(topic, partition)
         return offset
 
     def stepped(self, process: SimProcess, event: Input) -> None:

@@ -31,6 +31,7 @@ from statechannel.sim import wire
 from tests.mutants.planting import Patcher, nothing, plant
 
 ENGINE = "engine"
+OBSERVER_INCARNATION = "i0"
 
 
 @plant(ENGINE, "nobody pays debts")
@@ -217,6 +218,32 @@ def _lost_owner_named(patcher: Patcher) -> None:
         return bent
 
     patcher.bend(Lookups, "_owned", make)
+
+
+@plant(ENGINE, "an observer calls no broker lost", needs="observer")
+def _observer_trusts_the_silent(patcher: Patcher) -> None:
+    def make(expire: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(members: Any, now_s: float, *, keep: str) -> Any:
+            return [] if keep == OBSERVER_INCARNATION else expire(members, now_s, keep=keep)
+
+        return bent
+
+    patcher.bend(Membership, "expire", make)
+
+
+@plant(ENGINE, "an observer takes itself for a member", needs="observer")
+def _observer_announces_itself(patcher: Patcher) -> None:
+    def make(announce: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(presence: Any, now_s: float) -> None:
+            context = presence._context
+            if context.config.observes and context.listening_since_s is not None:
+                context.announced = True
+                presence._send()
+            announce(presence, now_s)
+
+        return bent
+
+    patcher.bend(Presence, "_maybe_announce", make)
 
 
 @plant(ENGINE, "an append whose report is an error counts as not written")

@@ -82,6 +82,7 @@ class Plant:
         level: The simulator that has to catch it.
         what: What is wrong, for people.
         end: The rare end of a run that shows it (an option of the engine's level); None: any run may.
+        needs: An option of the engine's level without which no run shows it.
     """
 
     name: str
@@ -89,23 +90,25 @@ class Plant:
     what: str
     bend: Callable[[Patcher], None]
     end: str | None = None
+    needs: str | None = None
 
     def options(self) -> tuple[tuple[str, bool], ...]:
-        """Options that make its end likely, without the other ends."""
-        return () if self.end is None else tuple((end, end == self.end) for end in ENDS)
+        """Options that make its end likely, without the other ends, and what it needs."""
+        ends = () if self.end is None else tuple((end, end == self.end) for end in ENDS)
+        return ends if self.needs is None else (*ends, (self.needs, True))
 
 
 PLANTED: dict[str, Plant] = {}
 
 
 def plant(
-    level: str, what: str, *, end: str | None = None
+    level: str, what: str, *, end: str | None = None, needs: str | None = None
 ) -> Callable[[Callable[[Patcher], None]], Callable[[Patcher], None]]:
     """Register a bug under its function's name."""
 
     def register(bend: Callable[[Patcher], None]) -> Callable[[Patcher], None]:
         name = bend.__name__.strip("_").replace("_", "-")
-        PLANTED[name] = Plant(name, level, what, bend, end)
+        PLANTED[name] = Plant(name, level, what, bend, end, needs)
         return bend
 
     return register

@@ -76,6 +76,7 @@ FAST = {
     "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
     "parts-let-go-in-a-split": 9,
     "writes-to-the-end": 0, "lost-owner-named": 19,
+    "observer-trusts-the-silent": 20, "observer-announces-itself": 0,
 }  # fmt: skip
 """The first seed that shows it; where a change moves that, one of those behind it has to."""
 

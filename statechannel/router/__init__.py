@@ -1,0 +1,9 @@
+"""Routing for clients, gateways and proxies: follows a channel without being a broker, and answers who owns what from memory.
+
+`Router` for asyncio, `BlockingRouter` for everything else. Neither needs the balancer, the command line, or Spark.
+"""
+
+from statechannel.router.blocking import BlockingRouter
+from statechannel.router.router import Answer, ChangesGap, Route, Router, RouterOpening
+
+__all__ = ["Answer", "BlockingRouter", "ChangesGap", "Route", "Router", "RouterOpening"]

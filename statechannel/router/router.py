@@ -1,0 +1,389 @@
+"""A reader of the channel that is no broker: who owns what, from memory, for clients, gateways and proxies (asyncio)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ulid import ULID
+
+from statechannel.api.member import ChannelMember
+from statechannel.broker import arguments, request_record
+from statechannel.broker.assembly import open_observer
+from statechannel.broker.changes import ChangesError, StreamEnd
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
+from statechannel.engine.freshness import patience_s
+from statechannel.kafka.tail import append_and_wait
+from statechannel.protocol.log import Topic
+from statechannel.settings import Settings, load, require_relations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator
+    from types import TracebackType
+
+    from prometheus_client import CollectorRegistry
+
+    from statechannel.broker.assembly import Opened
+    from statechannel.broker.changes import Change
+    from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
+    from statechannel.engine.commands import Outcome
+    from statechannel.protocol.replica import Replica
+
+RESUME_FIRST_S = 0.1
+RESUME_LONGEST_S = 5.0
+PEEKS = 200
+PEEK_PAUSE_S = 0.0002
+"""A thread that looks while the loop changes the view looks again after this pause, as often as `PEEKS`."""
+_CLOSED = Stopped("closed", "the router was closed on request")
+
+
+class Route(NamedTuple):
+    """Who serves a bundle.
+
+    Attributes:
+        urls: Listeners of the broker as it registered them, by protocol name.
+        generation: Of the owner: storage that saw a higher one refuses this.
+        partition: Of the channel; -1 for a bundle that belongs to a broker by rule.
+        as_of: Offset through which the partition was read for this answer.
+        age_s: Since the newest moment for which it is known that everything had been read. What changed since then is not in it.
+        stale: Whether that is so long ago that brokers would not trust it either: Kafka is away, or reading falls behind.
+    """
+
+    bundle: str
+    broker: str
+    urls: Mapping[str, str]
+    generation: int
+    partition: int
+    as_of: int
+    age_s: float
+    stale: bool
+
+
+class ChangesGap(NamedTuple):
+    """Changes of a partition that the stream cannot give: compaction or retention has removed their records.
+
+    What they led to is in `Router.bundles`.
+
+    Attributes:
+        first_offset: Where the gap begins, as far as the stream knows.
+        next_offset: Where the stream goes on.
+        message: Why, as a sentence.
+    """
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    message: str
+
+
+Answer = Route | Unowned | BoundTo | NotFound | Undetermined
+
+
+class Router:
+    """Follows a channel without being one of its brokers, from `open` to `close`.
+
+    It writes nothing, takes no part in the election, and asks no broker: any number of them costs brokers nothing. It needs the
+    rights of the role `router` (`statechannel acl --role router`).
+
+    Example:
+        ```
+        async with Router.open(kafka={"bootstrap_servers": "127.0.0.1:9092"}) as router:
+            answer = router.lookup("tenant/namespace/topic")
+            if isinstance(answer, Route) and not answer.stale:
+                print(answer.urls["http"], answer.generation)
+        ```
+    """
+
+    def __init__(self, opened: Opened, settings: Settings) -> None:
+        self._host = opened.host
+        self._access = opened.access
+        self._settings = settings
+        self._member = ChannelMember(opened, settings)
+        engine = opened.host.engine
+        self._entry = engine.lookups.cache.entry
+        self._now_s = opened.host.now_s
+        self._presence = engine.presence
+        self._patience_s = patience_s(engine.context)
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        join_timeout_s: float | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        **groups: Mapping[str, Any],
+    ) -> RouterOpening:
+        """Follow the channel: `async with Router.open(...) as router`, or `router = await Router.open(...)`.
+
+        Returns once it has read the channel and the registry to their ends.
+
+        Args:
+            settings: All settings (`load_settings`, `Settings`); None reads them from the environment and `groups`.
+            join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
+            metrics_registry: Prometheus registry of the embedder; None creates a new one.
+            groups: Settings by group (settings.md): `kafka={"bootstrap_servers": ...}`.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            SettingsError: A setting is wrong.
+            KafkaAdapterError: Kafka is unavailable, a topic is missing, may not be read, or is not that of a channel.
+            ChannelStoppedError: A record of a newer format, ...; `stopped.reason` says which.
+            JoinTimeoutError: It took too long.
+        """
+        arguments.instance("settings", settings, Settings)
+        if join_timeout_s is not None:
+            arguments.seconds("join_timeout_s", join_timeout_s)
+        by_group = arguments.groups_of(groups, None, cls.open, settings)
+        if settings is None:
+            values = load(overrides=by_group, options_origin="an argument", by_opening=True)
+        else:
+            require_relations(settings)
+            values = settings
+        limit_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
+        return RouterOpening(lambda: cls._make(values, limit_s, metrics_registry))
+
+    @classmethod
+    async def _make(cls, settings: Settings, join_timeout_s: float, registry: CollectorRegistry | None) -> Router:
+        opened = await open_observer(settings, registry=registry)
+        router = cls(opened, settings)
+        try:
+            await opened.host.wait_caught_up(join_timeout_s)
+        except BaseException:
+            await router.close()
+            raise
+        return router
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def lookup(self, name: str) -> Answer:
+        """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle: from memory, without waiting.
+
+        May be called from any thread. It names no owner that is known to be replaced or lost; while Kafka is away it names
+        the last one, `stale`, with the age of the answer.
+
+        Returns:
+            `Route`, `BoundTo`, `Unowned`, `NotFound`; or `Undetermined`, with a reason: the bundle is between two owners
+            (`timed-out`; `wait` waits for the next), its owner is lost (`owner-not-heard`).
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: `name` is invalid.
+            ChannelStoppedError: The router has stopped, or was closed.
+        """
+        now_s = self._now_s()
+        cached = self._entry(now_s, name) if name.__class__ is str else None
+        if cached is not None and self._host.stopped is None:
+            return self._route(cached.outcome, cached.replica, now_s, stale=False)
+        arguments.text("name", name)
+        self._require_open()
+        return self._answer(self._peek(name), now_s)
+
+    async def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> Answer:
+        """As `lookup`, but wait until a broker serves the bundle.
+
+        Args:
+            timeout_s: Longest wait; None takes `lookups.timeout_s` of the settings.
+            assign: Where no broker owns it, ask the brokers, by the requests topic, to assign it. It needs the right to write to
+                that topic; without it a bundle that nobody looks up at a broker stays unowned.
+
+        Returns:
+            As `lookup`; `Undetermined` when the time is up.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            ChannelStoppedError: The router has stopped, or was closed; or too many calls wait.
+            KafkaAdapterError: The request for an assignment could not be written.
+        """
+        limit_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
+        arguments.seconds("timeout_s", limit_s)
+        answer = self.lookup(name)
+        if isinstance(answer, Route | BoundTo | NotFound):
+            return answer
+        if assign and isinstance(answer, Unowned):
+            await self._ask_for(answer.bundle, limit_s)
+        return self._answer(await self._host.submit(Lookup(name, limit_s)), self._now_s())
+
+    async def _ask_for(self, bundle: str, timeout_s: float) -> None:
+        request = Request(str(ULID()), RequestCommand.LOOKUP.value, 0, {"name": bundle}, "a router")
+        value = request_record.encode(request, timeout_s=timeout_s, at_ms=time.time_ns() // 1_000_000)
+        await asyncio.to_thread(
+            append_and_wait,
+            self._access.client,
+            self._access.topics.names[Topic.REQUESTS],
+            0,
+            key=request.id.encode(),
+            value=value,
+            timeout_s=self._settings.kafka.command_timeout_s,
+            repeatable=True,  # readers of requests recognise them by id
+        )
+
+    def _peek(self, name: str) -> Outcome:
+        for _ in range(PEEKS):
+            outcome = self._host.engine.lookups.peek(name)
+            if outcome is not None:
+                return outcome
+            time.sleep(PEEK_PAUSE_S)
+        return Undetermined("busy", f"{name}: the view changes all the time", "Try again.")
+
+    def _answer(self, outcome: Outcome, now_s: float) -> Answer:
+        if isinstance(outcome, Owned):
+            context = self._host.engine.context
+            replica = context.replicas[context.partition_of(outcome.bundle.rpartition("/")[0])]
+            return self._route(outcome, replica, now_s, stale=outcome.stale_age_s is not None)
+        if isinstance(outcome, Unowned | BoundTo | NotFound | Undetermined):
+            return outcome
+        raise TypeError(f"a lookup was answered with {outcome!r}")
+
+    def _route(self, owned: Owned, replica: Replica, now_s: float, *, stale: bool) -> Route:
+        registry_s, channel_s = self._presence.complete_as_of_s, replica.current_at_s
+        as_of_s = min(now_s if registry_s is None else registry_s, now_s if channel_s is None else channel_s)
+        age_s = now_s - as_of_s
+        # A loop that was blocked, or a process that was paused, has not noticed yet how old its view is.
+        stale = stale or age_s > self._patience_s
+        return Route(
+            owned.bundle,
+            owned.broker,
+            owned.urls,
+            owned.generation,
+            replica.partition,
+            replica.applied,
+            max(0.0, age_s),
+            stale,
+        )
+
+    # --- the whole view ---------------------------------------------------------------------------------------------
+
+    def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
+        """All bundles, or those of a namespace, as they are known now; in the loop's thread."""
+        if namespace is not None:
+            arguments.text("namespace", namespace)
+        self._require_open()
+        bundles = self._member.picture().bundles
+        if namespace is None:
+            return list(bundles)
+        prefix = f"{namespace}/"
+        return [bundle for bundle in bundles if bundle.bundle.startswith(prefix)]
+
+    def owned_by(self, broker: str) -> list[BundleSeen]:
+        """The bundles that a broker serves now; in the loop's thread."""
+        arguments.text("broker", broker)
+        self._require_open()
+        return [bundle for bundle in self._member.picture().bundles if bundle.owner == broker]
+
+    def brokers(self) -> list[BrokerSeen]:
+        """The brokers that are heard, sorted by id; in the loop's thread."""
+        self._require_open()
+        return self._member.brokers()
+
+    def positions(self) -> dict[int, int]:
+        """Offset through which each partition was read; -1 before the first record."""
+        return self._member.positions()
+
+    def digest(self) -> tuple[str, dict[int, int]]:
+        """Digest of the accepted states, and the offset by partition: equal to that of any broker at equal offsets."""
+        return self._member.digest()
+
+    async def changes(
+        self, since: Mapping[int, int] | None = None, *, limit: int = 10_000
+    ) -> AsyncIterator[Change | ChangesGap]:
+        """Stream every accepted record, in log order within a partition; what cannot be given is a `ChangesGap` in its place.
+
+        The stream goes on over outages, and where the consumer was too slow: it reads again what was missed.
+
+        Args:
+            since: First offset wanted, by partition; a partition that is not named is read from its beginning. None
+                starts now. After a change pass `{change.partition: change.offset + 1}` to resume later, after a gap its
+                `next_offset`.
+            limit: Changes that may be queued in memory; what comes beyond is read again from Kafka.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            ChangesError: A record of a newer format (`reason` is `newer-format`).
+            ChannelStoppedError: The router has stopped.
+        """
+        arguments.offsets("since", since)
+        arguments.whole("limit", limit, 1)
+        replicas = self._host.engine.replicas
+        wanted = {r.partition: r.position if since is None else since.get(r.partition, 0) for r in replicas}
+        pause_s = RESUME_FIRST_S
+        while True:
+            try:
+                async for change in self._member.changes(wanted, limit=limit):
+                    wanted[change.partition], pause_s = change.offset + 1, RESUME_FIRST_S
+                    yield change
+            except ChangesError as error:
+                gap = self._gap(error, wanted)
+                if gap is not None:
+                    wanted[gap.partition] = gap.next_offset
+                    yield gap
+                elif error.reason is StreamEnd.NEWER_FORMAT:
+                    raise
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, RESUME_LONGEST_S)
+
+    def _gap(self, error: ChangesError, wanted: Mapping[int, int]) -> ChangesGap | None:
+        if error.reason is not StreamEnd.COMPACTED or error.partition is None:
+            return None
+        first = wanted[error.partition]
+        # Without a place where judging could begin all that is left is the view, which is as of its position.
+        position = self._host.engine.replicas[error.partition].position
+        next_offset = position if error.next_offset is None else error.next_offset
+        return ChangesGap(error.partition, first, next_offset, str(error)) if next_offset > first else None
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """How the router has stopped; None while it runs. May be read from any thread."""
+        return self._host.stopped
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of this router."""
+        return self._settings
+
+    @property
+    def metrics_registry(self) -> CollectorRegistry:
+        """Prometheus registry of this router."""
+        return self._member.metrics_registry
+
+    def _require_open(self) -> None:
+        stopped = self._host.stopped
+        if stopped is not None:
+            raise ChannelStoppedError(stopped)
+
+    async def wait_stopped(self) -> Stopped:
+        """Wait until the router has ended for any reason."""
+        return await self._host.wait_stopped()
+
+    async def close(self) -> Stopped:
+        """Stop following; lookups that wait end as `Undetermined`, `stopped`."""
+        self._host.stop(_CLOSED)
+        return await self._host.wait_stopped()
+
+
+class RouterOpening:
+    """What `Router.open` returns: await it, or enter it with `async with`."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._router: Router | None = None
+
+    def __await__(self) -> Generator[Any, Any, Router]:
+        router: Router = yield from self._make().__await__()
+        return router
+
+    async def __aenter__(self) -> Router:
+        self._router = await self
+        return self._router
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._router is not None:
+            await self._router.close()

@@ -1,0 +1,152 @@
+"""A router on a real Kafka: it follows what brokers do, through deaths and outages, and writes nothing."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from statechannel.api import BlockingStateChannel, Done, NotFound, Undetermined, Unowned
+from statechannel.broker.changes import Change
+from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.router import BlockingRouter, Route, Router
+from tests.support.channels import make_settings
+from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
+
+NAMESPACE = "public/default"
+TOPIC = f"{NAMESPACE}/orders"
+
+
+def until(check, *, timeout_s: float = WAIT_S):
+    ends_s = time.monotonic() + timeout_s
+    while not (value := check()):
+        assert time.monotonic() < ends_s, "it did not happen in time"
+        time.sleep(0.01)
+    return value
+
+
+def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    listeners = {"http": "http://127.0.0.1:8001"}
+    with BlockingStateChannel.open(
+        settings, broker="b1", listeners=listeners, create_topics=True, join_timeout_s=WAIT_S
+    ) as channel:
+        channel.create_namespace(NAMESPACE, 2).outcome(WAIT_S)
+        with BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
+            unowned = router.lookup(TOPIC)
+            assert isinstance(unowned, Unowned)
+            assert isinstance(router.lookup("no/such/topic"), NotFound)
+            with BlockingStateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as other:
+                owner = other.lookup(TOPIC, WAIT_S)
+                route = until(lambda: found if isinstance(found := router.lookup(TOPIC), Route) else None)
+                assert (route.bundle, route.broker, route.generation) == (owner.bundle, owner.broker, owner.generation)
+                assert route.urls == owner.urls
+                assert not route.stale
+                assert [broker.broker for broker in router.brokers()] == ["b1", "b2"]
+                assert [bundle.bundle for bundle in router.owned_by(route.broker)] == [route.bundle]
+                assert len(router.bundles(NAMESPACE)) == len(router.bundles()) == 2
+                destination = "b2" if route.broker == "b1" else "b1"
+                assert isinstance(channel.transfer(TOPIC, destination).outcome(WAIT_S), Done)
+                moved = router.wait(TOPIC, WAIT_S)
+                assert isinstance(moved, Route)
+                until(lambda: getattr(router.lookup(TOPIC), "broker", None) == destination)
+                until(lambda: router.digest() == channel.digest())
+            until(lambda: [broker.broker for broker in router.brokers()] == ["b1"])
+        assert router.stopped is not None
+        assert router.stopped.clean
+        assert [broker.broker for broker in channel.picture().brokers] == ["b1"]
+
+
+def test_wait_has_a_bundle_assigned(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    with (
+        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
+    ):
+        channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
+        until(lambda: isinstance(router.lookup(TOPIC), Unowned))
+        nobody = router.wait(TOPIC, 0.3)
+        assert isinstance(nobody, Undetermined)
+        assert nobody.reason == "timed-out"
+        route = router.wait(TOPIC, WAIT_S, assign=True)
+        assert isinstance(route, Route)
+        assert route.broker == "b1"
+
+
+def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    with (
+        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
+    ):
+        channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
+        channel.lookup(TOPIC, WAIT_S)
+        first = []
+        for change in router.changes(since={}):
+            assert isinstance(change, Change)
+            first.append(change)
+            if change.state == "Assigned":
+                break
+        assert [str(change.state) for change in first] == ["Active", "Assigning", "Assigned"]
+        since = {first[0].partition: first[0].offset + 1}
+        stream = router.changes(since=since, limit=1)  # whoever is too slow reads again what is missing
+        again = [next(stream) for _ in range(2)]
+        assert again == first[1:]
+        assert isinstance(channel.unload(TOPIC).outcome(WAIT_S), Done)
+        channel.lookup(TOPIC, WAIT_S)
+        states = [str(next(stream).state) for _ in range(4)]
+        assert states == ["Releasing", "Unassigned", "Assigning", "Assigned"]
+
+
+def test_any_thread_may_ask(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    with (
+        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
+    ):
+        channel.create_namespace(NAMESPACE, 4).outcome(WAIT_S)
+        names = [bundle.bundle for bundle in channel.picture().bundles]
+        answers: list[object] = []
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                answers.extend(router.lookup(name) for name in names)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for name in names:
+            channel.lookup(name, WAIT_S)
+        until(lambda: all(isinstance(router.lookup(name), Route) for name in names))
+        over.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert {type(answer) for answer in answers} <= {Route, Unowned, Undetermined}
+
+
+async def test_without_a_channel(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    with pytest.raises(KafkaAdapterError) as caught:
+        await Router.open(settings)
+    assert caught.value.hint
+    assert f"{topic_prefix}-registry" in str(caught.value)
+
+
+async def test_close_ends_what_waits(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    channel = await asyncio.to_thread(
+        BlockingStateChannel.open, settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S
+    )
+    try:
+        await asyncio.to_thread(lambda: channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S))
+        async with Router.open(settings, join_timeout_s=WAIT_S) as router:
+            await asyncio.to_thread(until, lambda: isinstance(router.lookup(TOPIC), Unowned))
+            waiting = asyncio.create_task(router.wait(TOPIC, WAIT_S))
+            await asyncio.sleep(0.05)
+        answer = await waiting
+        assert isinstance(answer, Undetermined)
+        assert answer.reason == "stopped"
+    finally:
+        await asyncio.to_thread(channel.close)
