@@ -10,7 +10,7 @@ from statechannel.api.channel import Opening, StateChannel
 from statechannel.api.member import PendingTicket, Ticket, WrongLoopError
 from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
-from statechannel.broker.changes import Change, ChangesError, Derived
+from statechannel.broker.changes import Change, ChangesError, Derived, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
 from statechannel.engine.commands import (
@@ -66,6 +66,7 @@ __all__ = [
     "StateChannel",
     "StateChannelError",
     "Stopped",
+    "StreamEnd",
     "Ticket",
     "Undetermined",
     "Unknown",

@@ -4,6 +4,6 @@
 """
 
 from statechannel.router.blocking import BlockingRouter
-from statechannel.router.router import Answer, ChangesGap, Route, Router, RouterOpening
+from statechannel.router.router import RouteAnswer, ChangesGap, Route, Router, RouterOpening
 
-__all__ = ["Answer", "BlockingRouter", "ChangesGap", "Route", "Router", "RouterOpening"]
+__all__ = ["RouteAnswer", "BlockingRouter", "ChangesGap", "Route", "Router", "RouterOpening"]

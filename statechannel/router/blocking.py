@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statechannel.broker.changes import Change
     from statechannel.broker.exits import Stopped
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
-    from statechannel.router.router import Answer, ChangesGap
+    from statechannel.router.router import RouteAnswer, ChangesGap
     from statechannel.settings import Settings
 
 
@@ -60,7 +60,7 @@ class BlockingRouter:
     ) -> None:
         self.close()
 
-    def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> Answer:
+    def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
         """See `Router.wait`."""
         return self._loop.call(self._router.wait(name, timeout_s, assign=assign))
 

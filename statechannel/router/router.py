@@ -80,7 +80,7 @@ class ChangesGap(NamedTuple):
     message: str
 
 
-Answer = Route | Unowned | BoundTo | NotFound | Undetermined
+RouteAnswer = Route | Unowned | BoundTo | NotFound | Undetermined
 
 
 class Router:
@@ -160,7 +160,7 @@ class Router:
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def lookup(self, name: str) -> Answer:
+    def lookup(self, name: str) -> RouteAnswer:
         """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle: from memory, without waiting.
 
         May be called from any thread. It names no owner that is known to be replaced or lost; while Kafka is away it names
@@ -182,7 +182,7 @@ class Router:
         self._require_open()
         return self._answer(self._peek(name), now_s)
 
-    async def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> Answer:
+    async def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
         """As `lookup`, but wait until a broker serves the bundle.
 
         Args:
@@ -229,7 +229,7 @@ class Router:
             time.sleep(PEEK_PAUSE_S)
         return Undetermined("busy", f"{name}: the view changes all the time", "Try again.")
 
-    def _answer(self, outcome: Outcome, now_s: float) -> Answer:
+    def _answer(self, outcome: Outcome, now_s: float) -> RouteAnswer:
         if isinstance(outcome, Owned):
             context = self._host.engine.context
             replica = context.replicas[context.partition_of(outcome.bundle.rpartition("/")[0])]

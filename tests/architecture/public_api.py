@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import statechannel.api
+import statechannel.router
 
+_PUBLIC = {name: getattr(module, name) for module in (statechannel.router, statechannel.api) for name in module.__all__}
 STORED = Path(__file__).with_name("public_api.txt")
 
 
 def listing() -> str:
     """One line a public name, and one for each of its public members."""
-    return "\n".join(line for name in sorted(statechannel.api.__all__) for line in _lines(name)) + "\n"
+    return "\n".join(line for name in sorted(_PUBLIC) for line in _lines(name)) + "\n"
 
 
 def _lines(name: str) -> Iterator[str]:
-    thing = getattr(statechannel.api, name)
+    thing = _PUBLIC[name]
     if inspect.isfunction(thing):
         yield f"{name}{inspect.signature(thing)}"
         return

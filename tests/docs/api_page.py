@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import statechannel.api
+import statechannel.router
 from statechannel.broker import next_steps
 from statechannel.broker.exits import STOP_REASONS
 from tests.docs.blocks import table
@@ -32,7 +33,11 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     ),
     "The end of a member": ("", ("Stopped",)),
     "Bundles and topics": ("For stores with a shard a bundle.", ("BundleRange", "topic_hash")),
-    "Changes": ("What `StateChannel.changes` streams.", ("Change", "Derived")),
+    "Changes": ("What `StateChannel.changes` streams.", ("Change", "Derived", "StreamEnd")),
+    "Asking from outside": (
+        "In `statechannel.router`: for programs that are no brokers ([router.md](router.md)).",
+        ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
+    ),
     "Status": (
         "What `StateChannel.status` returns: dictionaries with these keys. Keys may be added.",
         ("MemberStatus", "PartitionStatus", "FlightStatus", "RuntimeStatus"),
@@ -60,16 +65,21 @@ def api_page() -> Iterator[str]:
         before = line
 
 
+def public(name: str) -> Any:
+    """A public name of either module."""
+    return getattr(statechannel.api if name in statechannel.api.__all__ else statechannel.router, name)
+
+
 def _page() -> Iterator[str]:
     yield "# Python API"
     yield ""
-    yield "Made from the docstrings of `statechannel.api` by `make docs`. Names that are not here may change without notice."
+    yield "Made from the docstrings of `statechannel.api` and `statechannel.router` by `make docs`. Names that are not here may change without notice."
     for heading, (text, names) in GROUPS.items():
         yield from ("", f"## {heading}")
         if text:
             yield from ("", text)
         for name in names:
-            yield from _thing(name, getattr(statechannel.api, name))
+            yield from _thing(name, public(name))
     yield from _words()
 
 

@@ -377,6 +377,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": command_list,
     "acl-roles": acl_roles,
     "example-broker": partial(example, "broker"),
+    "example-router": partial(example, "router"),
     "example-store": partial(example, "sharded_store"),
     "example-client-writes": partial(example, "client_writes"),
     "example-json-lines": partial(example, "json_lines"),

@@ -1,8 +1,11 @@
 """A router on a real Kafka: it follows what brokers do, through deaths and outages, and writes nothing."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "design" / "examples" / "router.py"
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
 
@@ -150,3 +154,28 @@ async def test_close_ends_what_waits(kafka: Kafka, topic_prefix: str) -> None:
         assert answer.reason == "stopped"
     finally:
         await asyncio.to_thread(channel.close)
+
+
+def test_the_example_names_the_owner_and_follows(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    listeners = {"http": "http://127.0.0.1:8001"}
+    with BlockingStateChannel.open(
+        settings, broker="b1", listeners=listeners, create_topics=True, join_timeout_s=WAIT_S
+    ) as channel:
+        channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
+        child = subprocess.Popen(
+            [sys.executable, str(EXAMPLE), kafka.bootstrap_servers, TOPIC],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
+        )
+        try:
+            assert child.stdout is not None
+            first = child.stdout.readline()
+            assert first.startswith("b1 at {'http': 'http://127.0.0.1:8001'}, generation"), first + child.stdout.read()
+            assert isinstance(channel.unload(TOPIC).outcome(WAIT_S), Done)
+            assert "Releasing" in child.stdout.readline()
+        finally:
+            child.kill()
+            child.wait()
