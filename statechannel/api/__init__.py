@@ -7,6 +7,7 @@ that something could not be done at all; every one has a hint.
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
 from statechannel.api.channel import Opening, StateChannel
+from statechannel.api.guard import Admission, AdmittedCounts, Redirect
 from statechannel.api.member import PendingTicket, Ticket, WrongLoopError
 from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
@@ -33,6 +34,8 @@ from statechannel.protocol.bundle import named_topic_hash as topic_hash
 from statechannel.settings import Settings, SettingsError, load_settings
 
 __all__ = [
+    "Admission",
+    "AdmittedCounts",
     "ArgumentTypeError",
     "ArgumentValueError",
     "BlockingBrokerHooks",
@@ -58,6 +61,7 @@ __all__ = [
     "Owned",
     "PartitionStatus",
     "PendingTicket",
+    "Redirect",
     "Rejected",
     "RuntimeStatus",
     "Settings",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
+    from statechannel.api.guard import Admission, AdmittedCounts, Redirect
     from statechannel.api.status import MemberStatus
     from statechannel.broker.changes import Change
     from statechannel.broker.exits import Stopped
@@ -142,6 +143,14 @@ class BlockingStateChannel:
     def lookup_cached(self, name: str) -> Owned | None:
         """See `StateChannel.lookup_cached`."""
         return self._channel.lookup_cached(name)
+
+    def guard(self, name: str, *, write: bool = True, size_bytes: int = 0) -> Admission | Redirect:
+        """See `StateChannel.guard`."""
+        return self._channel.guard(name, write=write, size_bytes=size_bytes)
+
+    def admitted(self) -> dict[str, AdmittedCounts]:
+        """See `StateChannel.admitted`."""
+        return self._channel.admitted()
 
     def transfer(self, name: str, to: str, *, reason: str | None = None) -> BlockingTicket:
         """See `StateChannel.transfer`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from ulid import ULID
 
+from statechannel.api.guard import Admission, AdmittedCounts, Guard, Redirect
 from statechannel.broker import arguments
 from statechannel.broker.changes import PastReader
 from statechannel.broker.hooks import refuse_inside_hook
@@ -176,6 +177,7 @@ class ChannelMember:
     def __init__(self, opened: Opened, settings: Settings) -> None:
         self._opened = opened
         self._host = opened.host
+        self._guard = Guard(opened.host)
         self._pictures = ClusterViews()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -512,6 +514,30 @@ class ChannelMember:
         if generation is None:
             arguments.bundle_key("bundle", bundle)
         return generation
+
+    def guard(self, name: str, *, write: bool = True, size_bytes: int = 0) -> Admission | Redirect:
+        """Whether this broker may serve a request of a client now: the check right before each use, in one call.
+
+        It never waits, and starts no assignment. May be called from any thread, and inside hooks.
+
+        Args:
+            name: Topic, or bundle, of the request.
+            write: By the rules of `accepts_writes`; else by those of `serves`.
+            size_bytes: Of the request, or of what it reads: `admitted` adds it up.
+
+        Returns:
+            `Admission` with the generation that storage has to be given; or `Redirect`, for the client: `Router.follow` takes it.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+        """
+        arguments.text("name", name)
+        arguments.whole("size_bytes", size_bytes, 0)
+        return self._guard.admit(name, write=write, size_bytes=size_bytes)
+
+    def admitted(self) -> dict[str, AdmittedCounts]:
+        """What `guard` has admitted since the start, by bundle; of the last 100,000 bundles. From any thread."""
+        return self._guard.counts()
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (records.md), with the applied offset by partition.

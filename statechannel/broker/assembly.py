@@ -188,10 +188,10 @@ async def open_member(
 
 
 async def open_observer(settings: Settings, *, registry: CollectorRegistry | None = None) -> Opened:
-    """Verify the two topics that say who owns what, and start an observer on the running loop: it reads, and is no member.
+    """Verify the two topics that say who owns what, and start an observer on the running loop: it only reads.
 
     Raises:
-        KafkaAdapterError: Kafka is unavailable, or a topic is missing, may not be read, or is no topic of a channel.
+        KafkaAdapterError: Kafka is unavailable, or a topic is missing, may not be read, or does not belong to a channel.
     """
     kafka = access(settings, client_id="statechannel-observer")
     infos = await _awaited(settings, kafka, OBSERVER, partial(_observed_topics, settings, kafka))

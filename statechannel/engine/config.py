@@ -44,7 +44,7 @@ class EngineConfig:
         newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
             (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
         split_hooks: Whether the broker has hooks for splits; without them a split makes no call for the parent.
-        observes: Whether it only reads: it is no member, and writes nothing. Its identity is that of no broker (`OBSERVER`).
+        observes: Whether it only reads, and does not become a member. Its identity is `OBSERVER`, which no broker can have.
     """
 
     partitions: int = 1

@@ -6,18 +6,18 @@ upstream `getOwnerAsync`, which redirects to a destination before it serves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from zlib import crc32
 
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
-from statechannel.engine.names import NameTarget, locate_target, place
+from statechannel.engine.names import NameTarget, locate, locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.placement import Decliner
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.reactions import Reactions
     from statechannel.protocol.keys import KeyState
+
+
+Peeked = TypeVar("Peeked")
 
 
 class InLine:
@@ -194,18 +197,26 @@ class Lookups:
         outcome, _, why = self._answer(target, read_only=True)
         return _as_answer(name, why) if outcome is None else outcome
 
-    def peek(self, name: str) -> Outcome | None:
-        """As `answer_now`, from any thread; None while a step runs, which may change what is read."""
+    def locate_now(self, name: str) -> str | NotFound:
+        """The live bundle that a name means."""
+        bundle = locate(self._context, name)
+        return bundle if isinstance(bundle, NotFound) else bundle.name
+
+    def peek(self, read: Callable[[str], Peeked], name: str) -> Peeked | None:
+        """What a method of this class that changes nothing answers, from any thread.
+
+        None while a step runs, which may change what is read.
+        """
         epoch = self.cache.epoch
         if epoch & 1:
             return None
         try:
-            outcome = self.answer_now(name)
+            seen = read(name)
         except Exception:
             if self.cache.epoch == epoch:
                 raise
             return None
-        return outcome if self.cache.epoch == epoch else None
+        return seen if self.cache.epoch == epoch else None
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.target, read_only=waiter.command.read_only)

@@ -3,7 +3,6 @@
 `Router` for asyncio, `BlockingRouter` for everything else. Neither needs the balancer, the command line, or Spark.
 """
 
-from statechannel.router.blocking import BlockingRouter
-from statechannel.router.router import RouteAnswer, ChangesGap, Route, Router, RouterOpening
+from statechannel.router.router import BlockingRouter, ChangesGap, Route, RouteAnswer, Router, RouterOpening
 
-__all__ = ["RouteAnswer", "BlockingRouter", "ChangesGap", "Route", "Router", "RouterOpening"]
+__all__ = ["BlockingRouter", "ChangesGap", "Route", "RouteAnswer", "Router", "RouterOpening"]

@@ -1,11 +1,12 @@
-"""A reader of the channel that is no broker: who owns what, from memory, for clients, gateways and proxies (asyncio)."""
+"""A reader of the channel beside its brokers: who owns what, from memory, for clients, gateways and proxies."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ulid import ULID
 
@@ -14,6 +15,8 @@ from statechannel.broker import arguments, request_record
 from statechannel.broker.assembly import open_observer
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.loop_thread import LoopThread
+from statechannel.broker.peeks import Peeks
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
 from statechannel.engine.freshness import patience_s
@@ -22,11 +25,12 @@ from statechannel.protocol.log import Topic
 from statechannel.settings import Settings, load, require_relations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
     from types import TracebackType
 
     from prometheus_client import CollectorRegistry
 
+    from statechannel.api.guard import Redirect
     from statechannel.broker.assembly import Opened
     from statechannel.broker.changes import Change
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
@@ -35,9 +39,6 @@ if TYPE_CHECKING:
 
 RESUME_FIRST_S = 0.1
 RESUME_LONGEST_S = 5.0
-PEEKS = 200
-PEEK_PAUSE_S = 0.0002
-"""A thread that looks while the loop changes the view looks again after this pause, as often as `PEEKS`."""
 _CLOSED = Stopped("closed", "the router was closed on request")
 
 
@@ -107,6 +108,7 @@ class Router:
         self._entry = engine.lookups.cache.entry
         self._now_s = opened.host.now_s
         self._presence = engine.presence
+        self._peeks = Peeks(engine)
         self._patience_s = patience_s(engine.context)
 
     @classmethod
@@ -180,7 +182,23 @@ class Router:
             return self._route(cached.outcome, cached.replica, now_s, stale=False)
         arguments.text("name", name)
         self._require_open()
-        return self._answer(self._peek(name), now_s)
+        return self._answer(self._peeks.answer(name), now_s)
+
+    def follow(self, name: str, redirect: Redirect) -> RouteAnswer:
+        """Where to go after a redirect of a server (`StateChannel.guard`): its owner, or the one known here, whichever is newer.
+
+        Args:
+            name: What the request was for.
+        """
+        answer = self.lookup(name)
+        known = answer.generation if isinstance(answer, Route) else -1
+        if redirect.broker is None or redirect.generation <= known:
+            return answer
+        as_of = answer.as_of if isinstance(answer, Route) else -1
+        partition = answer.partition if isinstance(answer, Route) else -1
+        return Route(
+            redirect.bundle, redirect.broker, redirect.urls, redirect.generation, partition, as_of, 0.0, stale=False
+        )
 
     async def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
         """As `lookup`, but wait until a broker serves the bundle.
@@ -188,7 +206,7 @@ class Router:
         Args:
             timeout_s: Longest wait; None takes `lookups.timeout_s` of the settings.
             assign: Where no broker owns it, ask the brokers, by the requests topic, to assign it. It needs the right to write to
-                that topic; without it a bundle that nobody looks up at a broker stays unowned.
+                that topic; without it a bundle that is not looked up at a broker stays unowned.
 
         Returns:
             As `lookup`; `Undetermined` when the time is up.
@@ -220,14 +238,6 @@ class Router:
             timeout_s=self._settings.kafka.command_timeout_s,
             repeatable=True,  # readers of requests recognise them by id
         )
-
-    def _peek(self, name: str) -> Outcome:
-        for _ in range(PEEKS):
-            outcome = self._host.engine.lookups.peek(name)
-            if outcome is not None:
-                return outcome
-            time.sleep(PEEK_PAUSE_S)
-        return Undetermined("busy", f"{name}: the view changes all the time", "Try again.")
 
     def _answer(self, outcome: Outcome, now_s: float) -> RouteAnswer:
         if isinstance(outcome, Owned):
@@ -387,3 +397,88 @@ class RouterOpening:
     ) -> None:
         if self._router is not None:
             await self._router.close()
+
+
+class BlockingRouter:
+    """See `Router`. `lookup` and `follow` run in the caller's thread, all else on a private event loop."""
+
+    def __init__(self, loop: LoopThread, router: Router) -> None:
+        self._loop = loop
+        self._router = router
+        self.lookup, self.follow = router.lookup, router.follow
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        join_timeout_s: float | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        **groups: Mapping[str, Any],
+    ) -> Self:
+        """See `Router.open`."""
+        opening = Router.open(settings, join_timeout_s=join_timeout_s, metrics_registry=metrics_registry, **groups)
+        loop = LoopThread("statechannel-router")
+
+        async def make() -> Router:
+            return await opening
+
+        try:
+            return cls(loop, loop.call(make()))
+        except BaseException:
+            loop.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
+        """See `Router.wait`."""
+        return self._loop.call(self._router.wait(name, timeout_s, assign=assign))
+
+    def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change | ChangesGap]:
+        """See `Router.changes`. Each step of the iterator waits for the next change."""
+        stream = self._router.changes(since, limit=limit)
+        try:
+            while True:
+                try:
+                    yield self._loop.call(anext(stream))  # type: ignore[arg-type]  # a generator's step is a coroutine
+                except StopAsyncIteration:
+                    return
+        finally:
+            with contextlib.suppress(RuntimeError, ChannelStoppedError):
+                self._loop.call(stream.aclose())  # type: ignore[attr-defined]
+
+    def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
+        """See `Router.bundles`."""
+        return self._loop.ask(lambda: self._router.bundles(namespace))
+
+    def owned_by(self, broker: str) -> list[BundleSeen]:
+        """See `Router.owned_by`."""
+        return self._loop.ask(lambda: self._router.owned_by(broker))
+
+    def brokers(self) -> list[BrokerSeen]:
+        """See `Router.brokers`."""
+        return self._loop.ask(self._router.brokers)
+
+    def positions(self) -> dict[int, int]:
+        """See `Router.positions`."""
+        return self._loop.ask(self._router.positions)
+
+    def digest(self) -> tuple[str, dict[int, int]]:
+        """See `Router.digest`."""
+        return self._loop.ask(self._router.digest)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """See `Router.stopped`."""
+        return self._router.stopped
+
+    def close(self) -> None:
+        """See `Router.close`. A second call does nothing."""
+        self._loop.finish(self._router.close)

@@ -27,7 +27,7 @@ FAULT_MAX_S = 8.0
 TOPICS = 50
 WELL_S = 15.0
 PAUSE_MAX_S = 1.5
-"""A registry that is quieter than this may be out of reach, after which an observer settles, and nobody's silence counts."""
+"""A registry that is quieter than this may be out of reach, after which an observer settles, and the silence of brokers does not count."""
 SILENT_MAX_S = 10.5
 """The expiry, settling, and the way of a record."""
 
@@ -82,7 +82,7 @@ class SimObserver:
         namespace = self._rng.choice(self._cluster.namespaces)
         name = f"{namespace}/topic-{self._rng.randrange(TOPICS)}"
         lookups = process.engine.lookups
-        seen = lookups.peek(name)
+        seen = lookups.peek(lookups.answer_now, name)
         cached = process.engine.cached_owner(process.now.mono_s, name)
         if cached is not None and cached != seen:
             raise Violation("cache", f"{process.name} has {cached} in its cache, and answers {seen}")
@@ -110,7 +110,7 @@ class SimObserver:
         for entry in reversed(cluster.registry.entries):
             spoke_s = cluster.log_s(entry.timestamp_ms)
             if newer_s - spoke_s > PAUSE_MAX_S or entry.key == owned.broker.encode():
-                return  # nobody could be heard before, so that no silence counts; or this one was heard
+                return  # silence before a pause of all does not count; or this broker was heard
             if now_s - spoke_s > SILENT_MAX_S:
                 raise Violation("lost-owner", f"{process.name} names {owned}, silent for {now_s - spoke_s:.1f} s")
             newer_s = spoke_s
@@ -122,7 +122,7 @@ class SimObserver:
         raise Violation("observer", f"{process.name} enters or leaves the election ({stand})")
 
     def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
-        raise Violation("observer", f"{process.name} answers {token}, which nobody asked: {outcome}")
+        raise Violation("observer", f"{process.name} answers {token}, which was not asked: {outcome}")
 
     def emitted(self, process: SimProcess, emit: Emit) -> None:
         if emit.event.startswith(("leader.", "deputy.", "lease.", "membership.")):
@@ -150,7 +150,8 @@ class SimObserver:
             for key in truth.view.live():
                 if key.state is not State.ASSIGNED:
                     continue
-                seen = process.engine.lookups.peek(key.name)
+                lookups = process.engine.lookups
+                seen = lookups.peek(lookups.answer_now, key.name)
                 if not isinstance(seen, Owned) or seen.stale_age_s is not None or seen.broker != key.owner:
                     problems.append(f"{process.name} answers {seen} for {key!r}")
         return problems

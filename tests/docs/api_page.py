@@ -34,6 +34,10 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "The end of a member": ("", ("Stopped",)),
     "Bundles and topics": ("For stores with a shard a bundle.", ("BundleRange", "topic_hash")),
     "Changes": ("What `StateChannel.changes` streams.", ("Change", "Derived", "StreamEnd")),
+    "Requests of clients": (
+        "What `StateChannel.guard` answers, right before each use.",
+        ("Admission", "Redirect", "AdmittedCounts"),
+    ),
     "Asking from outside": (
         "In `statechannel.router`: for programs that are no brokers ([router.md](router.md)).",
         ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
@@ -73,7 +77,8 @@ def public(name: str) -> Any:
 def _page() -> Iterator[str]:
     yield "# Python API"
     yield ""
-    yield "Made from the docstrings of `statechannel.api` and `statechannel.router` by `make docs`. Names that are not here may change without notice."
+    yield "Made from the docstrings of `statechannel.api` and `statechannel.router` by `make docs`."
+    yield "Names that are not here may change without notice."
     for heading, (text, names) in GROUPS.items():
         yield from ("", f"## {heading}")
         if text:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.api import BlockingStateChannel, Done, NotFound, Undetermined, Unowned
+from statechannel.api import (
+    Admission,
+    AdmittedCounts,
+    BlockingStateChannel,
+    Done,
+    NotFound,
+    Redirect,
+    Undetermined,
+    Unowned,
+)
 from statechannel.broker.changes import Change
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.router import BlockingRouter, Route, Router
@@ -76,6 +85,37 @@ def test_wait_has_a_bundle_assigned(kafka: Kafka, topic_prefix: str) -> None:
         route = router.wait(TOPIC, WAIT_S, assign=True)
         assert isinstance(route, Route)
         assert route.broker == "b1"
+
+
+def test_the_guard_admits_here_and_redirects_there(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    opened = [
+        BlockingStateChannel.open(
+            settings, broker=broker, listeners={"http": f"http://{broker}"}, create_topics=True, join_timeout_s=WAIT_S
+        )
+        for broker in ("b1", "b2")
+    ]
+    with opened[0] as b1, opened[1] as b2, BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
+        b1.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
+        until(lambda: isinstance(router.lookup(TOPIC), Unowned))
+        nobody = b1.guard(TOPIC)
+        assert isinstance(nobody, Redirect)
+        assert (nobody.reason, nobody.broker) == ("no-owner", None)
+        b1.lookup(TOPIC, WAIT_S)
+        if router.wait(TOPIC, WAIT_S).broker == "b2":
+            assert isinstance(b1.transfer(TOPIC, "b1").outcome(WAIT_S), Done)
+        here = until(lambda: admitted if isinstance(admitted := b1.guard(TOPIC, size_bytes=10), Admission) else None)
+        assert here.generation == b1.accepts_writes(here.bundle)
+        assert isinstance(b1.guard(TOPIC, write=False, size_bytes=5), Admission)
+        assert b1.admitted() == {here.bundle: AdmittedCounts(reads=1, read_bytes=5, writes=1, write_bytes=10)}
+        there = until(lambda: answer if (answer := b2.guard(TOPIC)).reason == "other-owner" else None)
+        assert (there.broker, there.urls, there.generation) == ("b1", {"http": "http://b1"}, here.generation)
+        route = router.follow(TOPIC, Redirect.from_json(there.to_json()))
+        assert (route.broker, route.generation) == ("b1", here.generation)
+        ahead = router.follow(TOPIC, there._replace(broker="b9", generation=99))
+        assert (ahead.broker, ahead.generation) == ("b9", 99)
+        behind = router.follow(TOPIC, there._replace(broker="b9", generation=1))
+        assert behind.broker == "b1"
 
 
 def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
