@@ -166,6 +166,7 @@ class Host:
             on_loop_closed=self._loop_closed,
             options=self.options.driver,
         )
+        self.now_s = self._driver.now_s
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
             hooks,
@@ -412,10 +413,6 @@ class Host:
         if owner is not None:
             self._watch.cached_lookups[threading.get_ident()] += 1
         return owner
-
-    def now_s(self) -> float:
-        """The engine's clock now; from any thread."""
-        return self._driver.now_s()
 
     def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)

@@ -27,7 +27,7 @@ FAULT_MAX_S = 8.0
 TOPICS = 50
 WELL_S = 15.0
 PAUSE_MAX_S = 1.5
-"""A registry that is quieter than this may be out of reach, after which an observer settles, and the silence of brokers does not count."""
+"""A registry that is quieter than this may be out of reach: after that the silence of brokers does not count for a while."""
 SILENT_MAX_S = 10.5
 """The expiry, settling, and the way of a record."""
 

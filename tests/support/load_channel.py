@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loaddata.view.ownership import OwnershipChange
-from statechannel.broker.changes import ChangesError
+from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.protocol.states import State
 
@@ -69,7 +69,7 @@ class FakeChannel:
 
     def interrupt(self) -> None:
         for watch in self.watches:
-            watch.tell(ChangesError("read anew"))
+            watch.tell(ChangesError("read anew", hint="", reason=StreamEnd.INTERRUPTED))
 
     def stop(self) -> None:
         for watch in self.watches:
@@ -95,7 +95,7 @@ class Member:
 
     def watch(self, limit: int) -> Watch:
         if self.channel.joining:
-            raise ChangesError("a partition is being joined")
+            raise ChangesError("a partition is being joined", hint="", reason=StreamEnd.NOT_FOLLOWED)
         watch = Watch()
         self.channel.watches.append(watch)
         return watch

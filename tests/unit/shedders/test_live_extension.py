@@ -22,7 +22,7 @@ from shedders.decisions.record import Inputs
 from shedders.model.cluster import Broker, Cluster, IsolationPolicy, Policies
 from shedders.model.profiles import UnknownProfileError
 from shedders.policies.effective import EffectivePolicies
-from statechannel.broker.changes import Change, ChangesError
+from statechannel.broker.changes import Change, ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
@@ -251,9 +251,9 @@ async def test_a_watch_that_breaks_is_taken_up_again_as_soon_as_it_may() -> None
             self.closed = True
 
     scripts: list[Any] = [
-        Watch(change(0, "b1", "b2"), ChangesError("read anew")),
-        ChangesError("a partition is being joined"),
-        ChangesError("a partition is being joined"),
+        Watch(change(0, "b1", "b2"), ChangesError("read anew", hint="", reason=StreamEnd.INTERRUPTED)),
+        ChangesError("a partition is being joined", hint="", reason=StreamEnd.NOT_FOLLOWED),
+        ChangesError("a partition is being joined", hint="", reason=StreamEnd.NOT_FOLLOWED),
         Watch(change(1, "b2", "b3"), ChannelStoppedError(Stopped("closed", "bye"))),
     ]
 
