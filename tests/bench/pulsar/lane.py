@@ -28,7 +28,7 @@ from tests.bench.measure import Figure, Load, median, percentile
 from tests.bench.pulsar.client import TENANT, Admin, ask_all, topics_of
 from tests.bench.pulsar.cluster import SESSION_S, PulsarCluster, processor_s, pulsar_cluster
 from tests.bench.pulsar.jars import prepare_jars
-from tests.bench.storm import Assignment, assign_all, spread_of
+from tests.bench.storm import assign_all, spread_of
 from tests.support.waits import wait_until
 
 CHANNEL = "bench-beside-pulsar"
@@ -106,18 +106,20 @@ class Pair:
         """Storms that nobody counts."""
         for size in WARM_UPS:
             storm = self._pulsar_storm(size)
-            self._storm(size)
+            assign_all(self._running, self._namespace(), size)
             print(f"pulsar: warm-up with {size} bundles, {storm.ms:.0f} ms", file=sys.stderr)
 
     def storms(self, size: int, aim: str, rounds: int) -> list[Figure]:
         """Before, Pulsar's, after; the ratio in each round."""
         load, here, there, storage_us, ratios = Load(), [], [], [], []
         for _ in range(rounds):
+            time.sleep(SETTLE_S)
             used_s = self._kafka_s()
-            before = self._storm(size)
+            before = assign_all(self._running, self._namespace(), size)
             storage_us.append((self._kafka_s() - used_s) / size * 1e6)
             there.append(self._pulsar_storm(size))
-            after = self._storm(size)
+            time.sleep(SETTLE_S)
+            after = assign_all(self._running, self._namespace(), size)
             here += [before, after]
             ratios.append((before.ms + after.ms) / 2 / there[-1].ms)
             print(
@@ -187,10 +189,6 @@ class Pair:
             Figure(f"{name}.{where}", median(nets.lasts), "ms net", rounds=nets.lasts, load=label, notes=notes)
             for where, nets in (("here", here), ("pulsar", there))
         ]
-
-    def _storm(self, size: int) -> Assignment:
-        time.sleep(SETTLE_S)
-        return assign_all(self._running, self._namespace(), size)
 
     def _pulsar_storm(self, size: int) -> PulsarStorm:
         time.sleep(SETTLE_S)
