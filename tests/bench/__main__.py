@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,13 +36,14 @@ from tests.bench import (
     transfers,
 )
 from tests.bench.measure import ROOT, Figure, machine, save
+from tests.bench.pulsar import lane as pulsar_lane
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
-NAMED = ("spark", "partitions", "large")
-"""Those that take many minutes: only where they are named."""
+NAMED = ("spark", "partitions", "large", "pulsar")
+"""Those that take many minutes, or need what others do not: only where they are named."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -85,6 +88,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = parse_arguments()
+    # So that what a lane has started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     known: dict[str, Callable[[], Sequence[Figure]]] = {
         "replay": partial(replay.run, given.records, given.rounds),
         "handoff": lambda: [figure for members in (3, 2) for figure in handoff.run(given.transfers, members)],
@@ -109,12 +114,13 @@ def main() -> None:
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),
+        "pulsar": partial(pulsar_lane.run, given.rounds),
     }
     figures: list[Figure] = []
     for name in given.names or LANES:
         measured = known[name]()
         figures += measured
-        if given.keep:
+        if given.keep and measured:
             kept.keep(name, measured)
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]

@@ -39,11 +39,9 @@ def _shape(members: int, each: int, role: str, rounds: int, aim: str, expiry_s: 
     names = [f"b{number}" for number in range(1, members + 1)]
     load, nets, middles, lost = Load(), [], [], 0
     with kafka() as bootstrap, brokers(bootstrap, CHANNEL, names) as running:
-        bundles = _namespace(running, members * each)
+        bundles = own_bundles(running, members * each)
         for number in range(rounds):
-            _even_out(running, bundles, each)
-            victim = victim_of(running, role)
-            answered_ms = kill_and_wait(running, victim, bundles)
+            victim, answered_ms = lose_broker(running, bundles, each, role)
             lost = len(answered_ms)
             nets.append(max(answered_ms) - expiry_s * 1_000)
             middles.append(median(answered_ms) - expiry_s * 1_000)
@@ -59,13 +57,23 @@ def _shape(members: int, each: int, role: str, rounds: int, aim: str, expiry_s: 
     ]
 
 
-def _namespace(running: dict[str, BrokerProcess], bundles: int) -> list[str]:
+def own_bundles(running: dict[str, BrokerProcess], bundles: int) -> list[str]:
+    """Create a namespace of so many bundles and have each of them owned."""
     if running["b1"].ask("create", "deaths/all", bundles) != "Done":
         raise RuntimeError("the namespace was not created")
     bounds = namespace_bounds(bundles)
     names = [bundle_key("deaths/all", bounds[index], bounds[index + 1]) for index in range(bundles)]
     running["b1"].ask("owners", names)
     return names
+
+
+def lose_broker(
+    running: dict[str, BrokerProcess], bundles: Sequence[str], each: int, role: str
+) -> tuple[str, list[float]]:
+    """Give each broker so many bundles and kill one of this role; its name, and what `kill_and_wait` gives."""
+    _even_out(running, bundles, each)
+    victim = victim_of(running, role)
+    return victim, kill_and_wait(running, victim, bundles)
 
 
 def _even_out(running: dict[str, BrokerProcess], bundles: Sequence[str], each: int) -> None:

@@ -16,11 +16,18 @@ from statechannel.kafka.topics import create_topics
 @contextmanager
 def kafka(heap_mib: int = 256) -> Iterator[str]:
     """Address of a fresh embedded broker that ends with the block."""
+    with kafka_server(heap_mib) as server:
+        yield server.bootstrap_servers
+
+
+@contextmanager
+def kafka_server(heap_mib: int = 256) -> Iterator[KafkaServer]:
+    """The same, with its process."""
     with tempfile.TemporaryDirectory(prefix="statechannel-bench-") as folder:
         server = KafkaServer(Path(folder) / "kafka", options=BrokerOptions(heap_mib=heap_mib))
         server.start()
         try:
-            yield server.bootstrap_servers
+            yield server
         finally:
             server.kill()
 

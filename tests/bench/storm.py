@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
 from tests.bench.cluster import BrokerProcess, brokers, processor_s
@@ -42,23 +43,53 @@ def _namespace(running: dict[str, BrokerProcess], name: str, bundles: int) -> li
     return names
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a storm of assignments took.
+
+    Attributes:
+        ms: From the first question until the last broker had its last answer.
+        cpu_us: Processor time of all brokers, for each bundle.
+        again_ms: The same questions to one broker once more.
+        owners: Owner of each bundle.
+    """
+
+    ms: float
+    cpu_us: float
+    again_ms: float
+    owners: Sequence[str]
+
+    @property
+    def spread(self) -> str:
+        """Bundles of each owner."""
+        return spread_of(self.owners)
+
+
+def spread_of(owners: Iterable[str]) -> str:
+    return "/".join(str(count) for count in sorted(Counter(owners).values()))
+
+
+def assign_all(running: dict[str, BrokerProcess], namespace: str, size: int) -> Assignment:
+    """Create a namespace, ask all brokers for all of its bundles at once, and then one of them again."""
+    bundles = _namespace(running, namespace, size)
+    used_s, began_ns = processor_s(running.values()), time.monotonic_ns()
+    for process in running.values():
+        process.tell("owners", bundles)
+    answers = [process.answer() for process in running.values()]
+    cpu_us = (processor_s(running.values()) - used_s) / size * 1e6
+    ms = (max(answer["at_ns"] for answer in answers) - began_ns) / 1e6
+    owners = answers[0]["owners"]
+    if None in owners or any(answer["owners"] != owners for answer in answers):
+        raise RuntimeError("the brokers do not agree on the owners")
+    return Assignment(ms, cpu_us, running["b1"].ask("owners", bundles)["ms"], owners)
+
+
 def _storm(running: dict[str, BrokerProcess], size: int, aim: str, rounds: int) -> list[Figure]:
     """All brokers are asked for all bundles at once; until the last has its last answer. Then once more."""
     load = Load()
-    taken_ms, again_ms, cpu_us, spread = [], [], [], ""
-    for number in range(rounds):
-        bundles = _namespace(running, f"storm/n{size}-{number}", size)
-        used_s, began_ns = processor_s(running.values()), time.monotonic_ns()
-        for process in running.values():
-            process.tell("owners", bundles)
-        answers = [process.answer() for process in running.values()]
-        cpu_us.append((processor_s(running.values()) - used_s) / size * 1e6)
-        taken_ms.append((max(answer["at_ns"] for answer in answers) - began_ns) / 1e6)
-        first = answers[0]["owners"]
-        if None in first or any(answer["owners"] != first for answer in answers):
-            raise RuntimeError("the brokers do not agree on the owners")
-        again_ms.append(running["b1"].ask("owners", bundles)["ms"])
-        spread = "/".join(str(count) for count in sorted(Counter(first).values()))
+    storms = [assign_all(running, f"storm/n{size}-{number}", size) for number in range(rounds)]
+    taken_ms, again_ms = [storm.ms for storm in storms], [storm.again_ms for storm in storms]
+    cpu_us, spread = [storm.cpu_us for storm in storms], storms[-1].spread
     print(f"storm: {size} bundles, owners {spread}", file=sys.stderr)
     notes = {"owners": spread}
     return [
