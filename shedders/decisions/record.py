@@ -98,7 +98,8 @@ class DistancePart(RecordPart):
     def sentence(self) -> str:
         """The distance for people."""
         largest = f"largest use {self.largest_use:.2f}"
-        where = f"({self.resource.replace('_', ' ')} of {self.broker})"
+        resource = "CPU" if self.resource == "cpu" else self.resource.replace("_", " ")
+        where = f"({resource} of {self.broker})"
         least = f"below {self.any_load_bound:.2f}"
         if not self.load_moved > 0:
             return f"{largest} {where}; no decision gets {least}"
