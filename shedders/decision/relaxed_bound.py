@@ -6,12 +6,13 @@ and more, so no real solution is below its optimum. In this one bundles may be c
 * Level: all brokers together hold all use of a resource. Brokers that take no bundles hold at most what they have.
 * Rest: use that no move can take away from a broker stays there.
 * Largest bundle: a single bundle is on some broker as a whole, at best on the one where it takes the least part.
-* Load: a broker above a level has to give the difference away. For each resource that costs at least the load of the pieces with
-  the most use for their load, and for all resources together at least the largest of these costs. The sum over all brokers is at
-  most the load that may be moved.
+* Load: a broker above a level has to give the difference away. For a resource, or a weighted mean of several, that costs at least
+  the load of the pieces with the most use for their load; the largest of these costs counts. The sum over all brokers is at most
+  the load that may be moved.
 
 The first three hold for any load. The last one is joint: all resources share one load. A bundle with more load than may be moved
-stays.
+stays. What is given away may go anywhere: where brokers differ much in which resource is scarce, no mixture of bundles fills them
+all, and the bound is too low.
 
 Bundles are read broker by broker, the most used first, up to a fixed number. Of the other brokers only the most use that a unit
 of load can take away is known: as if they had only bundles of that kind. That lowers the bound, and it still holds.
@@ -21,9 +22,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import Final, NamedTuple
 
 from shedders.model.readings import MOST
@@ -33,7 +34,11 @@ BROKER_COSTS: Final = 2  # a broker takes as long as this number of bundles; the
 BUNDLES_READ_LEAST: Final = 500
 LARGEST: Final = 4  # number of the largest bundles for which the best broker is searched
 STEPS_MAX: Final = 60
+ROUNDS: Final = 6  # largest number of rounds of the search for weights of the resources
+FACTOR: Final = 4.0  # largest change of a weight in one round
+MIXED: Final = 1_500  # number of bundles in all rounds, less one for each broker: a few milliseconds
 _USE = itemgetter(0)
+_LOAD = itemgetter(1)
 ROUNDING: Final = 1e-9  # relative error of sums; the bound is lowered and the load is raised by it
 
 
@@ -95,12 +100,18 @@ class RelaxedBound:
         """No moves with at most this load in all get below this."""
         load += load * ROUNDING
         bound = self._reached(load, self._bound, {})
-        curves: dict[int, Sequence[_Curve]] = {}
+        movable: dict[int, Sequence[BundleUse]] = {}
         for place, read in self._read.items():
             if self.levels[place] > bound:
-                bundles = [bundle for bundle in read if bundle[1] <= load]
-                bound = max(bound, self._rest(place, bundles))
-                curves[place] = list(self._curves(place, bundles, bound))
+                light = [bundle for bundle in read if bundle[1] <= load]
+                bound = max(bound, self._rest(place, light))
+                movable[place] = light
+        curves = {place: self._single(place, bundles, bound) for place, bundles in movable.items()}
+        bound = self._reached(load, bound, curves)
+        rounds = max(0, MIXED - len(self._brokers)) // max(1, sum(map(len, movable.values())))
+        for place, bundles in movable.items():
+            if self.levels[place] > bound:
+                curves[place] += self._mixed(place, bundles, curves[place], bound, min(ROUNDS, rounds))
         return _lowered(self._reached(load, bound, curves))
 
     # --- any load ---------------------------------------------------------------------------------------------------
@@ -174,11 +185,59 @@ class RelaxedBound:
 
     # --- a given load -----------------------------------------------------------------------------------------------
 
-    def _curves(self, place: int, bundles: Sequence[BundleUse], bound: float) -> Iterator[_Curve]:
+    def _single(self, place: int, bundles: Sequence[BundleUse], bound: float) -> list[_Curve]:
+        """A curve for each resource above the bound."""
+        return [
+            _Curve.of(level, zip(owns, map(_LOAD, bundles), strict=True), bound)
+            for level, owns in self._parts(place, bundles, bound)
+        ]
+
+    def _mixed(
+        self, place: int, bundles: Sequence[BundleUse], single: Sequence[_Curve], bound: float, rounds: int
+    ) -> list[_Curve]:
+        """Curves for weighted means of the resources above the bound: what has to go of each has to go of their mean.
+
+        A bundle takes all its resources along, so the cheapest bundles for one resource may be of little use for another. At
+        first a resource weighs what the next bit of it costs by itself; those of which the cheapest bundles for the mean leave
+        too much get more.
+        """
+        parts = self._parts(place, bundles, bound)
+        loads = list(map(_LOAD, bundles))
+        costs = [curve.at(bound)[1] for curve in single if curve.level > bound]
+        weights = [cost / sum(costs) if sum(costs) > 0 else 1 / len(costs) for cost in costs]
+        curves: list[_Curve] = []
+        for _ in range(rounds if len(parts) > 1 else 0):
+            level = sum(weight * own for weight, (own, _) in zip(weights, parts, strict=True))
+            rows = zip(*(owns for _, owns in parts), strict=True)
+            means = [sum(map(mul, weights, row)) for row in rows]
+            curves.append(_Curve.of(level, zip(means, loads, strict=True), bound))
+            cheapest = sorted(
+                range(len(bundles)), key=lambda bundle: loads[bundle] / means[bundle] if means[bundle] > 0 else inf
+            )
+            left = level - bound
+            gone = [0.0] * len(parts)
+            for bundle in cheapest:
+                if left <= 0 or means[bundle] <= 0:
+                    break
+                part = min(1.0, left / means[bundle])
+                left -= part * means[bundle]
+                for resource, (_, owns) in enumerate(parts):
+                    gone[resource] += part * owns[bundle]
+            raised = [
+                weight * min(FACTOR, max(1 / FACTOR, (own - bound) / amount if amount > 0 else FACTOR))
+                for weight, (own, _), amount in zip(weights, parts, gone, strict=True)
+            ]
+            weights = [weight / sum(raised) for weight in raised]
+        return curves
+
+    def _parts(self, place: int, bundles: Sequence[BundleUse], bound: float) -> list[tuple[float, list[float]]]:
+        """Level of each resource above the bound, and of each bundle."""
         broker = self._brokers[place]
-        for resource, (use, limit) in enumerate(zip(broker.use, broker.limits, strict=True)):
-            if limit > 0 and use / limit > bound:
-                yield _Curve.of(use / limit, [(own[resource] / limit, load) for own, load in bundles], bound)
+        return [
+            (use / limit, [own[resource] / limit for own, _ in bundles])
+            for resource, (use, limit) in enumerate(zip(broker.use, broker.limits, strict=True))
+            if limit > 0 and use / limit > bound
+        ]
 
     def _reached(self, load: float, bound: float, curves: Mapping[int, Sequence[_Curve]]) -> float:
         """The lowest level above `bound` that costs at most this load.

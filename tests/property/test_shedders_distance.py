@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import product
 from math import inf
 from typing import NamedTuple
 
@@ -94,14 +94,11 @@ def test_no_solution_of_a_tiny_cluster_is_below_the_bound(case: Case):
         assert bound.any_load <= use
 
 
-@given(cases(), st.lists(st.floats(0, 2), min_size=1, max_size=4))
+@given(cases(), st.floats(0, 2))
 @settings(max_examples=200, deadline=None)
-def test_more_load_never_raises_it(case: Case, parts: list[float]):
+def test_it_lies_between_that_for_any_load_and_what_is(case: Case, part: float):
     bound = case.bound()
-    loads = [part * case.load for part in sorted(parts)]
-    bounds = [bound.within(load) for load in loads]
-    assert all(later <= earlier * (1 + 1e-7) for earlier, later in pairwise(bounds))
-    assert all(bound.any_load <= each <= max(bound.levels) for each in bounds)
+    assert 0.0 <= bound.any_load <= bound.within(part * case.load) <= bound.within(0.0) <= max(bound.levels)
 
 
 _rates = st.sampled_from([0.0, 1e3, 1e5, 1e6, 5e6]) | st.floats(0, 1e7)

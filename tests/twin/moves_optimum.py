@@ -46,7 +46,7 @@ def least_use(
     """The least largest use for moves of at most this load."""
     program = Program()
     level = program.column(1.0, float("inf"), whole=False)
-    columns = _columns(program, brokers, bundles, priced=False)
+    columns = _columns(program, brokers, bundles, None)
     if isfinite(load):
         costs = {column: bundles[source][number][1] for (number, source, _), column in columns.items()}
         program.row(costs, -float("inf"), load)
@@ -65,13 +65,15 @@ def least_load(
 ) -> Optimum:
     """The least load of moves after which no use is larger."""
     program = Program()
-    columns = _columns(program, brokers, bundles, priced=True)
+    unit = max(1e-9, sum(load for own in bundles for _, load in own))  # so that costs are neither large nor tiny
+    columns = _columns(program, brokers, bundles, unit)
     for place, broker in enumerate(brokers):
         for resource, limit in enumerate(broker.limits):
             if limit > 0:
                 row = _use(place, resource, columns, bundles)
                 program.row(row, -float("inf"), largest_use * limit - broker.use[resource])
-    return _solved(program, columns, brokers, bundles, time_limit_s, gap)
+    optimum = _solved(program, columns, brokers, bundles, time_limit_s, gap)
+    return optimum._replace(proven=optimum.proven * unit)
 
 
 def after(brokers: Sequence[BrokerUse], bundles: Bundles, moved: Sequence[Moved]) -> tuple[float, float]:
@@ -93,18 +95,20 @@ def after(brokers: Sequence[BrokerUse], bundles: Bundles, moved: Sequence[Moved]
     return max(levels, default=0.0), load
 
 
-def _columns(program: Program, brokers: Sequence[BrokerUse], bundles: Bundles, *, priced: bool) -> dict[Moved, int]:
-    """A column for each bundle and broker that it can go to; it goes to at most one."""
+def _columns(
+    program: Program, brokers: Sequence[BrokerUse], bundles: Bundles, unit: float | None
+) -> dict[Moved, int]:
+    """A column for each bundle and broker that it can go to; it goes to at most one.
+
+    Args:
+        unit: Of the load that the columns cost; None: they cost nothing.
+    """
     takers = [place for place, broker in enumerate(brokers) if broker.takes]
-    unit = max(1e-9, sum(load for own in bundles for _, load in own))
     columns: dict[Moved, int] = {}
     for source, own in enumerate(bundles):
         for number, (_, load) in enumerate(own):
-            mine = {
-                Moved(number, source, place): program.column(load / unit if priced else 0.0)
-                for place in takers
-                if place != source
-            }
+            cost = 0.0 if unit is None else load / unit
+            mine = {Moved(number, source, place): program.column(cost) for place in takers if place != source}
             program.row(dict.fromkeys(mine.values(), 1.0), 0, 1)
             columns |= mine
     return columns
