@@ -36,7 +36,7 @@ LARGEST: Final = 4  # number of the largest bundles for which the best broker is
 STEPS_MAX: Final = 60
 ROUNDS: Final = 6  # largest number of rounds of the search for weights of the resources
 FACTOR: Final = 4.0  # largest change of a weight in one round
-MIXED: Final = 1_500  # number of bundles in all rounds, less one for each broker: a few milliseconds
+MIXED: Final = 1_200  # number of bundles in all rounds, less one for each broker: a few milliseconds
 _USE = itemgetter(0)
 _LOAD = itemgetter(1)
 ROUNDING: Final = 1e-9  # relative error of sums; the bound is lowered and the load is raised by it
@@ -245,12 +245,16 @@ class RelaxedBound:
         The cost is convex in the level, so Newton's method from below never passes the solution: each step is a bound.
         """
         high = [place for place, level in enumerate(self.levels) if level > bound]
-        lines = [self._lines(place) for place in high if place not in curves]
+        # The lowest last, as they are done first.
+        high.sort(key=self.levels.__getitem__, reverse=True)
+        lines = [(self.levels[place], self._lines(place)) for place in high if place not in curves]
         curved = [curves[place] for place in high if place in curves]
         reached = bound
         for _ in range(STEPS_MAX):
             cost = slope = 0.0
-            for pairs in lines:
+            while lines and lines[-1][0] <= bound:
+                lines.pop()
+            for _, pairs in lines:
                 most = steepness = 0.0
                 for level, weight in pairs:
                     own = (level - bound) * weight
