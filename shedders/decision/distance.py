@@ -91,16 +91,16 @@ class DistanceReader:
             bundles = [bundle for move in mine if (bundle := self._cluster.bundles.get(move.bundle)) is not None]
             if source not in self._uses or len(bundles) < len(mine):
                 return None
-            given = after.setdefault(source, list(self._uses[source].use))
+            source_use = after.setdefault(source, list(self._uses[source].use))
             for move, (use, load) in zip(mine, uses_of(bundles, self._loads[source]), strict=True):
                 destination = move.destination or ""
                 if destination not in self._uses:
                     return None
                 load_moved += load
-                taken = after.setdefault(destination, list(self._uses[destination].use))
+                destination_use = after.setdefault(destination, list(self._uses[destination].use))
                 for resource, own in enumerate(use):
-                    given[resource] -= own
-                    taken[resource] += own
+                    source_use[resource] -= own
+                    destination_use[resource] += own
         levels = dict(zip(self._names, self._bound.levels, strict=True))
         levels.update((name, level_of(use, self._uses[name].limits)) for name, use in after.items())
         broker = max(self._names, key=levels.__getitem__, default=None)

@@ -70,7 +70,7 @@ class RelaxedBound:
     Args:
         brokers: With what they use now.
         bundles: The bundles of a broker that can be moved, by the broker's place in `brokers`.
-        bundles_read: Largest number of bundles that are read; by default so many that it takes some milliseconds.
+        bundles_read: Largest number of bundles that are read; by default as many as take some milliseconds.
 
     Attributes:
         levels: The largest use of each broker now.

@@ -95,9 +95,7 @@ def after(brokers: Sequence[BrokerUse], bundles: Bundles, moved: Sequence[Moved]
     return max(levels, default=0.0), load
 
 
-def _columns(
-    program: Program, brokers: Sequence[BrokerUse], bundles: Bundles, unit: float | None
-) -> dict[Moved, int]:
+def _columns(program: Program, brokers: Sequence[BrokerUse], bundles: Bundles, unit: float | None) -> dict[Moved, int]:
     """A column for each bundle and broker that it can go to; it goes to at most one.
 
     Args:
