@@ -141,7 +141,8 @@ class DistanceReader:
 
     def _movable(self, place: int) -> list[BundleUse]:
         name = self._names[place]
-        free = [bundle for bundle in self._groups.unsorted(name) if not bundle.in_flight]
+        # In order, so that sums do not depend on that of the cluster.
+        free = [bundle for bundle in self._groups.get(name, ()) if not bundle.in_flight]
         return uses_of(free, self._loads[name])
 
 
