@@ -18,6 +18,7 @@ from shedders.balancer.movers import ClusterCache, EndedOperation, Movers, why_n
 from shedders.balancer.ports import Ports
 from shedders.balancer.splitting import SplitRequester
 from shedders.decision.booked_moves import BookedMoves, DecisionRules
+from shedders.decision.distance import distances_of
 from shedders.decisions.builder import (
     BudgetUse,
     Executed,
@@ -34,6 +35,7 @@ from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from shedders.balancer.active_strategies import ActiveStrategies
+    from shedders.decision.distance import DistanceReader
     from shedders.decision.dry_run import Decision
     from shedders.decisions.record import DecisionRecord
     from shedders.model.cluster import Cluster
@@ -51,6 +53,12 @@ class _Lead(NamedTuple):
     term: int
     since_s: float
     balance: Balance
+
+
+def _measured(question: Callable[[], Decision], chosen: ActiveStrategies) -> tuple[Decision, DistanceReader]:
+    """The decision, and what compares it with the best: both take a while for a large cluster."""
+    decision = question()
+    return decision, distances_of(decision, chosen.settings["shedding"], chosen.pipeline.settings)
 
 
 class Balancer:
@@ -174,7 +182,7 @@ class Balancer:
             self._skip(occasion(), hindrance, cluster)
             return
         try:
-            decision = await asyncio.to_thread(balance.question(cluster, chosen))
+            decision, distances = await asyncio.to_thread(_measured, balance.question(cluster, chosen), chosen)
         except StrategyFailedError as error:
             _log.error("strategy-failed", broker=self._ports.channel.identity.broker, error=str(error))
             self._skip(occasion(), ("strategy-failed", f"{error}{self._drop_memory(lead)}"), cluster)
@@ -188,7 +196,7 @@ class Balancer:
         if hindrance is not None:
             self._skip(occasion(), hindrance, cluster)
             return
-        self._carry_out(lead, occasion(), cluster, chosen, decision)
+        self._carry_out(lead, occasion(), cluster, chosen, decision, distances)
 
     def _drop_memory(self, lead: _Lead) -> str:
         """Drop the memory of a strategy that failed: it may be the cause, and would be for every later leader."""
@@ -223,7 +231,13 @@ class Balancer:
         self._publish(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self._ports.bounds))
 
     def _carry_out(
-        self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: ActiveStrategies, decision: Decision
+        self,
+        lead: _Lead,
+        occasion: Occasion,
+        cluster: Cluster,
+        chosen: ActiveStrategies,
+        decision: Decision,
+        distances: DistanceReader,
     ) -> None:
         settings, balance, movers = self._ports.settings(), lead.balance, self._movers
         before = len(balance.booked)
@@ -259,6 +273,7 @@ class Balancer:
             executed=executed | begun.executed,
             unasked=begun.refused,
             budget=use,
+            distances=distances,
             bounds=self._ports.bounds,
         )
         self._publish(record, decision.plan.scores)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from shedders.decisions.record import DecisionRecord
+from shedders.decisions.record import DecisionRecord, DistancePart
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class BalancerMetrics:
         self._mean = self._gauge("balancer_score_mean", "Mean of the scores")
         self._std = self._gauge("balancer_score_std", "Standard deviation of the scores")
         self._spread = self._gauge("balancer_score_max_over_mean", "Highest score over the mean: 1 is balanced")
+        self._largest = self._gauge("balancer_largest_use", "Largest use of a resource after the newest decision")
+        self._bound = self._gauge("balancer_largest_use_bound", "No decision that moves as much gets below it")
+        self._any_load_bound = self._gauge("balancer_largest_use_any_load_bound", "No decision gets below it")
         self._scored: set[str] = set()
         self._written: dict[str, int] = {}
 
@@ -145,6 +148,7 @@ class BalancerMetrics:
         all_scores = dict(record.scores if scores is None else scores)
         if record.skipped is None and record.subject == "shed":
             self._scores({name: value for name, value in all_scores.items() if value is not None and isfinite(value)})
+            self._distance(record.distance)
             if self.log_scores:
                 self._log(record, all_scores)
 
@@ -160,6 +164,7 @@ class BalancerMetrics:
     def stopped(self) -> None:
         """Clear the scores: this broker no longer decides."""
         self._scores({})
+        self._distance(None)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -188,6 +193,11 @@ class BalancerMetrics:
         self._mean.labels(**self._own).set(mean)
         self._std.labels(**self._own).set(std)
         self._spread.labels(**self._own).set(max(scores.values()) / mean if scores and mean > 0 else 0.0)
+
+    def _distance(self, distance: DistancePart | None) -> None:
+        self._largest.labels(**self._own).set(0.0 if distance is None else distance.largest_use)
+        self._bound.labels(**self._own).set(0.0 if distance is None else distance.bound)
+        self._any_load_bound.labels(**self._own).set(0.0 if distance is None else distance.any_load_bound)
 
     def _log(self, record: DecisionRecord, scores: Mapping[str, float | None]) -> None:
         me = self._own["broker"]

@@ -269,6 +269,8 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
     if record.skipped is not None:
         yield "skipped", record.skipped
     yield "why", record.why
+    if record.distance is not None:
+        yield "distance to the best", record.distance.sentence
     channel = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(record.inputs.channel.items()))
     yield "channel read to", channel
     for name in ("broker_load", "top_bundles", "policies"):

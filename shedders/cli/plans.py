@@ -20,6 +20,7 @@ from shedders.cli.options import (
     print_remarks,
     snapshot_from,
 )
+from shedders.decision.distance import distances_of
 from shedders.decision.dry_run import Decision, SplitDecision, place_all, run_cycles, run_splits, split_named
 from shedders.model.amounts import count, rate
 from shedders.model.cluster import Cluster
@@ -123,7 +124,8 @@ def plan_shedding(
         ),
         1,
     ):
-        part = cycle_part(number, decision)
+        distances = distances_of(decision, chosen.settings, pipeline.settings)
+        part = cycle_part(number, decision, distances.of(decision.moves))
         last = decision
         if output is not Output.JSON:
             _print_moves(part, chosen.name, every_left=left)
@@ -187,6 +189,9 @@ def _print_moves(part: CyclePart, strategy: str, *, every_left: bool) -> None:
         title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
         empty="no moves",
     )
+    if part.distance is not None:
+        stdout().print()
+        stdout().print(cell(part.distance.sentence), markup=False)
     if part.splits:
         stdout().print()
         print_table(("to be split", "why"), [(split.bundle, split.why) for split in part.splits])

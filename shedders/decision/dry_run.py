@@ -60,6 +60,7 @@ class Decision:
         placed: The placement's answers, in the order of the moves that the strategy left open.
         memory: The strategy's memory for the next decision, as decoded from JSON.
         placing_memory: The same of the placement strategy.
+        seen: The cluster as the strategy saw it, with the moves in flight counted; None if no strategy has looked at it.
     """
 
     cluster: Cluster
@@ -69,6 +70,7 @@ class Decision:
     placed: Sequence[Placed]
     memory: Mapping[str, Any]
     placing_memory: Mapping[str, Any]
+    seen: Cluster | None = None
 
     def after(self, every_s: float) -> Cluster:
         """The cluster before the next decision: moves in flight and those of this decision have arrived."""
@@ -134,7 +136,8 @@ def decide(
         for number, move in enumerate(plan.moves)
     ]
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
-    return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
+    kept = pipeline.memory if both else kept
+    return Decision(cluster, booked, plan, checked, placed, kept, pipeline.memory, seen)
 
 
 def run_cycles(

@@ -15,10 +15,12 @@ from math import isfinite
 from typing import Any, Final
 
 from shedders.decision.booked_moves import Budget, BudgetSettings
+from shedders.decision.distance import DistanceReader, DistanceToBest
 from shedders.decision.dry_run import CheckedMove, Decision, SplitDecision
 from shedders.decisions.record import (
     VALUE_MAX_BYTES,
     DecisionRecord,
+    DistancePart,
     DrainPart,
     Inputs,
     LeftEntry,
@@ -171,6 +173,7 @@ def shed_record(
     executed: Mapping[str, Executed] = NOTHING_DONE,
     unasked: Mapping[str, str] = NOTHING_REFUSED,
     budget: BudgetUse | None = None,
+    distances: DistanceReader | None = None,
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
     """The record of a shedding decision.
@@ -178,11 +181,11 @@ def shed_record(
     Args:
         executed: By bundle, the operation that was started.
         unasked: By bundle, why its owner was not asked for the split that the plan wants.
+        distances: Of the cluster that was decided on; None: the distance to the best is not recorded.
     """
     plan = decision.plan
-    held = dict(unasked)
-    if budget is not None:
-        held |= {left.name: f"{left.reason}: {left.why}" for left in budget.held}
+    waiting = {} if budget is None else {left.name: f"{left.reason}: {left.why}" for left in budget.held}
+    held = {**unasked, **waiting}
     draft = _Draft(occasion, Subject.SHED, bounds, budget)
     return draft.record(
         _Content(
@@ -198,6 +201,9 @@ def shed_record(
             left=[*plan.left, *occasion.contradictions],
             executed=executed,
             memory=decision.memory,
+            distance=None
+            if distances is None
+            else distances.of(move for move in decision.moves if move.bundle not in waiting),
         )
     )
 
@@ -308,6 +314,7 @@ class _Content:
     executed: Mapping[str, Executed] = field(default_factory=dict)
     skipped: str | None = None
     memory: Mapping[str, Any] | None = None
+    distance: DistanceToBest | None = None
 
     def named(self) -> Iterable[str]:
         """Brokers that the moves are about."""
@@ -405,6 +412,7 @@ class _Draft:
             why=short.text(content.why),
             scores={},
             stats={},
+            distance=None if content.distance is None else DistancePart.of(content.distance, short.name),
             moves=[],
             splits=[],
             placed=[],

@@ -427,6 +427,8 @@ def _sentences(
         before = next((verdict for verdict in verdicts[1:] if verdict.word != verdicts[0].word), None)
         if before is not None:
             yield f"before that (decision {before.decision}): {before.said}"
+    if newest.distance is not None:
+        yield f"the newest decision: {newest.distance.sentence}"
     counted = {name: count for name, count in newest.cut.items() if name in ("left", "moves", "scores")}
     if counted and verdicts[0].word not in (Because.LEFT, Because.REFUSED, Because.MOVED, Because.SKIPPED):
         lost = ", ".join(f"{count} of `{name}`" for name, count in sorted(counted.items()))

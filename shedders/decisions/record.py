@@ -6,11 +6,13 @@ a later version may add some. JSON has no NaN and no infinity: scores that are n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from shedders.decision.distance import DistanceToBest
 from shedders.model.amounts import BYTES, LoadUnit
 from statechannel.protocol.side_record import InvalidRecord, load_object
 
@@ -58,6 +60,51 @@ class RecordedBudget(RecordPart):
     load_percent_max: float
     load_percent_left: float = Field(description="Traffic that may still start to move, in percent of the cluster's.")
     on_the_way: Count = Field(description="Moves that were in flight before this decision.")
+
+
+class DistancePart(RecordPart):
+    """How far a decision is from the best; uses are parts of a broker's limit, 1 is a full broker."""
+
+    largest_use: float = Field(
+        description="After the decision, the largest of all brokers and of CPU, direct memory and both bandwidths."
+    )
+    broker: str = Field(description="Where it is.")
+    resource: Word = Field(description="`cpu`, `direct_memory`, `bandwidth_in` or `bandwidth_out`.")
+    bound: float = Field(description="No decision that moves at most as much load gets below it.")
+    gap_percent: float | None = Field(
+        None, description="How far the largest use is above the bound, in percent of the bound; null: the bound is 0."
+    )
+    any_load_bound: float = Field(description="No decision gets below it, whatever load it moves.")
+    load_moved: float = Field(description="Traffic that the decision moves, in bytes a second of both directions.")
+
+    @classmethod
+    def of(cls, distance: DistanceToBest, name: Callable[[str], str] = str) -> DistancePart:
+        """The part for a distance.
+
+        Args:
+            name: Shortens names.
+        """
+        return cls(
+            largest_use=distance.largest_use,
+            broker=name(distance.broker),
+            resource=distance.resource,
+            bound=distance.bound,
+            gap_percent=distance.gap_percent,
+            any_load_bound=distance.any_load_bound,
+            load_moved=distance.load_moved,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The distance for people."""
+        largest = f"largest use {self.largest_use:.2f}"
+        resource = "CPU" if self.resource == "cpu" else self.resource.replace("_", " ")
+        where = f"({resource} of {self.broker})"
+        least = f"below {self.any_load_bound:.2f}"
+        if not self.load_moved > 0:
+            return f"{largest} {where}; no decision gets {least}"
+        more = "" if f"{self.bound:.2f}" == f"{self.any_load_bound:.2f}" else f", none at all {least}"
+        return f"{largest} after the moves {where}; no decision that moves as much gets below {self.bound:.2f}{more}"
 
 
 class DrainPart(RecordPart):
@@ -156,6 +203,9 @@ class DecisionRecord(RecordPart):
     why: str
     scores: dict[str, Score] = Field(description="By broker.")
     stats: dict[str, Score] = Field(description="The strategy's own figures: average, deviation, thresholds.")
+    distance: DistancePart | None = Field(
+        None, description="Distance to the best; null: not known, or not a decision of the balancer's strategy."
+    )
     moves: list[MoveEntry]
     splits: list[SplitEntry]
     placed: list[PlacedEntry]

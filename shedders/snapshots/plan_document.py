@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from shedders.decision.distance import DistanceToBest
 from shedders.decision.dry_run import CheckedMove, Decision, SplitDecision
+from shedders.decisions.record import DistancePart
 from shedders.model.amounts import BYTES, LoadUnit
 from shedders.model.cuts import children
 from shedders.model.plan import Left, Placed
@@ -89,6 +91,9 @@ class CyclePart(DocumentPart):
     placed: list[PlacedPart] = Field(description="How destinations were found that the strategy left open.")
     scores: dict[str, Score]
     stats: dict[str, Score]
+    distance: DistancePart | None = Field(
+        None, description="Distance to the best, as in decision records; null: not known."
+    )
     memory: dict[str, JsonValue] = Field(description="What the next decision is given.")
 
 
@@ -167,7 +172,7 @@ def finite(scores: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if isfinite(value) else None for name, value in sorted(scores.items())}
 
 
-def cycle_part(number: int, decision: Decision) -> CyclePart:
+def cycle_part(number: int, decision: Decision, distance: DistanceToBest | None = None) -> CyclePart:
     """One decision as the document has it."""
     plan = decision.plan
     return CyclePart(
@@ -182,6 +187,7 @@ def cycle_part(number: int, decision: Decision) -> CyclePart:
         placed=[placed_part(placed_) for placed_ in decision.placed],
         scores=finite(plan.scores),
         stats=finite(plan.stats),
+        distance=None if distance is None else DistancePart.of(distance),
         memory=dict(decision.memory),
     )
 

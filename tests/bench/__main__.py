@@ -16,6 +16,7 @@ from tests.bench import (
     channel_partitions,
     deaths,
     engines,
+    evenness,
     floods,
     growth,
     handoff,
@@ -42,7 +43,7 @@ LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
 )
-NAMED = ("spark", "partitions", "large", "pulsar")
+NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
 
 
@@ -70,6 +71,13 @@ def parse_arguments() -> argparse.Namespace:
         default=list(partitions.REPLICAS),
         metavar="N",
         help="sizes of the Kafka clusters that are planned",
+    )
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        default=evenness.CLUSTERS,
+        metavar="N",
+        help="random clusters of each kind that are balanced",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
@@ -115,6 +123,7 @@ def main() -> None:
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),
         "pulsar": partial(pulsar_lane.run, given.rounds),
+        "evenness": partial(evenness.run, given.clusters),
     }
     figures: list[Figure] = []
     for name in given.names or LANES:

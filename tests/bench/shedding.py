@@ -25,11 +25,13 @@ from typing import Any
 from rich.table import Table
 
 from shedders.decision.booked_moves import Booked, adjusted
+from shedders.decision.distance import DistanceReader
 from shedders.decision.dry_run import decide, place_all
 from shedders.decision.placing import Pipeline
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import MovedLoad
+from shedders.model.plan import BundleMove, Reason
 from shedders.model.strategy import PLACEMENT, SHEDDING, SPLIT, shedding_maker
 from shedders.snapshots.cluster import cluster_of, snapshot_of
 from shedders.snapshots.file import read_snapshot, write_snapshot
@@ -43,6 +45,7 @@ SIZES = {
     "100x1000": Shape(brokers=100, bundles_each=1000, namespaces=100, hot=5, idle=3),
 }
 AIM_MS = 200.0
+DISTANCE_AIM_MS = 10.0
 ROUNDS = 7
 FILES = 3
 PLACED = 1000
@@ -58,6 +61,7 @@ def run(sizes: Sequence[str] = tuple(SIZES)) -> list[Figure]:
         for name in declared()[PLACEMENT]:
             figures += _figures("placement", name, size, "placements/s", None)
         figures += _figures("split", "range-equally-divide", size, "ms", AIM_MS)
+        figures += _figures("distance", "to the best", size, "ms", DISTANCE_AIM_MS)
         figures += _figures("booked", f"{ON_THE_WAY} moves", size, "ms", None)
         figures += _figures("snapshot", "file", size, "s", None)
     return figures
@@ -130,7 +134,14 @@ def measure(what: str, name: str, size: str) -> dict[str, Any]:
     """One worker's answer."""
     base = cluster(1, SIZES[size])
     clock = Clock(base)
-    act = {"decision": _decision, "placement": _placement, "split": _split, "booked": _booked, "snapshot": _snapshot}
+    act = {
+        "decision": _decision,
+        "placement": _placement,
+        "split": _split,
+        "distance": _distance,
+        "booked": _booked,
+        "snapshot": _snapshot,
+    }
     facts = act[what](name, base, clock)
     return {**facts, "rounds_ms": clock.rounds_ms, "floor_ms": clock.floor_ms}
 
@@ -223,6 +234,28 @@ def _split(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     fresh = replace(base)
     planned = sum(bool(plan.positions) for plan in when.plan(base, {}).plans)
     return {"notes": {"splits": planned}, "memory_mib": _traced_mib(lambda: when.plan(fresh, {}))}
+
+
+def _distance(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
+    """The distance to the best of a decision that moves a bundle from each of the busiest brokers to the idlest.
+
+    In parts: the cluster, which is read in the decision's thread, and the decision.
+    """
+    del name
+    # This also groups the bundles by owner, which strategies have done before.
+    reader = DistanceReader(base, FilterSettings().taker_max_age_s)
+    busiest = sorted(base.brokers.values(), key=lambda broker: -broker.load.max_resource_usage if broker.load else 0.0)
+    idlest = busiest[-1].name
+    moves = [
+        BundleMove(owned[0].name, broker.name, idlest, Reason.OVERLOADED, 0.0, "")
+        for broker in busiest[:ON_THE_WAY]
+        if (owned := base.bundles_of.unsorted(broker.name))
+    ]
+    for _ in range(ROUNDS):
+        clock.time("read", lambda: DistanceReader(base, FilterSettings().taker_max_age_s))
+        clock.time("decision", lambda: reader.of(moves))
+    read = _traced_mib(lambda: DistanceReader(base, FilterSettings().taker_max_age_s))
+    return {"notes": {"moves": len(moves)}, "memory_mib": read}
 
 
 def _booked(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:

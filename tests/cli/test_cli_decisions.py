@@ -21,6 +21,7 @@ from shedders.decisions.history import DecisionRead, RecallBounds
 from shedders.decisions.record import (
     AnyRecord,
     DecisionRecord,
+    DistancePart,
     InvalidDecisionReason,
     OutcomeRecord,
     decode,
@@ -260,6 +261,24 @@ def test_follow_prints_records_as_they_come(run: Callable[..., Result], monkeypa
     assert "shedding-off" not in shown
     assert f"    {WHOLE}  b1 -> b2 [started]" in shown
     assert f"{IDS[2]}  {WHOLE}: transferred (b2 has it)" in shown
+
+
+def test_the_distance_to_the_best_is_one_plain_line(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distance = DistancePart(
+        largest_use=0.62, broker="b3", resource="cpu", bound=0.6, gap_percent=3.3, any_load_bound=0.58, load_moved=1e6
+    )
+    entry = RECORDS[1]
+    assert isinstance(entry, DecisionRecord)
+    inject(monkeypatch, entry.model_copy(update={"distance": distance}))
+    shown = lines(run("decisions", "show", "last", *HERE))
+    assert (
+        "largest use 0.62 after the moves (CPU of b3); no decision that moves as much gets below 0.60, none at all below 0.58"
+        in " ".join(shown.split())
+    )
+    document = json.loads(lines(run("decisions", "show", "last", *HERE, "--output", "json")))
+    assert document["distance"] == distance.model_dump()
 
 
 @pytest.mark.parametrize("name", [IDS[2], IDS[2].lower(), "last"])

@@ -71,6 +71,17 @@ def test_shed_plan_of_every_strategy(strategy: str, run: Run) -> None:
     )
 
 
+def test_shed_plan_has_the_distance_to_the_best(run: Run) -> None:
+    asked = ("shed", "plan", "--strategy", "uniform", "--snapshot", "s.json")
+    document = TypeAdapter(PlanDocument).validate_json(run(*asked, "--output", "json").stdout)
+    assert document.kind == "shed-plan"
+    distance = document.cycles[0].distance
+    assert distance is not None
+    assert distance.any_load_bound <= distance.bound <= distance.largest_use
+    assert distance.load_moved > 0
+    assert distance.sentence in " ".join(run(*asked).stdout.split())
+
+
 def test_shed_plan_as_a_table(run: Run) -> None:
     result = run("shed", "plan", "--strategy", "uniform", "--snapshot", "s.json", "--set", "max_bundles_per_cycle=1")
     lines = result.stdout.splitlines()

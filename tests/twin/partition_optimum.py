@@ -32,15 +32,17 @@ Row = dict[int, float]
 
 @dataclass(slots=True)
 class Program:
-    """Columns are whole numbers from 0; each row has a least and a greatest value."""
+    """Columns are numbers from 0, whole unless said otherwise; each row has a least and a greatest value."""
 
     costs: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
     rows: list[tuple[Row, float, float]] = field(default_factory=list)
 
-    def column(self, cost: float = 0.0, upper: float = 1.0) -> int:
+    def column(self, cost: float = 0.0, upper: float = 1.0, *, whole: bool = True) -> int:
         self.costs.append(cost)
         self.upper.append(upper)
+        self.whole.append(whole)
         return len(self.costs) - 1
 
     def row(self, values: Mapping[int, float], low: float, high: float) -> None:
@@ -52,13 +54,21 @@ class Program:
 
     def least(self, time_limit_s: float) -> float:
         """What is proven of the least cost."""
+        return max(0.0, float(self.solved(time_limit_s).getInfo().mip_dual_bound))
+
+    def solved(self, time_limit_s: float, gap: float = GAP) -> highspy.Highs:
+        """The solver, at its end.
+
+        Args:
+            gap: Between the solution and what is proven, in parts of it.
+        """
         solver = highspy.Highs()
         for name, value in (
             ("output_flag", False),
             ("threads", 1),
             ("random_seed", 1),
             ("time_limit", time_limit_s),
-            ("mip_rel_gap", GAP),
+            ("mip_rel_gap", gap),
             ("primal_feasibility_tolerance", TOLERANCE),
             ("mip_feasibility_tolerance", TOLERANCE),
         ):
@@ -67,9 +77,9 @@ class Program:
         solver.run()
         status = solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
-            # The plan itself is a solution, so this is a bug of the program.
+            # What is held against it is a solution, so this is a bug of the program.
             raise AssertionError("no plan reaches what the plan has reached")
-        return max(0.0, float(solver.getInfo().mip_dual_bound))
+        return solver
 
     def _model(self) -> highspy.HighsLp:
         model = highspy.HighsLp()
@@ -79,7 +89,8 @@ class Program:
         model.col_lower_, model.col_upper_ = np.zeros(count), np.array(self.upper)
         model.row_lower_ = np.array([low - TOLERANCE for _, low, _ in self.rows])
         model.row_upper_ = np.array([high + TOLERANCE for _, _, high in self.rows])
-        model.integrality_ = [highspy.HighsVarType.kInteger] * count
+        kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+        model.integrality_ = [kinds[whole] for whole in self.whole]
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         model.a_matrix_.start_ = np.cumsum([0, *(len(row) for row, _, _ in self.rows)])
         model.a_matrix_.index_ = np.array([column for row, _, _ in self.rows for column in row])

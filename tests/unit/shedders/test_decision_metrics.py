@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from shedders.balancer.metrics import OTHER, WORDS_MAX, BalancerMetrics, Words
 from shedders.decisions.builder import skipped_record
+from shedders.decisions.record import DistancePart
 from shedders.decisions.topic import WriteCounts
 from shedders.model.plan import Left
 from tests.support.decision_records import WHOLE, move, occasion, record
@@ -64,6 +65,26 @@ def test_decisions_scores_and_spread() -> None:
     assert value(metrics, "balancer_score_max_over_mean") == 0
     metrics.stopped()
     assert value(metrics, "balancer_broker_score", broker="b2") is None
+
+
+def test_the_distance_to_the_best_of_the_newest_decision() -> None:
+    metrics = make_metrics()
+    distance = DistancePart(
+        largest_use=0.7, broker="b1", resource="cpu", bound=0.6, gap_percent=16.7, any_load_bound=0.5, load_moved=1e6
+    )
+
+    def values() -> list[float | None]:
+        return [value(metrics, f"balancer_largest_use{end}") for end in ("", "_bound", "_any_load_bound")]
+
+    metrics.decided(record().model_copy(update={"distance": distance}))
+    assert values() == [0.7, 0.6, 0.5]
+    metrics.decided(skipped_record(occasion(2), "safe-mode", "Kafka is away"))
+    assert values() == [0.7, 0.6, 0.5]  # as the scores: nothing new is known
+    metrics.decided(record())
+    assert values() == [0, 0, 0]
+    metrics.decided(record().model_copy(update={"distance": distance}))
+    metrics.stopped()
+    assert values() == [0, 0, 0]
 
 
 def test_all_scores_count_where_the_record_had_no_room() -> None:

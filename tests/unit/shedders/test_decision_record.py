@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage
+from loaddata.model.bundle_load import BundleStats
 from shedders.decision.booked_moves import Budget, BudgetSettings
+from shedders.decision.distance import DistanceReader
 from shedders.decision.dry_run import CheckedMove, SplitDecision
 from shedders.decisions import builder
 from shedders.decisions.builder import (
@@ -39,7 +42,7 @@ from shedders.decisions.record import (
     encode,
     key_of,
 )
-from shedders.model.cluster import Bundle, Cluster
+from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from shedders.schemas import decision_schema
 from statechannel.protocol.side_record import InvalidRecord
@@ -113,6 +116,43 @@ def test_moves_that_the_budget_holds_back_are_refused() -> None:
     held = BudgetUse(BudgetSettings(), Budget(0, 0.0), [Left(TWO, "budget", "it has 30.0 % of the load")])
     record = shed_record(occasion(), decision(moves=[move(ONE), move(TWO)]), budget=held)
     assert [move.refused for move in record.moves] == [None, "budget: it has 30.0 % of the load"]
+
+
+def uneven() -> Cluster:
+    """b1 has two bundles, b2 has none; half of each direction is used."""
+    one = BundleStats(msg_throughput_in=1e6, msg_throughput_out=1e6)
+    used, unused = ResourceUsage(16_000.0, 32_000.0), ResourceUsage(0.0, 32_000.0)
+    busy = BrokerLoad(bandwidth_in=used, bandwidth_out=used, msg_throughput_in=2e6, msg_throughput_out=2e6)
+    idle = BrokerLoad(bandwidth_in=unused, bandwidth_out=unused)
+    return Cluster(
+        {"b1": Broker("b1", load=busy), "b2": Broker("b2", load=idle)},
+        {name: Bundle(name, "b1", stats=one) for name in (ONE, TWO)},
+    )
+
+
+def test_a_record_has_the_distance_to_the_best_of_the_moves_that_are_made() -> None:
+    base = decision(moves=[move(ONE), move(TWO)])
+    distances = DistanceReader(uneven(), 60.0)
+    held = BudgetUse(BudgetSettings(), Budget(0, 0.0), [Left(TWO, "budget", "it has 50.0 % of the load")])
+    both, first = (shed_record(occasion(), base, budget=use, distances=distances).distance for use in (None, held))
+    assert both is not None
+    assert (both.broker, both.largest_use, both.load_moved) == ("b2", 0.5, 4e6)
+    assert both.bound == pytest.approx(0.25)
+    assert both.gap_percent == pytest.approx(100.0)
+    assert first is not None
+    assert (first.broker, first.resource, first.largest_use, first.load_moved) == ("b1", "bandwidth_in", 0.25, 2e6)
+    assert first.bound == first.any_load_bound == pytest.approx(0.25)
+    record = shed_record(occasion(), base, distances=distances)
+    assert decode(key_of(record), encode(record)) == record
+
+
+def test_records_without_a_distance_are_read() -> None:
+    """Earlier versions did not write it, and drains have none."""
+    record = shed_record(occasion(), decision(moves=[move(ONE)]))
+    assert record.distance is None
+    old = json.loads(encode(record))
+    del old["distance"]
+    assert decode(key_of(record), json.dumps(old).encode()) == record
 
 
 @pytest.mark.parametrize("word", [*builder.SKIPPED, "something-new"])

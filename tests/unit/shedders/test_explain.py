@@ -19,7 +19,7 @@ from shedders.decisions.builder import (
 from shedders.decisions.bundle_trail import Trail, What, part_of
 from shedders.decisions.explanation import NOT_MADE, Because, CommandOrigin, Explanation, WhyNot, why, why_not
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import InvalidDecisionReason, Subject
+from shedders.decisions.record import DistancePart, InvalidDecisionReason, Subject
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.replay.auditor import audit_full
@@ -393,6 +393,15 @@ def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
     assert numbers["threshold"] == 0.25
     assert (numbers["score"], numbers["highest"], numbers["lowest"]) == (0.5, 0.5, 0.3)
     assert numbers["std"] == pytest.approx(0.0816, abs=1e-4)
+
+
+def test_the_distance_to_the_best_of_the_newest_decision_is_among_the_reasons() -> None:
+    distance = DistancePart(
+        largest_use=0.7, broker="b1", resource="cpu", bound=0.7, gap_percent=0.0, any_load_bound=0.5, load_moved=0.0
+    )
+    newest = record(2, why="even", scores=SCORES).model_copy(update={"distance": distance})
+    said = asked(record(1, why="even", scores=SCORES), newest).said
+    assert "the newest decision: largest use 0.70 (CPU of b1); no decision gets below 0.50" in said
 
 
 def test_several_decisions_that_say_the_same_are_told_once() -> None:

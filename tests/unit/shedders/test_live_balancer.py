@@ -247,6 +247,15 @@ def replace_age(seen: Any, age_s: float) -> Any:
     return seen._replace(age_s=age_s)
 
 
+async def test_a_decision_records_how_far_it_is_from_the_best(world: World) -> None:
+    plan_once(world, move(key(0), "b1", "b2"))
+    await world.cycle()
+    distance = world.decisions[0].distance
+    assert distance is not None
+    assert distance.any_load_bound <= distance.bound <= distance.largest_use
+    assert distance.load_moved > 0
+
+
 async def test_a_move_that_fails_is_booked_no_more(world: World) -> None:
     seen: list[Any] = []
     world.channel.answer = lambda _: Rejected("not-owned", "b3 owns it")
