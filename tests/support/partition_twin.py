@@ -293,6 +293,44 @@ class Twin:
 
 
 @dataclass
+class FluidTwin(Twin):
+    """A Kafka whose brokers copy with `rate_bytes_per_s` in each direction, shared by their copies, in whole fetches."""
+
+    rate_bytes_per_s: float = 1_000_000.0
+    fetch_bytes: int = 1
+    _flowed: dict[tuple[Key, int], float] = field(default_factory=dict)
+
+    def wait(self, length_s: float) -> None:
+        self.now_s += length_s
+        self._flow(length_s)
+
+    def _flow(self, length_s: float) -> None:
+        flows = [
+            (key, part, broker)
+            for key, part in self.parts.items()
+            for broker in part.adding
+            if broker not in part.isr and part.leader is not None
+        ]
+        into, out = Counter(broker for *_, broker in flows), Counter(part.leader for _, part, _ in flows)
+        for key, part, broker in flows:
+            share = self.rate_bytes_per_s / max(into[broker], out[part.leader])
+            flowed = self._flowed.get((key, broker), 0.0) + share * length_s
+            self._flowed[key, broker] = flowed
+            part.has_bytes[broker] = min(part.size_bytes, int(flowed // self.fetch_bytes) * self.fetch_bytes)
+            if flowed >= part.size_bytes:
+                part.isr.add(broker)
+                del self._flowed[key, broker]
+        for part in self.parts.values():
+            self._lead(part)
+            self._complete(part)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes of unfinished copies that have arrived."""
+        return sum(part.has_bytes.get(broker, 0) for part in self.parts.values() for broker in part.adding)
+
+
+@dataclass
 class Ledger:
     """A journal in memory. `kill_at`: the tool dies at this write or call, counted over all of its lives."""
 
@@ -301,10 +339,11 @@ class Ledger:
     kills: list[int] = field(default_factory=list)
     count: int = 0
     runner: Any = None
+    now_ms: Callable[[], int] = lambda: 0
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
         self.tick()
-        self.events.append({"event": event, "at_ms": 0, **facts})
+        self.events.append({"event": event, "at_ms": self.now_ms(), **facts})
         self.tick()
 
     def heard(self) -> tuple[OperatorRequests, str]:

@@ -220,18 +220,37 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
     return [
         ("state", result.state),
         ("executor", result.executor),
+        *([("nobody since", _undriven(result))] if result.undriven_since_ms is not None else []),
         ("begun", moment(result.began_at_ms or None)),
+        ("elapsed", duration(figures.elapsed_s * 1_000) if result.began_at_ms else None),
         ("partitions", f"{figures.done} of {figures.total} done"),
         *([("of these", of_these)] if of_these else []),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
-        ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),
+        ("left", _left(result)),
         ("throttle", None if result.throttle_bytes_per_s is None else rate(result.throttle_bytes_per_s)),
         ("ended", stopped),
-        ("next", None if result.stop is None else result.stop["hint"]),
+        ("next", result.next_step),
         *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
         *(("remark", text) for text in result.remarks),
     ]
+
+
+def _undriven(result: ExecutionStatus) -> str:
+    since = moment(result.undriven_since_ms)
+    was = f" (last executor: {result.last_executor})" if result.last_executor else ""
+    waiting = f"; nobody starts {count(result.unsent, 'partition')} that still must move" if result.unsent else ""
+    return f"{since}{was}{waiting}"
+
+
+def _left(result: ExecutionStatus) -> str | None:
+    figures = result.progress
+    if figures.left_s is not None:
+        return duration(figures.left_s * 1_000)
+    if figures.in_flight_left_s is None:
+        return None
+    arrival = duration(figures.in_flight_left_s * 1_000)
+    return f"unknown; {count(figures.in_flight, 'partition')} in flight, there in {arrival}"
 
 
 _WAVES_SHOWN = 20

@@ -124,11 +124,12 @@ class ClusterPort:
     def _copied(
         self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
     ) -> dict[tuple[str, int, int], int] | None:
-        """Bytes of replicas that are being added; those of a broker that does not answer are missing, without progress."""
+        """Bytes of replicas that are being added, and of their leaders; those of a broker that does not answer are missing."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
             for partition in topic.partitions:
-                for broker in partition.adding:
+                leader = () if partition.leader is None or not partition.adding else (partition.leader,)
+                for broker in (*partition.adding, *leader):
                     if broker in alive and (topic.name, partition.partition) in self._planned:
                         asked[broker][topic.name].append(partition.partition)
         sizes: dict[tuple[str, int, int], int] = {}

@@ -22,6 +22,7 @@ from shedders.kafka_rebalance.execution.moves import (
     step_of,
     unsafe,
 )
+from shedders.kafka_rebalance.execution.progress import ProgressRecorder
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
 from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
@@ -43,6 +44,7 @@ from shedders.kafka_rebalance.execution.values import (
 )
 
 if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.progress import ProgressTimes
     from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, Resource
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
@@ -80,6 +82,7 @@ class ExecutionMachine:
         self._number = {key: number for number, key in enumerate(self._moves)}
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = StopWatch(plan, pace)
+        self._progress = ProgressRecorder(plan)
         self._recorded = recorded
         self._request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
@@ -103,6 +106,12 @@ class ExecutionMachine:
     def request(self) -> ExecutionRequest:
         """Request of operators that is in force."""
         return self._request
+
+    def times(self, now_s: float) -> ProgressTimes:
+        """Times and marks of this executor, for its progress."""
+        driven = self._request is ExecutionRequest.GO and self._stop is None
+        pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
+        return self._progress.times(now_s, pace, driven=driven)
 
     @property
     def in_a_hurry(self) -> bool:
@@ -179,6 +188,9 @@ class ExecutionMachine:
         ]
         if done:
             yield JournalWrite(event=ExecutionEvent.MOVED, facts={"partitions": [list(key) for key in done]})
+        mark = self._progress.due(now_s, self.stands, seen.topics, seen.copied)
+        if mark is not None:
+            yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
         stop = self._watch.look(now_s, seen, self.stands, self._moves)
         for text in self._watch.remarks:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
@@ -192,12 +204,14 @@ class ExecutionMachine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
+            self._progress.restart()
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
             )
         if asked.request is self._request or self._request is ExecutionRequest.CANCEL:
             return
         self._request = asked.request
+        self._progress.restart()
         name = {
             ExecutionRequest.GO: ExecutionEvent.RESUMED,
             ExecutionRequest.PAUSE: ExecutionEvent.PAUSED,

@@ -6,8 +6,8 @@ The status comes from journal, state topic and cluster together; dry run and rol
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,89 +25,17 @@ from shedders.kafka_rebalance.execution.moves import (
     stands_of,
     step_of,
 )
+from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
 from shedders.kafka_rebalance.execution.session import ExecutionPlace
 from shedders.kafka_rebalance.execution.values import ExecutionEvent, named, resource_text
 from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 
 if TYPE_CHECKING:
-    from loaddata.samples.partitions import ClusterLayout, KafkaTopic
-    from shedders.kafka_rebalance.execution.moves import MoveStatus
+    from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.execution.session import KnownPlan
-    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory
     from shedders.kafka_rebalance.settings import PaceSettings
-
-
-_ARRIVED = frozenset({MoveState.DONE, MoveState.ELECT, MoveState.REORDER})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionProgress:
-    """Progress of a plan.
-
-    Attributes:
-        partitions: Counts by state.
-        total: Partitions of the plan.
-        done: Partitions with the planned replicas and leader.
-        bytes_total: Bytes to copy; bytes_done: bytes copied, as far as known for moves in flight.
-        elapsed_s: Time since the first start.
-        rate_bytes_per_s: Mean rate over that time; None: nothing copied yet.
-        left_s: Time left at that rate; None: unknown.
-    """
-
-    partitions: Mapping[str, int]
-    total: int
-    done: int
-    bytes_total: int
-    bytes_done: int
-    elapsed_s: float
-    rate_bytes_per_s: int | None
-    left_s: float | None
-
-
-def progress_of(
-    plan: ReassignmentPlan,
-    stands: Mapping[Key, MoveStatus],
-    topics: Mapping[str, KafkaTopic],
-    copied: Mapping[tuple[str, int, int], int] | None,
-    *,
-    elapsed_s: float,
-) -> ExecutionProgress:
-    """Compute the progress.
-
-    Args:
-        stands: State of each planned partition.
-        topics: Present topics, for the progress of moves by one replica at a time.
-        copied: Known bytes of replicas in flight.
-        elapsed_s: Time since the first start.
-    """
-    done_bytes = 0
-    for move in plan.moves:
-        key = move.key
-        size = move.size_bytes or 0
-        stand = stands.get(key)
-        if stand is None or not size or not move.added:
-            continue
-        if stand.state in _ARRIVED:
-            done_bytes += move.copied_bytes
-        elif stand.state in {MoveState.MOVING, MoveState.PARTLY}:
-            partition = topics[move.topic].partitions[move.partition]
-            there = [broker for broker in move.added if broker in partition.replicas and broker not in partition.adding]
-            done_bytes += size * len(there)
-            done_bytes += sum(min(size, (copied or {}).get((*key, broker), 0)) for broker in partition.adding)
-    total = plan.copied_bytes
-    rate = done_bytes / elapsed_s if done_bytes and elapsed_s > 0 else None
-    counts = Counter(str(stand.state) for stand in stands.values())
-    return ExecutionProgress(
-        partitions=dict(sorted(counts.items())),
-        total=len(plan.moves),
-        done=counts[MoveState.DONE],
-        bytes_total=total,
-        bytes_done=done_bytes,
-        elapsed_s=elapsed_s,
-        rate_bytes_per_s=None if rate is None else round(rate),
-        left_s=0.0 if total == done_bytes else (None if rate is None else (total - done_bytes) / rate),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,24 +45,32 @@ class ExecutionStatus:
     Attributes:
         state: running, paused, cancelling, dead (its executor is gone), done, cancelled, stopped, not begun.
         executor: Present executor, if running.
+        last_executor: Newest executor, running or not.
         running: Whether the plan is being executed.
+        undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
+        unsent: Partitions that nobody will start then.
         throttle_bytes_per_s: The rate in force.
         throttles_left: Brokers and topics whose throttle is not restored yet.
         stop: Kind, reason and hint of the end.
+        next_step: What an operator has to do, as a sentence; empty: nothing.
         refused: Partitions that Kafka refused, with the reason.
     """
 
     plan_id: str
     state: str
     executor: str
+    last_executor: str
     running: bool
     began_at_ms: int
     ended_at_ms: int
+    undriven_since_ms: int | None
+    unsent: int
     batches: int
     progress: ExecutionProgress
     throttle_bytes_per_s: int | None
     throttles_left: tuple[str, ...]
     stop: Mapping[str, str] | None
+    next_step: str
     refused: Mapping[str, str]
     remarks: tuple[str, ...]
 
@@ -156,23 +92,75 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         )
     stands = stands_of(plan, seen.topics)
     running = known.holder is not None and known.holder.plan_id == plan.id
-    until_ms = now_ms if running else past.newest_at_ms
-    elapsed_s = max(0.0, (until_ms - past.began_at_ms) / 1_000) if past.began_at_ms else 0.0
+    state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
+    moving = any(stand.state is MoveState.MOVING for stand in stands.values())
+    progress = progress_of(
+        plan,
+        stands,
+        seen.topics,
+        seen.copied,
+        ProgressTimes(
+            now_ms=now_ms,
+            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=moving or state in _UNDER_WAY),
+            marks=past.marks,
+            first=past.first_mark,
+            pace=_pace_of(place.settings.pace, past),
+            driven=state == "running",
+        ),
+    )
+    abandoned = state in _ABANDONED
     return ExecutionStatus(
         plan_id=plan.id,
-        state=_state(past.state, past.stop, begun=bool(past.begun), running=running),
+        state=state,
         executor="" if known.holder is None or not running else f"{known.holder.executor} on {known.holder.host}",
+        last_executor=past.executor,
         running=running,
         began_at_ms=past.began_at_ms,
         ended_at_ms=past.ended_at_ms,
+        undriven_since_ms=max(past.newest_at_ms, known.seen_at_ms) if abandoned else None,
+        unsent=progress.unsent if abandoned else 0,
         batches=past.batches,
-        progress=progress_of(plan, stands, seen.topics, seen.copied, elapsed_s=elapsed_s),
+        progress=progress,
         throttle_bytes_per_s=past.rate,
         throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
+        next_step=_next_step(plan, state, past.stop),
         refused={named(key): why for key, why in sorted(past.refused.items())},
         remarks=tuple(past.remarks),
     )
+
+
+_UNDER_WAY = frozenset({"running", "paused", "cancelling", "dead"})
+_ABANDONED = frozenset({"dead", "stopped"})
+
+
+def _elapsed_s(past: ExecutionHistory, *, now_ms: int, goes_on: bool) -> float:
+    """Time since the first start, to the end; Kafka goes on with what is in flight without an executor."""
+    if not past.began_at_ms:
+        return 0.0
+    until_ms = past.done_at_ms or (now_ms if goes_on else past.ended_at_ms or past.newest_at_ms)
+    return max(0.0, (until_ms - past.began_at_ms) / 1_000)
+
+
+def _pace_of(pace: PaceSettings, past: ExecutionHistory) -> PaceSettings:
+    """The pace with which the plan is executed: as the journal has it, with the throttle in force."""
+    kept = {name: value for name, value in past.pace.items() if name in type(pace).model_fields}
+    with suppress(ValueError):  # written by another version
+        pace = pace.model_validate(pace.model_dump() | kept)
+    return pace.model_copy(update={"throttle_bytes_per_s": past.rate})
+
+
+def _next_step(plan: ReassignmentPlan, state: str, stop: Mapping[str, str] | None) -> str:
+    if state == "dead":
+        return (
+            f"Run `statechannel partitions resume {plan.id}`, here or on another host: it starts what waits and restores "
+            f"throttles. `cancel {plan.id}` reverts moves in flight instead."
+        )
+    if state == "not begun":
+        return "Start it with `statechannel partitions apply PLAN --execute`."
+    if state == "paused":
+        return f"`statechannel partitions resume {plan.id}` continues."
+    return "" if stop is None else stop["hint"]
 
 
 def _state(state: str, stop: Mapping[str, str] | None, *, begun: bool, running: bool) -> str:

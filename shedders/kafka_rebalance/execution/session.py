@@ -97,11 +97,19 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """State of a plan, merged from the folder and the topic."""
+    """State of a plan, merged from the folder and the topic.
+
+    Attributes:
+        plan: The plan.
+        events: Its events in order.
+        holder: Executor that is alive, of any plan of the cluster.
+        seen_at_ms: Last sign of life of the plan's executor in the topic, alive or not; 0: none.
+    """
 
     plan: ReassignmentPlan
     events: list[dict[str, Any]]
     holder: Holder | None
+    seen_at_ms: int = 0
 
     @property
     def recorded(self) -> ExecutionHistory:
@@ -140,7 +148,9 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             else "No plan is known; use --state DIR.",
         )
     events = merged(read_journal(folder), of_topic.in_order())
-    return KnownPlan(plan=plan, events=events, holder=alive_holder(book))
+    last = None if book is None else book.holder
+    seen_at_ms = last.seen_at_ms if last is not None and last.plan_id == plan_id else 0
+    return KnownPlan(plan=plan, events=events, holder=alive_holder(book), seen_at_ms=seen_at_ms)
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
