@@ -141,10 +141,10 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
     text = " ".join(result.stdout.split())
     assert "state dead" in text
     assert "nobody since 2026-09-21" in text
-    assert "(last executor: host-7); nobody starts 1 partition that still must move" in text
+    assert "(last executor: host-7); nobody starts the 1 move left" in text
     assert "elapsed 100.00 s" in text
     assert "rate 100.0 kB/s" in text
-    assert "left unknown; 1 partition in flight, there in 50.00 s" in text
+    assert "left unknown; 1 move in flight, there in 50.00 s" in text
     assert f"statechannel partitions resume {PLAN.id}" in text
     document = json.loads(run("partitions", "status", *where, "--output", "json").stdout)
     assert (document["unsent"], document["progress"]["left_s"]) == (1, None)

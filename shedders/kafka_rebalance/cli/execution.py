@@ -19,7 +19,7 @@ import typer
 from platformdirs import user_state_path
 
 from shedders.kafka_rebalance.cli.arguments import need_extra, parse_amount, parse_rate, partitions_settings
-from shedders.model.amounts import size
+from shedders.model.amounts import count, size
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output, duration, print_json, say, silence_stdout, stdout
 from statechannel.cli.kit.progress import bar
@@ -218,7 +218,7 @@ def carry_out(
             copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
                 times = machine.times(time.monotonic())
-                figures = progress_of(plan, machine.stands, seen.topics, copied, times)
+                figures = progress_of(plan, machine.stands, seen.topics, copied, times, machine.dirs)
                 left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
                 copied_text = f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"
                 text = f"{plan.id}: {figures.in_flight} in flight, {copied_text}{left}"
@@ -276,6 +276,7 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
         "reason": stop.reason or None,
         "hint": stop.hint or None,
         "partitions": len(plan.moves),
+        "dir_moves": len(plan.dir_moves),
         "throttles_left": left,
         **more,
     }
@@ -289,7 +290,8 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
             silence_stdout()  # the reader is gone; the exit code still counts
     elif stop.good:
         word = "done" if str(stop.kind) == "done" else "cancelled; finished moves stay (`rollback` reverts them)"
-        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
+        dirs = f", {count(len(plan.dir_moves), 'replica')} between log directories" if plan.dir_moves else ""
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}", markup=False)
     hint = stop.hint
     if left:
         command = "resume" if stop.kind == "done" else "cancel"

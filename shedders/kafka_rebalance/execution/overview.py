@@ -9,12 +9,14 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import ExecutionFinding, findings, settled_layout
+from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
+from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_stands_of
 from shedders.kafka_rebalance.execution.moves import (
     LOST,
     InFlight,
@@ -27,14 +29,15 @@ from shedders.kafka_rebalance.execution.moves import (
 )
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
 from shedders.kafka_rebalance.execution.session import ExecutionPlace
-from shedders.kafka_rebalance.execution.values import ExecutionEvent, named, resource_text
+from shedders.kafka_rebalance.execution.values import ExecutionEvent, ReplicaDir, named, replica_text, resource_text
 from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
-from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
 
 if TYPE_CHECKING:
     from loaddata.samples.partitions import ClusterLayout
+    from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.session import KnownPlan
-    from shedders.kafka_rebalance.execution.values import ExecutionHistory
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
     from shedders.kafka_rebalance.settings import PaceSettings
 
 
@@ -49,6 +52,7 @@ class ExecutionStatus:
         running: Whether the plan is being executed.
         undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
         unsent: Partitions that nobody will start then.
+        log_dirs: Moves between log directories, which `progress` counts by bytes only.
         throttle_bytes_per_s: The rate in force.
         throttles_left: Brokers and topics whose throttle is not restored yet.
         stop: Kind, reason and hint of the end.
@@ -67,6 +71,7 @@ class ExecutionStatus:
     unsent: int
     batches: int
     progress: ExecutionProgress
+    log_dirs: LogDirProgress
     throttle_bytes_per_s: int | None
     throttles_left: tuple[str, ...]
     stop: Mapping[str, str] | None
@@ -93,7 +98,9 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
     stands = stands_of(plan, seen.topics)
     running = known.holder is not None and known.holder.plan_id == plan.id
     state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
-    moving = any(stand.state is MoveState.MOVING for stand in stands.values())
+    found = seen.dirs or {}
+    dirs = dir_progress_of(plan, dir_stands_of(plan, found, stands), found)
+    moving = dirs.in_flight or any(stand.state is MoveState.MOVING for stand in stands.values())
     progress = progress_of(
         plan,
         stands,
@@ -101,12 +108,13 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         seen.copied,
         ProgressTimes(
             now_ms=now_ms,
-            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=moving or state in _UNDER_WAY),
+            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=bool(moving) or state in _UNDER_WAY),
             marks=past.marks,
             first=past.first_mark,
             pace=_pace_of(place.settings.pace, past),
             driven=state == "running",
         ),
+        dirs,
     )
     abandoned = state in _ABANDONED
     return ExecutionStatus(
@@ -118,9 +126,10 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         began_at_ms=past.began_at_ms,
         ended_at_ms=past.ended_at_ms,
         undriven_since_ms=max(past.newest_at_ms, known.seen_at_ms) if abandoned else None,
-        unsent=progress.unsent if abandoned else 0,
+        unsent=progress.unsent + dirs.waiting if abandoned else 0,
         batches=past.batches,
         progress=progress,
+        log_dirs=dirs,
         throttle_bytes_per_s=past.rate,
         throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
@@ -191,7 +200,9 @@ class DryRun:
     Attributes:
         plan_id: Id of the plan.
         open_count: Partitions that are not done yet.
-        copied_bytes: Bytes still to copy.
+        copied_bytes: Bytes still to copy between brokers.
+        dirs_open: Replicas that are not in their planned log directories yet.
+        dir_bytes: Bytes still to copy between log directories.
         waves: Batches, as if each finished as a whole.
         estimate: Estimate of the duration.
         findings: Findings of the checks.
@@ -200,6 +211,8 @@ class DryRun:
     plan_id: str
     open_count: int
     copied_bytes: int
+    dirs_open: int
+    dir_bytes: int
     waves: tuple[ExecutionWave, ...]
     estimate: Estimate
     findings: tuple[ExecutionFinding, ...]
@@ -215,12 +228,16 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     going = {step.key for step in steps}
+    there = directories_of(layout)
+    dirs = [move for move in plan.dir_moves if there.get(move.key) != move.after]
     return DryRun(
         plan_id=plan.id,
         open_count=len(steps),
         copied_bytes=sum(step.size_bytes for step in steps),
+        dirs_open=len(dirs),
+        dir_bytes=sum(move.copied_bytes for move in dirs),
         waves=waves(steps, pace),
-        estimate=estimate((move for move in plan.moves if move.key in going), place.settings),
+        estimate=estimate((move for move in plan.moves if move.key in going), place.settings, dirs),
         findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
     )
 
@@ -256,8 +273,14 @@ def waves(steps: list[PartitionStep], pace: PaceSettings) -> tuple[ExecutionWave
     return tuple(result)
 
 
-def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -> ReassignmentPlan:
-    """Plan that moves each partition of `plan` back to its former replicas, in their former order.
+def reverse(
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    *,
+    made_at_ms: int,
+    dirs: Mapping[ReplicaKey, ReplicaDir] = MappingProxyType({}),
+) -> ReassignmentPlan:
+    """Plan that moves each partition of `plan` back to its former replicas, in their former order, and their directories.
 
     Partitions that others have changed since then stay, with a remark. The first replica becomes leader again.
 
@@ -296,23 +319,57 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
                 goals=("rollback",),
             )
         )
+    dir_moves = _dirs_back(plan, layout, stands, dirs)
     fingerprint = layout.fingerprint()
     digest = hashlib.sha256(f"rollback {plan.id} {fingerprint}".encode())
     for move in moves:
         digest.update(f"{move.topic} {move.partition} {move.before} {move.after}\n".encode())
+    for back in dir_moves:
+        digest.update(f"{back.key} {back.before} {back.after}\n".encode())
+    topics = {move.topic for move in moves} | {back.topic for back in dir_moves}
     return ReassignmentPlan(
         id=digest.hexdigest()[:16],
         cluster_id=plan.cluster_id,
         layout=fingerprint,
-        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({move.topic for move in moves})},
+        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted(topics)},
         made_at_ms=made_at_ms,
         request={"mode": "rollback", "of": plan.id},
         moves=tuple(moves),
+        dir_moves=dir_moves,
         remarks=tuple(remarks),
     )
+
+
+def _dirs_back(
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    stands: Mapping[Key, MoveStatus],
+    dirs: Mapping[ReplicaKey, ReplicaDir],
+) -> tuple[LogDirMove, ...]:
+    """Moves of replicas that have arrived in their planned directories, back to the former ones."""
+    former = {move.key: move.before for move in plan.moves}
+    result = []
+    for move in plan.dir_moves:
+        now, key = dirs.get(move.key, ReplicaDir()), (move.topic, move.partition)
+        if now.future_path:
+            raise ExecutionRefusedError(
+                f"{replica_text(move.key)} is still in flight to {now.future_path}",
+                hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
+            )
+        stand = stands.get(key)
+        if move.before is None or now.path != move.after or (stand is not None and stand.state in LOST):
+            continue
+        replicas = former.get(key) or layout.topics[move.topic].partitions[move.partition].replicas
+        if move.broker in replicas:
+            result.append(replace(move, before=move.after, after=move.before, replicas=replicas))
+    return tuple(result)
 
 
 def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
     """See `reverse`, for a live cluster."""
     layout = _present_layout(place, plan)
-    return reverse(plan, layout, made_at_ms=layout.read_at_ms)
+    dirs: Mapping[ReplicaKey, ReplicaDir] = {}
+    if plan.dir_moves:
+        with open_admin(place.client, timeout_s=place.timeout_s) as admin:
+            dirs = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=()).dirs or {}
+    return reverse(plan, layout, made_at_ms=layout.read_at_ms, dirs=dirs)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shedders.kafka_rebalance.execution.forecast import forecast_s
+from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress
 from shedders.kafka_rebalance.execution.moves import MoveState
 from shedders.kafka_rebalance.execution.values import ProgressMark
 from shedders.kafka_rebalance.settings import PaceSettings
@@ -37,6 +38,7 @@ SPAN_MS: Final = 5_000
 """Least time between a baseline and now: replicas arrive in fetches of a megabyte."""
 SLOW: Final = 0.6
 """Brokers that reach less than this share of the throttle are slower than it."""
+NO_DIRS: Final = LogDirProgress()
 _ARRIVED: Final = frozenset({MoveState.DONE, MoveState.ELECT, MoveState.REORDER})
 _UNSENT: Final = frozenset({MoveState.WAITING, MoveState.PARTLY})
 
@@ -51,6 +53,7 @@ class CopiedBytes:
     done: int = 0
     total: int = 0
     in_flight_left: int = 0
+    disks_left: int = 0
     left_into: Counter[int] = field(default_factory=Counter)
     left_out: Counter[int] = field(default_factory=Counter)
 
@@ -75,6 +78,7 @@ def copied_bytes(
     stands: Mapping[Key, MoveStatus],
     topics: Mapping[str, KafkaTopic],
     copied: Mapping[tuple[str, int, int], int] | None,
+    dirs: LogDirProgress,
 ) -> CopiedBytes:
     """Count the bytes of a plan.
 
@@ -82,9 +86,15 @@ def copied_bytes(
         stands: State of each planned partition.
         topics: Present topics.
         copied: Known bytes of replicas in flight and of their leaders.
+        dirs: Progress of moves between log directories.
     """
     sizes = copied or {}
-    result = CopiedBytes()
+    result = CopiedBytes(
+        done=dirs.bytes_done,
+        total=dirs.bytes_total,
+        in_flight_left=dirs.in_flight_left,
+        disks_left=max(dirs.left_of.values(), default=0),
+    )
     for move in plan.moves:
         stand, planned = stands.get(move.key), move.size_bytes or 0
         if not planned:
@@ -164,15 +174,18 @@ class ProgressTimes:
     driven: bool = True
 
 
-def ways_in_use(stands: Mapping[Key, MoveStatus], topics: Mapping[str, KafkaTopic]) -> float:
-    """How many brokers' rates the copies in flight use together: copies into one broker, or out of one leader, share its rate."""
+def ways_in_use(stands: Mapping[Key, MoveStatus], topics: Mapping[str, KafkaTopic], dirs: LogDirProgress) -> float:
+    """How many brokers' rates the copies in flight use together.
+
+    Copies into one broker, or out of one leader, share its rate; so do those between the disks of a broker.
+    """
     flows: list[tuple[int | None, int]] = []
     for key, stand in stands.items():
         if stand.state is MoveState.MOVING:
             partition = topics[key[0]].partitions[key[1]]
             flows += [(partition.leader, broker) for broker in partition.adding if broker not in partition.isr]
     into, out = Counter(broker for _, broker in flows), Counter(leader for leader, _ in flows)
-    return sum(1 / max(into[broker], 1 if leader is None else out[leader]) for leader, broker in flows)
+    return len(dirs.busy) + sum(1 / max(into[broker], 1 if leader is None else out[leader]) for leader, broker in flows)
 
 
 class ProgressRecorder:
@@ -195,17 +208,18 @@ class ProgressRecorder:
         stands: Mapping[Key, MoveStatus],
         topics: Mapping[str, KafkaTopic],
         copied: Mapping[tuple[str, int, int], int] | None,
+        dirs: LogDirProgress,
     ) -> dict[str, Any] | None:
         """Facts of a mark; None: none is due."""
         self._began_s = now_s if self._began_s is None else self._began_s
         if self._ways is not None:
             self._busy_s += self._ways[1] * (now_s - self._ways[0])
-        self._ways = now_s, ways_in_use(stands, topics)
+        self._ways = now_s, ways_in_use(stands, topics, dirs)
         last = self._marks[-1] if self._marks else None
         least_s = max(MARK_S, (now_s - self._began_s) / MARKS_SHARE)
         if copied is None or (last is not None and now_s - last.at_ms / 1_000 < least_s):
             return None
-        now = copied_bytes(self._plan, stands, topics, copied)
+        now = copied_bytes(self._plan, stands, topics, copied, dirs)
         if last is not None and last.bytes_done == now.done:
             return None
         mark = ProgressMark(at_ms=round(now_s * 1_000), bytes_done=now.done, busy_s=round(self._busy_s, 3))
@@ -230,29 +244,34 @@ def progress_of(
     topics: Mapping[str, KafkaTopic],
     copied: Mapping[tuple[str, int, int], int] | None,
     times: ProgressTimes,
+    dirs: LogDirProgress = NO_DIRS,
 ) -> ExecutionProgress:
     """Compute the progress; see `copied_bytes` for the arguments."""
-    now = copied_bytes(plan, stands, topics, copied)
+    now = copied_bytes(plan, stands, topics, copied, dirs)
     counts = Counter(str(stand.state) for stand in stands.values())
-    finished = counts[MoveState.DONE] == len(plan.moves)
+    finished = counts[MoveState.DONE] == len(plan.moves) and dirs.done == dirs.total
+    in_flight = bool(counts[MoveState.MOVING] or dirs.in_flight)
+    waiting = any(counts[state] for state in _UNSENT) or bool(dirs.waiting)
     baseline = _baseline(times)
-    ways = ways_in_use(stands, topics)
+    ways = ways_in_use(stands, topics, dirs)
     rate: float | None = None
     if finished:
         rate = _mean(now.done - (0 if times.first is None else times.first.bytes_done), times.elapsed_s)
-    elif counts[MoveState.MOVING] or times.driven:
+    elif in_flight or times.driven:
         rate = _rate(now, baseline, times, ways)
     left_s = in_flight_left_s = None
     if now.done == now.total:
         left_s = 0.0
     elif rate:
-        if now.in_flight_left and not finished:
+        if now.in_flight_left:
             in_flight_left_s = now.in_flight_left / rate
-        if times.driven or not any(counts[state] for state in _UNSENT):
+        if times.driven or not waiting:
             broker_rate = _broker_rate(now, baseline, times, ways)
-            lengths = [(now.total - now.done) / rate, now.left_most / broker_rate if broker_rate else 0.0]
-            forecast = forecast_s(plan, stands, topics, copied or {}, times.pace, broker_rate) if broker_rate else None
-            left_s = max(lengths) if forecast is None else forecast
+            left_s = (now.total - now.done) / rate
+            if broker_rate:
+                forecast = forecast_s(plan, stands, topics, copied or {}, times.pace, broker_rate)
+                left_s = max(left_s, now.left_most / broker_rate) if forecast is None else forecast
+                left_s = max(left_s, now.disks_left / broker_rate)
     return ExecutionProgress(
         partitions=dict(sorted(counts.items())),
         total=len(plan.moves),

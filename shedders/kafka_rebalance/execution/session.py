@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout
-    from shedders.kafka_rebalance.execution.values import Key
-    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
@@ -211,7 +211,12 @@ def execute(
         for event in there:
             if event_name(event) not in here:
                 journal.append(event)
-        on_batch = partial(_write_rollback, {move.key: move for move in plan.moves}, folder)
+        on_batch = partial(
+            _write_rollback,
+            {move.key: move for move in plan.moves},
+            {move.key: move for move in plan.dir_moves},
+            folder,
+        )
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
@@ -288,7 +293,8 @@ def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None
 
 def _does(plan: ReassignmentPlan) -> object:
     moves = [(move.topic, move.partition, move.before, move.after, move.leader_after) for move in plan.moves]
-    return plan.cluster_id, dict(plan.topic_ids), moves
+    dirs = [(move.key, move.before, move.after) for move in plan.dir_moves]
+    return plan.cluster_id, dict(plan.topic_ids), moves, dirs
 
 
 def _claim(
@@ -345,6 +351,12 @@ def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
         return  # others notice the missing heartbeats
 
 
-def _write_rollback(moves: Mapping[Key, PartitionMove], folder: Path, facts: Mapping[str, Any]) -> None:
+def _write_rollback(
+    moves: Mapping[Key, PartitionMove],
+    dir_moves: Mapping[ReplicaKey, LogDirMove],
+    folder: Path,
+    facts: Mapping[str, Any],
+) -> None:
     batch = [moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
-    write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before"))
+    dirs = [dir_moves[str(topic), int(number), int(broker)] for topic, number, broker, _ in facts.get("dirs", ())]
+    write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before", dirs))

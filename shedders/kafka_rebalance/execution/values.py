@@ -12,6 +12,8 @@ from loaddata.samples.partitions import KafkaPartition, KafkaTopic
 
 Key = tuple[str, int]
 """Topic and partition."""
+ReplicaKey = tuple[str, int, int]
+"""Topic, partition and broker."""
 Resource = tuple[str, str]
 """Resource with configuration: ("broker", id) or ("topic", name)."""
 Configs = Mapping[Resource, Mapping[str, str | None]]
@@ -20,6 +22,11 @@ Configs = Mapping[Resource, Mapping[str, str | None]]
 def named(key: Key) -> str:
     """Name of a partition, for people."""
     return f"{key[0]}-{key[1]}"
+
+
+def replica_text(key: ReplicaKey) -> str:
+    """Name of a replica, for people."""
+    return f"{named(key[:2])} on broker {key[2]}"
 
 
 class ExecutionRequest(StrEnum):
@@ -48,6 +55,16 @@ class OperatorRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDir:
+    """Log directory of a replica; empty: the broker does not have it. `future_path`: where it is being copied to."""
+
+    path: str = ""
+    size_bytes: int = 0
+    future_path: str = ""
+    future_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Observation of the cluster. Observations may be stale or contradict each other, so problems must last to count.
 
@@ -60,6 +77,7 @@ class Observation:
         copied: Bytes of replicas that are being added, and of their leaders, by topic, partition and broker; None: not read
             this time.
         configs: Throttle settings of the brokers and topics of the plan; None: not read this time.
+        dirs: Log directories of the plan's replicas that change them, of brokers that answer; None: not read this time.
         asked: Requests of operators.
         replaced_by: Other executor that has taken over the plan; empty: none.
     """
@@ -71,6 +89,7 @@ class Observation:
     urps: frozenset[Key] | None = None
     copied: Mapping[tuple[str, int, int], int] | None = None
     configs: Configs | None = None
+    dirs: Mapping[ReplicaKey, ReplicaDir] | None = None
     asked: OperatorRequests = field(default_factory=OperatorRequests)
     replaced_by: str = ""
 
@@ -135,6 +154,14 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveDirs:
+    """Request log directories of replicas from their brokers; `arriving`: of replicas that they will get."""
+
+    targets: Mapping[ReplicaKey, str]
+    arriving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionEnd:
     """End of the execution; no step follows."""
 
@@ -142,15 +169,15 @@ class ExecutionEnd:
     throttles_left: tuple[Resource, ...] = ()
 
 
-Effect = JournalWrite | SetConfigs | Submit | Elect | Withdraw | ExecutionEnd
+Effect = JournalWrite | SetConfigs | Submit | Elect | Withdraw | MoveDirs | ExecutionEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswer:
-    """Result of an effect; `refused`: reasons by partition, or by resource."""
+    """Result of an effect; `refused`: reasons by partition, by replica, or by resource."""
 
     outcome: CallOutcome
-    refused: Mapping[Key | Resource, str] = field(default_factory=lambda: MappingProxyType({}))
+    refused: Mapping[Key | ReplicaKey | Resource, str] = field(default_factory=lambda: MappingProxyType({}))
     reason: str = ""
 
 
@@ -253,6 +280,7 @@ class ExecutionHistory:
         done_at_ms: Time at which it was done; a later executor that finds nothing to move does not change it.
         batches: Number of requested batches.
         moved: Finished partitions, with the time.
+        dirs_moved: Replicas that are in their planned directories, with the time.
         refused: Partitions that Kafka refused, with the reason.
         throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
         rates: All rates that were set.
@@ -274,6 +302,7 @@ class ExecutionHistory:
     done_at_ms: int = 0
     batches: int = 0
     moved: dict[Key, int] = field(default_factory=dict)
+    dirs_moved: dict[ReplicaKey, int] = field(default_factory=dict)
     refused: dict[Key, str] = field(default_factory=dict)
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
     rates: set[str] = field(default_factory=set)
@@ -293,7 +322,7 @@ class ExecutionHistory:
         """Whether it has begun and not ended, or ended before the plan was done."""
         return bool(self.begun) and (self.stop is None or self.stop.get("kind") not in {"done", "cancelled"})
 
-    def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912 - one case per event
+    def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         at_ms = int(event.get("at_ms", 0))
         self.newest_at_ms = max(self.newest_at_ms, at_ms)
         match event.get("event"):
@@ -312,14 +341,19 @@ class ExecutionHistory:
                     self.began_at_ms, self.done_at_ms = self._started_at_ms, 0
                     self.first_mark = self.marks[0] if self.marks else None
                     self.moved.clear()
+                    self.dirs_moved.clear()
             case ExecutionEvent.MOVED:
                 self.moved.update({(str(topic), int(partition)): at_ms for topic, partition in event["partitions"]})
+                dirs = event.get("dirs", ())
+                self.dirs_moved.update(
+                    {(str(topic), int(number), int(broker)): at_ms for topic, number, broker in dirs}
+                )
             case ExecutionEvent.REFUSED:
                 self.refused[str(event["topic"]), int(event["partition"])] = str(event["reason"])
             case ExecutionEvent.THROTTLE:
                 for text, settings in event["before"].items():
                     # The first are the settings of others; later ones may be those of an executor that crashed.
-                    self.throttle_before.setdefault(resource_of(text), dict(settings))
+                    self.throttle_before[resource_of(text)] = settings | self.throttle_before.get(resource_of(text), {})
                 self.rate = event["rate"]
                 self.rates.add(str(event["rate"]))
             case ExecutionEvent.UNTHROTTLED:

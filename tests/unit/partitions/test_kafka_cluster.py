@@ -103,12 +103,16 @@ class FakeAdmin:
             }
         }
 
-    def describe_log_dirs(self, topic_partitions: dict[str, list[int]], brokers: list[int]) -> list[dict[str, Any]]:
+    def describe_log_dirs(
+        self, topic_partitions: dict[str, list[int]] | None, brokers: list[int]
+    ) -> list[dict[str, Any]]:
         (broker,) = brokers
         self.calls.append(("dirs", broker))
         result = self.dirs[broker]
         if isinstance(result, Exception):
             raise result
+        if topic_partitions is None:
+            return [{"broker": broker, "log_dirs": result}]
         asked = {(topic, number) for topic, numbers in topic_partitions.items() for number in numbers}
         return [
             {
