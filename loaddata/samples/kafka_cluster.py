@@ -188,14 +188,14 @@ def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks
         return ()
     if not directories:  # the library does not look at the answer's error
         remarks.append(f"broker {broker} listed no log directory: this client may not Describe the cluster")
-    told = reports_cordons(admin)
+    reported = reports_cordons(admin)
     return tuple(
         LogDir(
             path=directory["log_dir"],
             total_bytes=_size(directory.get("total_bytes")),
             usable_bytes=_size(directory.get("usable_bytes")),
             offline=directory["error_code"] != 0,
-            cordoned=bool(directory["is_cordoned"]) if told and "is_cordoned" in directory else None,
+            cordoned=bool(directory["is_cordoned"]) if reported and "is_cordoned" in directory else None,
             replicas=tuple(sorted(_sizes_in([directory]))),
         )
         for directory in sorted(directories, key=lambda directory: str(directory["log_dir"]))

@@ -84,7 +84,7 @@ def test_a_dead_executor(twin: Twin, tmp_path: Path) -> None:
     assert (figures.bytes_done, figures.bytes_total) == (15 * MB, 30 * MB)
     assert figures.elapsed_s == 100.0, "Kafka goes on"
     assert figures.rate_bytes_per_s == 100_000, "what came since the last mark"
-    assert figures.left_s is None, "nobody starts the third"
+    assert figures.left_s is None, "no executor starts the third"
     assert figures.in_flight_left_s == 50.0
     twin.parts["t", 1].has_bytes[3] = 10 * MB
     assert status_of(root=tmp_path).progress.rate_bytes_per_s == 200_000
@@ -140,8 +140,8 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
     assert result.exit_code == 0, result.stderr
     text = " ".join(result.stdout.split())
     assert "state dead" in text
-    assert "nobody since 2026-09-21" in text
-    assert "(last executor: host-7); nobody starts the 1 move left" in text
+    assert "no executor since 2026-09-21" in text
+    assert "(last executor: host-7); no executor starts the 1 move left" in text
     assert "elapsed 100.00 s" in text
     assert "rate 100.0 kB/s" in text
     assert "left unknown; 1 move in flight, there in 50.00 s" in text

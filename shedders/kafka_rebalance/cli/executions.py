@@ -226,7 +226,7 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
     return [
         ("state", result.state),
         ("executor", result.executor),
-        *([("nobody since", _undriven(result))] if result.undriven_since_ms is not None else []),
+        *([("no executor since", _undriven(result))] if result.undriven_since_ms is not None else []),
         ("begun", moment(result.began_at_ms or None)),
         ("elapsed", duration(figures.elapsed_s * 1_000) if result.began_at_ms else None),
         ("partitions", f"{figures.done} of {figures.total} done"),
@@ -246,7 +246,7 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
 def _undriven(result: ExecutionStatus) -> str:
     since = moment(result.undriven_since_ms)
     was = f" (last executor: {result.last_executor})" if result.last_executor else ""
-    waiting = f"; nobody starts the {count(result.unsent, 'move')} left" if result.unsent else ""
+    waiting = f"; no executor starts the {count(result.unsent, 'move')} left" if result.unsent else ""
     return f"{since}{was}{waiting}"
 
 

@@ -165,7 +165,7 @@ class ClusterPort:
         for topic, number, broker in self._replicas:
             if broker in alive:
                 asked[broker][topic].append(number)
-        found: dict[ReplicaKey, ReplicaDir] = {}
+        result: dict[ReplicaKey, ReplicaDir] = {}
         for broker, partitions in asked.items():
             try:
                 (answer,) = self._admin.describe_log_dirs(topic_partitions=dict(partitions), brokers=[broker])
@@ -173,20 +173,20 @@ class ClusterPort:
                 continue
             if not answer["log_dirs"]:  # the library does not look at the answer's error
                 continue
-            found |= {(topic, number, broker): ReplicaDir() for topic, of in partitions.items() for number in of}
+            result |= {(topic, number, broker): ReplicaDir() for topic, of in partitions.items() for number in of}
             for directory in answer["log_dirs"]:
                 path = directory["log_dir"]
                 for reported in directory["topics"]:
                     for part in reported["partitions"]:
                         key, size = (reported["name"], part["partition_index"], broker), part["partition_size"]
-                        now = found.get(key, ReplicaDir())
+                        now = result.get(key, ReplicaDir())
                         is_future = part["is_future_key"]
-                        found[key] = (
+                        result[key] = (
                             replace(now, future_path=path, future_bytes=size)
                             if is_future
                             else replace(now, path=path, size_bytes=size)
                         )
-        return found
+        return result
 
     def _configs(
         self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]

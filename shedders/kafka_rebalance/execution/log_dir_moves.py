@@ -77,7 +77,7 @@ class LogDirProgress:
 
     Attributes:
         total: Replicas that the plan wants in another directory, or in a chosen one.
-        done: Those that are there. in_flight: those that are being copied. waiting: those that nobody has started.
+        done: Those that are there. in_flight: those that are being copied. waiting: those that no executor has started.
         bytes_total: Bytes to copy between directories; bytes_done: bytes copied.
         in_flight_left: Bytes left of those in flight.
         left_of: Bytes left, by broker.

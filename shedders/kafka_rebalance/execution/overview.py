@@ -51,7 +51,7 @@ class ExecutionStatus:
         last_executor: Newest executor, running or not.
         running: Whether the plan is being executed.
         undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
-        unsent: Partitions that nobody will start then.
+        unsent: Partitions that no executor will start then.
         log_dirs: Moves between log directories, which `progress` counts by bytes only.
         throttle_bytes_per_s: The rate in force.
         throttles_left: Brokers and topics whose throttle is not restored yet.
@@ -98,8 +98,8 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
     stands = stands_of(plan, seen.topics)
     running = known.holder is not None and known.holder.plan_id == plan.id
     state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
-    found = seen.dirs or {}
-    dirs = dir_progress_of(plan, dir_stands_of(plan, found, stands), found)
+    present = seen.dirs or {}
+    dirs = dir_progress_of(plan, dir_stands_of(plan, present, stands), present)
     moving = dirs.in_flight or any(stand.state is MoveState.MOVING for stand in stands.values())
     progress = progress_of(
         plan,

@@ -129,7 +129,7 @@ class ExecutionProgress:
         elapsed_s: Time since the first start: to the end of a plan that is done, else to now.
         rate_bytes_per_s: Present rate by what the brokers hold; of a plan that is done, the mean; None: nothing is being copied,
             or not measured yet.
-        left_s: Time left; None: unknown, or nobody starts the partitions that wait.
+        left_s: Time left; None: unknown, or no executor starts the partitions that wait.
         in_flight_left_s: Time until what is in flight has arrived; None: unknown, or nothing is in flight.
     """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal
-from shedders.kafka_rebalance.planning.disk_leveling import Disk, DiskBudget, level, place_arrivals, set_ranges
+from shedders.kafka_rebalance.planning.disk_leveling import DiskBudget, OpenDirectory, level, place_arrivals, set_ranges
 from shedders.kafka_rebalance.planning.plan import LogDirMove, amount
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
 
@@ -61,7 +61,7 @@ class LogDirs(Goal):
             if broker.id in self.cluster.index and homes[self.cluster.index[broker.id]] and _open_paths(broker)
         ]
         self.dir_moves: tuple[LogDirMove, ...] = ()
-        self._disks: list[Disk] = []
+        self._disks: list[OpenDirectory] = []
         if not self.brokers:
             return "no broker has several log directories with known replicas"
         cordoned = [
@@ -123,12 +123,12 @@ class LogDirs(Goal):
         if search is not None and budget is not None and budget.stinted:
             search.stinted = True
 
-    def _disks_of(self, broker: KafkaBroker) -> tuple[list[Disk], dict[Place, str], dict[Place, int]]:
+    def _disks_of(self, broker: KafkaBroker) -> tuple[list[OpenDirectory], dict[Place, str], dict[Place, int]]:
         """Open directories with what stays on the broker, where that is now, and sizes of what comes."""
         cluster, place = self.cluster, self.cluster.index[broker.id]
         rows, _ = cluster.on_broker(place)
         held = {(cluster.topics[cluster.topic_of[row]], int(cluster.partition_of[row])): int(row) for row in rows}
-        disks = {path: Disk(path) for path in _open_paths(broker)}
+        disks = {path: OpenDirectory(path) for path in _open_paths(broker)}
         before: dict[Place, str] = {}
         for directory in broker.log_dirs:
             for topic, number, size in directory.replicas:

@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Disk:
+class OpenDirectory:
     """One open directory: its range, its fixed bytes (replicas that must stay), and the replicas that may move, by size."""
 
     path: str
@@ -67,7 +67,7 @@ class DiskBudget:
         return fits
 
 
-def set_ranges(disks: Iterable[Disk], sizes: Mapping[str, int | None], total: int, share: float) -> None:
+def set_ranges(disks: Iterable[OpenDirectory], sizes: Mapping[str, int | None], total: int, share: float) -> None:
     """Set the ranges of a broker's directories.
 
     Args:
@@ -84,7 +84,7 @@ def set_ranges(disks: Iterable[Disk], sizes: Mapping[str, int | None], total: in
         disk.low, disk.high = int(disk.mean * (1 - share)), int(disk.mean * (1 + share))
 
 
-def place_arrivals(disks: list[Disk], arrivals: Mapping[Place, int]) -> dict[Place, str]:
+def place_arrivals(disks: list[OpenDirectory], arrivals: Mapping[Place, int]) -> dict[Place, str]:
     """Directory of each replica that comes to the broker."""
     result: dict[Place, str] = {}
     for place, size in sorted(arrivals.items(), key=lambda item: (-item[1], item[0])):
@@ -94,7 +94,7 @@ def place_arrivals(disks: list[Disk], arrivals: Mapping[Place, int]) -> dict[Pla
     return result
 
 
-def level(disks: list[Disk], budget: DiskBudget) -> dict[Place, str]:
+def level(disks: list[OpenDirectory], budget: DiskBudget) -> dict[Place, str]:
     """Directory of each replica that moves; each step lessens the sum of the excesses."""
     result: dict[Place, str] = {}
     for _ in range(ROUNDS_MAX):
@@ -107,17 +107,17 @@ def level(disks: list[Disk], budget: DiskBudget) -> dict[Place, str]:
     return result
 
 
-def _step(disks: list[Disk], budget: DiskBudget) -> list[tuple[Place, Disk, Disk]] | None:
+def _step(disks: list[OpenDirectory], budget: DiskBudget) -> list[tuple[Place, OpenDirectory, OpenDirectory]] | None:
     """Next move, or exchange of two replicas; None: nothing helps."""
     fullest = sorted(disks, key=lambda disk: (disk.mean - disk.used, disk.path))
     for over in fullest:
         for under in reversed(fullest):
             if over.used - over.mean <= 0 or under.used - under.mean >= 0 or not (over.excess or under.excess):
                 continue
-            found = _between(over, under)
-            if found is None:
+            chosen = _between(over, under)
+            if chosen is None:
                 continue
-            place, other = found
+            place, other = chosen
             size = over.free[place]
             back = 0 if other is None else under.free[other]
             if budget.spend(1 if other is None else 2, size + back):
@@ -125,7 +125,7 @@ def _step(disks: list[Disk], budget: DiskBudget) -> list[tuple[Place, Disk, Disk
     return None
 
 
-def _between(over: Disk, under: Disk) -> tuple[Place, Place | None] | None:
+def _between(over: OpenDirectory, under: OpenDirectory) -> tuple[Place, Place | None] | None:
     """Replica to move, and the one to get for it, if any: that which leaves the least excess, with the fewest bytes."""
     ordered = sorted((size, place) for place, size in over.free.items())
     sizes = [size for size, _ in ordered]
@@ -146,6 +146,6 @@ def _between(over: Disk, under: Disk) -> tuple[Place, Place | None] | None:
     return None if best is None else best[2:]
 
 
-def _excess(disk: Disk, change: int) -> int:
+def _excess(disk: OpenDirectory, change: int) -> int:
     used = disk.used + change
     return max(used - disk.high, disk.low - used, 0)

@@ -17,7 +17,7 @@ from loaddata.samples.partitions import (
     PartitionLoads,
 )
 from shedders.kafka_rebalance.errors import PlanUnusableError, RequestRefusedError
-from shedders.kafka_rebalance.planning.disk_leveling import Disk, DiskBudget, level, set_ranges
+from shedders.kafka_rebalance.planning.disk_leveling import DiskBudget, OpenDirectory, level, set_ranges
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_reassignment, to_json
 from shedders.kafka_rebalance.planning.planner import plan_partitions
@@ -180,7 +180,7 @@ def test_files_keep_directories(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_leveling_always_ends_better_and_planned_again_it_finds_nothing(seed: int) -> None:
     rng = Random(seed)
-    disks = [Disk(f"/{n}") for n in range(rng.randint(2, 6))]
+    disks = [OpenDirectory(f"/{n}") for n in range(rng.randint(2, 6))]
     for number in range(rng.randint(1, 60)):
         rng.choice(disks[: rng.randint(1, len(disks))]).put(("t", number), round(rng.paretovariate(1.1) * 1_000))
     total = sum(disk.used for disk in disks)
