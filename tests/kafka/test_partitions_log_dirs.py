@@ -18,6 +18,7 @@ from tests.support.waits import WAIT_S
 
 DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 RECORDS = 6_000
+DISKS = 3
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,23 @@ def set_broker(lab: Lab, broker: int, name: str, value: str | None) -> None:
     assert answer == {"broker": {str(broker): "OK"}}
 
 
+def disks(lab: Lab) -> dict[int, list[str]]:
+    """Directories of all brokers; on a busy machine one may not answer in time."""
+    paths: dict[int, list[str]] = {}
+
+    def all_answer() -> bool:
+        paths.update({broker.id: [each.path for each in broker.log_dirs] for broker in lab.layout().brokers})
+        return all(len(of) == DISKS for of in paths.values())
+
+    lab.until(all_answer)
+    return paths
+
+
 def all_in_one(lab: Lab) -> None:
     """All replicas of the topic in the first directory of their brokers."""
-    paths = {broker.id: broker.log_dirs[0].path for broker in lab.layout().brokers}
+    paths = disks(lab)
     lab.admin.alter_replica_log_dirs(
-        {(TOPIC, n, broker): paths[broker] for n in range(PARTITIONS) for broker in (1, 2)}
+        {(TOPIC, n, broker): paths[broker][0] for n in range(PARTITIONS) for broker in (1, 2)}
     )
     lab.until(lambda: set(directories(lab).values()) == {"d1"})
 
@@ -72,7 +85,7 @@ def cordoned(lab: Lab, broker: int) -> list[str]:
 
 def test_disks_are_leveled_after_a_kill_and_a_cordoned_one_gets_nothing(lab: Lab) -> None:
     all_in_one(lab)
-    paths = {broker.id: [each.path for each in broker.log_dirs] for broker in lab.layout().brokers}
+    paths = disks(lab)
     set_broker(lab, 2, "cordoned.log.dirs", paths[2][1])
     lab.until(lambda: cordoned(lab, 2) == [paths[2][1]])
     path, plan = lab.planned("--goals", "log-dirs")
@@ -122,7 +135,7 @@ def test_arriving_replicas_are_created_where_the_plan_wants_them(lab: Lab) -> No
 
 
 def test_a_target_that_is_cordoned_after_the_plan_was_made_refuses_it(lab: Lab) -> None:
-    all_paths = {broker.id: [each.path for each in broker.log_dirs] for broker in lab.layout().brokers}
+    all_paths = disks(lab)
     set_broker(lab, 2, "cordoned.log.dirs", None)
     lab.until(lambda: cordoned(lab, 2) == [])
     held = {n: broker for (n, broker), place in directories(lab).items() if broker == 2 and place == "d1"}
