@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
-FORECAST_MAX: Final = 2_000
-"""Most open partitions that are played through; with more of them, a mean rate is as good."""
+FORECAST_MAX: Final = 400
+"""Most open partitions that are played through, which takes their number squared; with more, a mean rate is nearly as good."""
 _OVER: Final = frozenset({MoveState.DONE, MoveState.ELECT, MoveState.REORDER, *LOST})
 
 
@@ -58,6 +58,7 @@ class _Rest:
         self._partitions: dict[Key, KafkaPartition] = {}
         self._taken: dict[Key, PartitionStep] = {}
         self._waiting: list[PartitionStep] = []
+        self._sorted = False
         self._numbers = {key: number for number, key in enumerate(moves)}
 
     def wait_for(self, key: Key, partition: KafkaPartition) -> None:
@@ -66,6 +67,7 @@ class _Rest:
         one_replica = self._pace.one_replica
         step = step_of(self._moves[key], partition, one_replica=one_replica, number=self._numbers[key])
         self._waiting.append(step)
+        self._sorted = False
 
     def fly(self, key: Key, partition: KafkaPartition, copied: Mapping[tuple[str, int, int], int]) -> None:
         """A partition in flight."""
@@ -100,7 +102,8 @@ class _Rest:
         return now_s
 
     def _choose(self) -> None:
-        self._waiting = in_order(self._waiting, self._pace.order)
+        if not self._sorted:
+            self._waiting, self._sorted = in_order(self._waiting, self._pace.order), True
         chosen = choose(self._waiting, self._flight, self._pace)
         gone = {step.key for step in chosen}
         self._waiting = [step for step in self._waiting if step.key not in gone]

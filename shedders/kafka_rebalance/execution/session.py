@@ -66,7 +66,15 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
-KEPT = ("throttle_bytes_per_s", "moves_per_broker", "moves_max", "bytes_in_flight", "one_replica", "order")
+KEPT = (
+    "throttle_bytes_per_s",
+    "moves_per_broker",
+    "dir_moves_per_broker",
+    "moves_max",
+    "bytes_in_flight",
+    "one_replica",
+    "order",
+)
 """Settings of the pace that a later executor of the plan keeps."""
 
 
