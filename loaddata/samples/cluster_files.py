@@ -290,6 +290,12 @@ def _broker_faults(file: _File) -> Iterator[str]:
                 value = getattr(directory, name)
                 if value is not None and not 0 <= value <= NUMBER_MAX:
                     yield f"{where}, {cut(directory.path)}: {name}: {_bounded(value)}"
+            for topic, number, size in directory.replicas:
+                if not 0 <= size <= NUMBER_MAX:
+                    yield f"{where}, {cut(directory.path)}: {cut(topic)}-{number}: {_bounded(size)}"
+        places = [replica[:2] for directory in broker.log_dirs for replica in directory.replicas]
+        if len(set(places)) < len(places):
+            yield f"{where}.log_dirs: a replica is in two directories"
 
 
 def _numbering(numbers: list[int]) -> str:

@@ -37,6 +37,7 @@ TOPICS_AT_ONCE: Final = 1_000
 """Topics of one question for settings: about 100 KB of an answer."""
 BROKER_S: Final = 5.0
 """Longest wait for one broker's log directories: one that has just died is still listed."""
+CORDONS_SINCE: Final = (4, 3)
 MIN_ISR: Final = "min.insync.replicas"
 SIZES_SOURCE: Final = "log directories"
 
@@ -62,9 +63,12 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     complete = [_topic_of(topic, moving, remarks) for topic in described]
     topics = {topic.name: topic for topic in complete if topic is not None}
     least = _min_isr(admin, sorted(topics), timeout_s, remarks)
+    brokers = _brokers(admin, cluster["brokers"], topics, timeout_s, remarks)
+    if any(len(broker.log_dirs) > 1 and broker.log_dirs[0].cordoned is None for broker in brokers):
+        remarks.append("this Kafka is older than 4.3 and has no cordoned log directories: none is treated as cordoned")
     return ClusterLayout(
         cluster_id=str(cluster.get("cluster_id") or ""),
-        brokers=_brokers(admin, cluster["brokers"], topics, timeout_s, remarks),
+        brokers=brokers,
         topics={name: replace(topics[name], min_isr=least.get(name, 1)) for name in sorted(topics)},
         read_at_ms=now_ms,
         remarks=tuple(remarks),
@@ -138,9 +142,11 @@ def _sizes_in(directories: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, i
 
 
 def _log_dirs(
-    admin: KafkaAdminClient, broker: int, partitions: Mapping[str, Sequence[int]], timeout_s: float
+    admin: KafkaAdminClient, broker: int, partitions: Mapping[str, Sequence[int]] | None, timeout_s: float
 ) -> list[dict[str, Any]]:
-    call = partial(admin.describe_log_dirs, topic_partitions=dict(partitions), brokers=[broker])
+    """Log directories of a broker, with these partitions; None: with all of them."""
+    asked = None if partitions is None else dict(partitions)
+    call = partial(admin.describe_log_dirs, topic_partitions=asked, brokers=[broker])
     (answer,) = ask(admin, call, timeout_s=min(timeout_s, BROKER_S))
     directories: list[dict[str, Any]] = answer["log_dirs"]
     return directories
@@ -175,20 +181,31 @@ def _brokers(
 def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks: list[str]) -> tuple[LogDir, ...]:
     try:
         directories = _log_dirs(admin, broker, {}, timeout_s)
+        if len(directories) > 1:  # where its replicas are matters only then
+            directories = _log_dirs(admin, broker, None, timeout_s)
     except (kafka_python.KafkaError, OSError) as error:
         remarks.append(f"broker {broker} did not list its log directories: {words_of(error)}")
         return ()
     if not directories:  # the library does not look at the answer's error
         remarks.append(f"broker {broker} listed no log directory: this client may not Describe the cluster")
+    reported = reports_cordons(admin)
     return tuple(
         LogDir(
             path=directory["log_dir"],
             total_bytes=_size(directory.get("total_bytes")),
             usable_bytes=_size(directory.get("usable_bytes")),
             offline=directory["error_code"] != 0,
+            cordoned=bool(directory["is_cordoned"]) if reported and "is_cordoned" in directory else None,
+            replicas=tuple(sorted(_sizes_in([directory]))),
         )
         for directory in sorted(directories, key=lambda directory: str(directory["log_dir"]))
     )
+
+
+def reports_cordons(admin: KafkaAdminClient) -> bool:
+    """Whether this Kafka reports cordoned log directories (KIP-1066)."""
+    version = getattr(admin, "_manager", None) and admin._manager.broker_version  # noqa: SLF001 - there is no public way
+    return version is not None and tuple(version[:2]) >= CORDONS_SINCE
 
 
 def _size(size: int | None) -> int | None:

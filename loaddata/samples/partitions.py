@@ -16,12 +16,22 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """One log directory of a broker; sizes in bytes, None where the broker does not report them (Kafka < 3.3)."""
+    """One log directory of a broker; sizes in bytes, None where the broker does not report them (Kafka < 3.3).
+
+    Attributes:
+        path: Its absolute path on the broker.
+        total_bytes: Size of its volume. usable_bytes: what is free of it.
+        offline: Whether it has failed.
+        cordoned: Whether it gets no new replicas (KIP-1066); None: the broker does not report it (Kafka < 4.3).
+        replicas: Topic, partition and bytes of its replicas, in order; read only of brokers with several directories.
+    """
 
     path: str
     total_bytes: int | None = None
     usable_bytes: int | None = None
     offline: bool = False
+    cordoned: bool | None = None
+    replicas: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,12 @@ class KafkaBroker:
     rack: str | None = None
     alive: bool = True
     log_dirs: tuple[LogDir, ...] = ()
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether all of its log directories are cordoned, so that Kafka places no new replica on it."""
+        online = [directory for directory in self.log_dirs if not directory.offline]
+        return bool(online) and all(directory.cordoned for directory in online)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

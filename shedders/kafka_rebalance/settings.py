@@ -63,6 +63,9 @@ class PaceSettings(SettingsGroup):
         ge=1,
         le=10_000,
     )
+    dir_moves_per_broker: int = setting(
+        2, "Most replicas in flight between log directories of a broker; they share its disks.", ge=1, le=10_000
+    )
     moves_max: int = setting(1_000, "Most partitions in flight in the whole cluster.", ge=1, le=1_000_000)
     bytes_in_flight: int = setting(
         50 * 2**30, "Most bytes in flight; one partition alone may be larger.", ge=1, le=2**60

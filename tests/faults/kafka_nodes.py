@@ -130,10 +130,16 @@ class KafkaNodes:
         count: 1, or 3 with replicated topics.
         brokers: Who needs a link of its own.
         properties: More of Kafka's, for each node.
+        disks: Names of the log directories of each node, in its folder; none: one directory.
     """
 
     def __init__(
-        self, folder: Path, count: int, brokers: Sequence[str] = (), properties: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        count: int,
+        brokers: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        disks: Sequence[str] = (),
     ) -> None:
         taken: set[int] = set()
         ports = [_free(taken) for _ in range(count)]
@@ -159,6 +165,8 @@ class KafkaNodes:
                 "advertised.listeners": ",".join([own, *outside]),
                 "listener.security.protocol.map": ",".join(protocols),
             }
+            if disks:
+                own_properties["log.dirs"] = ",".join(str(folder / f"kafka-{index + 1}" / name) for name in disks)
             if count > 1:
                 own_properties |= _REPLICATED
             options = BrokerOptions(

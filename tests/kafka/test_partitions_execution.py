@@ -333,6 +333,14 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     status = lab.run("status")
     assert (status["plan_id"], status["state"]) == (plan.id, "dead")
     assert status["throttles_left"]
+    progress = status["progress"]
+    waiting = progress["partitions"].get("waiting", 0)
+    assert (status["unsent"], status["undriven_since_ms"] is not None) == (waiting, True)
+    assert f"resume {plan.id}" in status["next_step"]
+    assert progress["left_s"] is None or not waiting, "no executor starts them"
+    assert (progress["rate_bytes_per_s"] or 0) <= 3 * 50_000, "what the throttle allows three brokers"
+    time.sleep(1.0)
+    assert lab.run("status")["progress"]["elapsed_s"] >= progress["elapsed_s"] + 1.0, "Kafka goes on"
     here, lab.folder = lab.folder, tmp_path
     ended = lab.run("resume", plan.id, "--throttle", "none")
     assert ended["ended"] == "done"

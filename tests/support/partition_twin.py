@@ -25,6 +25,8 @@ from shedders.kafka_rebalance.execution.values import (
     Key,
     Observation,
     OperatorRequests,
+    ReplicaDir,
+    ReplicaKey,
     Resource,
 )
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
@@ -82,6 +84,13 @@ class Twin:
     unthrottled: int = 0
     under_min: int = 0
     back: dict[int, float] = field(default_factory=dict)
+    dirs: dict[ReplicaKey, str] = field(default_factory=dict)
+    futures: dict[ReplicaKey, tuple[str, int]] = field(default_factory=dict)
+    remembered: dict[ReplicaKey, str] = field(default_factory=dict)
+    shut_dirs: set[str] = field(default_factory=set)
+    dir_copies: Counter[ReplicaKey] = field(default_factory=Counter)
+    most_dirs_of_broker: int = 0
+    dirs_unthrottled: int = 0
     repeated: int = 0
     to_dead: int = 0
     _told_alive: frozenset[int] = frozenset()
@@ -109,6 +118,7 @@ class Twin:
             topics=topics,
             urps=urps if full else None,
             copied=copied if full else None,
+            dirs=self._dirs_seen() if full and self.dirs else None,
             configs={config: dict(self.configs.get(config, {})) for config in configs if self._reachable(config)},
         )
 
@@ -182,10 +192,66 @@ class Twin:
             part.replicas = [*target, *part.removing]
             part.isr &= set(part.replicas)
             self._complete(part)
+        self._arrive_in_dirs()
         self._measure()
         return CallAnswer(
             outcome=outcome, refused=refused, reason="" if outcome is CallOutcome.ACCEPTED else "no answer"
         )
+
+    def _dirs_seen(self) -> dict[ReplicaKey, ReplicaDir]:
+        seen = {}
+        for key in {*self.dirs, *self.remembered}:
+            part = self.parts[key[:2]]
+            if key[2] not in self.alive:
+                continue
+            if key[2] not in part.replicas:
+                seen[key] = ReplicaDir()
+                continue
+            path, has = self.futures.get(key, ("", 0))
+            seen[key] = ReplicaDir(path=self.dirs[key], size_bytes=part.size_bytes, future_path=path, future_bytes=has)
+        return seen
+
+    def move_dirs(self, targets: Mapping[ReplicaKey, str]) -> CallAnswer:
+        refused: dict[Any, str] = {}
+        outcome = self._outcome()
+        for key, path in targets.items():
+            if key[2] not in self.alive or outcome is not CallOutcome.ACCEPTED:
+                continue  # as with a lost answer: the next look shows it
+            if path in self.shut_dirs:
+                refused[key] = "the directory is cordoned"
+            elif key[2] not in self.parts[key[:2]].replicas:
+                self.remembered[key] = path
+            elif path == self.dirs[key]:
+                self.futures.pop(key, None)
+            elif self.futures.get(key, ("", 0))[0] != path:
+                self.futures[key] = (path, 0)
+                self.dir_copies[key] += 1
+        of = Counter(key[2] for key in self.futures)
+        self.most_dirs_of_broker = max(self.most_dirs_of_broker, max(of.values(), default=0))
+        return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
+
+    def _copy_dirs(self) -> None:
+        for key, (path, had) in list(self.futures.items()):
+            if key[2] not in self.alive:
+                continue
+            rates = self.configs.get(("broker", str(key[2])), {})
+            self.dirs_unthrottled += "replica.alter.log.dirs.io.max.bytes.per.second" not in rates
+            has = had + self.rng.randint(0, self.speed_bytes)
+            self.futures[key] = (path, has)
+            if has >= self.parts[key[:2]].size_bytes:
+                self.dirs[key] = path
+                del self.futures[key]
+
+    def _arrive_in_dirs(self) -> None:
+        """A replica that comes is created where its broker remembers, else in its first directory."""
+        for key, part in self.parts.items():
+            for broker in part.replicas:
+                if self.dirs and (*key, broker) not in self.dirs:
+                    self.dirs[*key, broker] = self.remembered.get((*key, broker), "/first")
+        for replica in [each for each in self.dirs if each[2] not in self.parts[each[:2]].replicas]:
+            del self.dirs[replica]
+            self.futures.pop(replica, None)
+            self.remembered.setdefault(replica, "")
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
@@ -218,6 +284,8 @@ class Twin:
             if self.now_s >= at_s:
                 del self.back[broker]
                 self.alive.add(broker)
+        self._arrive_in_dirs()
+        self._copy_dirs()
         for key, part in self.parts.items():
             source = part.leader
             for broker in [replica for replica in part.replicas if replica in self.alive and replica not in part.isr]:
@@ -293,6 +361,44 @@ class Twin:
 
 
 @dataclass
+class FluidTwin(Twin):
+    """A Kafka whose brokers copy with `rate_bytes_per_s` in each direction, shared by their copies, in whole fetches."""
+
+    rate_bytes_per_s: float = 1_000_000.0
+    fetch_bytes: int = 1
+    _flowed: dict[tuple[Key, int], float] = field(default_factory=dict)
+
+    def wait(self, length_s: float) -> None:
+        self.now_s += length_s
+        self._flow(length_s)
+
+    def _flow(self, length_s: float) -> None:
+        flows = [
+            (key, part, broker)
+            for key, part in self.parts.items()
+            for broker in part.adding
+            if broker not in part.isr and part.leader is not None
+        ]
+        into, out = Counter(broker for *_, broker in flows), Counter(part.leader for _, part, _ in flows)
+        for key, part, broker in flows:
+            share = self.rate_bytes_per_s / max(into[broker], out[part.leader])
+            flowed = self._flowed.get((key, broker), 0.0) + share * length_s
+            self._flowed[key, broker] = flowed
+            part.has_bytes[broker] = min(part.size_bytes, int(flowed // self.fetch_bytes) * self.fetch_bytes)
+            if flowed >= part.size_bytes:
+                part.isr.add(broker)
+                del self._flowed[key, broker]
+        for part in self.parts.values():
+            self._lead(part)
+            self._complete(part)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes of unfinished copies that have arrived."""
+        return sum(part.has_bytes.get(broker, 0) for part in self.parts.values() for broker in part.adding)
+
+
+@dataclass
 class Ledger:
     """A journal in memory. `kill_at`: the tool dies at this write or call, counted over all of its lives."""
 
@@ -301,10 +407,11 @@ class Ledger:
     kills: list[int] = field(default_factory=list)
     count: int = 0
     runner: Any = None
+    now_ms: Callable[[], int] = lambda: 0
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
         self.tick()
-        self.events.append({"event": event, "at_ms": 0, **facts})
+        self.events.append({"event": event, "at_ms": self.now_ms(), **facts})
         self.tick()
 
     def heard(self) -> tuple[OperatorRequests, str]:

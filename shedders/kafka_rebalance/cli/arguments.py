@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,12 +33,16 @@ SHARE_MAX: Final = 1_000
 ID_MAX: Final = 2**31 - 1
 _SPAN: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20})(%?))?", re.ASCII)
-_AMOUNT: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*([kMGTP]?i?)B?", re.ASCII)
+_AMOUNT: Final = re.compile(
+    r"([0-9]{1,18}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(\.[0-9]{1,6})?\s*([kmgtp]i?)?B?", re.ASCII | re.IGNORECASE
+)
+_BITS: Final = re.compile(r".*[0-9]\s*[kmgtpKMGTP]?[iI]?b(?:its?)?(?:ps|/s)?", re.ASCII)
 _UNITS: Final = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
-    for power, prefix in enumerate("kMGTP", 1)
+    for power, prefix in enumerate("kmgtp", 1)
     for binary in ("", "i")
 }
+_MEANING: Final = "K is 1,000, Ki is 1,024 bytes; M, G, T and P likewise"
 _AMOUNT_MAX: Final = 2**62
 
 
@@ -90,18 +95,49 @@ def parse_goals(values: Sequence[str]) -> tuple[GoalChoice, ...]:
 
 
 def parse_amount(text: str, option: str) -> int:
-    """Bytes: `500GB`, `1.5TiB`, `1000000`.
+    """Bytes as people write them: `500GB`, `1.5TiB`, `400K`, `1000000`; K is 1,000 and Ki is 1,024, in either case.
 
     Raises:
         CommandError: The text is not an amount, or not positive.
     """
-    match = _AMOUNT.fullmatch(text.strip())
-    amount = 0 if match is None else round(float(match[1]) * _UNITS[match[2]]) if match[2] in _UNITS else 0
-    if not 0 < amount <= _AMOUNT_MAX:
+    amount = _bytes_of(text)
+    if amount is None:
         raise CommandError(
-            f"{option} {text}: not an amount of data", hint="Use 500GB, 1.5TiB or 1000000.", code=ExitCode.USAGE
+            f"{option} {text}: not an amount of data",
+            hint=f"{_bits_hint(text)}Use 500GB, 1.5TiB, 400K or 1000000 ({_MEANING}).",
+            code=ExitCode.USAGE,
         )
     return amount
+
+
+def parse_rate(text: str, option: str) -> int:
+    """Bytes per second: as an amount, `/s` may follow: `20MB/s`, `400KiB/s`, `400K`, `400000`.
+
+    Raises:
+        CommandError: The text is not a rate, or not positive.
+    """
+    amount = _bytes_of(text.strip().removesuffix("/s"))
+    if amount is None:
+        raise CommandError(
+            f"{option} {text}: not bytes per second",
+            hint=f"{_bits_hint(text)}Use 20MB/s, 400K, 400KiB/s or 400000 ({_MEANING}).",
+            code=ExitCode.USAGE,
+        )
+    return amount
+
+
+def _bytes_of(text: str) -> int | None:
+    """None: the text is not a positive amount of bytes that is in bounds."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or text.strip().endswith("b"):
+        return None
+    number = f"{match[1].replace('_', '')}{match[2] or ''}"
+    amount = int(Decimal(number) * _UNITS[(match[3] or "").lower()])
+    return amount if 0 < amount <= _AMOUNT_MAX else None
+
+
+def _bits_hint(text: str) -> str:
+    return "Write B for bytes; b stands for bits. " if _BITS.fullmatch(text.strip()) else ""
 
 
 EXTRA: Final = "partitions"
@@ -258,7 +294,8 @@ def _with(default: BrokerCapacity, text: str) -> BrokerCapacity:
         )
     if name == "cpu":
         return replace(default, cpu=_share(value, text))
-    amount = parse_amount(value.removesuffix("/s"), f"--capacity {name}")
+    parse = parse_amount if name == "disk" else parse_rate
+    amount = parse(value, f"--capacity {name}")
     return replace(default, **{_CAPACITIES[name]: amount})
 
 

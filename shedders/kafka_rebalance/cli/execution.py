@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from platformdirs import user_state_path
 
-from shedders.kafka_rebalance.cli.arguments import need_extra, parse_amount, partitions_settings
-from shedders.model.amounts import size
+from shedders.kafka_rebalance.cli.arguments import need_extra, parse_amount, parse_rate, partitions_settings
+from shedders.model.amounts import count, size
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output, duration, print_json, say, silence_stdout, stdout
 from statechannel.cli.kit.progress import bar
@@ -48,7 +48,9 @@ PlanId = Annotated[
 Throttle = Annotated[
     str | None,
     typer.Option(
-        "--throttle", metavar="RATE", help="Replication throttle per broker, e.g. 20MB/s; `none` for no throttle."
+        "--throttle",
+        metavar="RATE",
+        help="Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle.",
     ),
 ]
 MovesPerBroker = Annotated[
@@ -67,7 +69,7 @@ MovesMax = Annotated[
 ]
 BytesInFlight = Annotated[
     str | None,
-    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="Most bytes in flight, e.g. 50GB."),
+    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="Most bytes in flight, e.g. 50GB or 512MiB."),
 ]
 OneReplica = Annotated[
     bool | None,
@@ -112,12 +114,12 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlac
 
 
 def rate_of(text: str) -> int | None:
-    """Parse bytes per second: `20MB/s`, `20000000`; None: `none`, no throttle.
+    """Parse bytes per second: `20MB/s`, `400KiB/s`, `400000`; None: `none`, no throttle.
 
     Raises:
         CommandError: The text is none of these.
     """
-    return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
+    return None if text == "none" else parse_rate(text, "--throttle")
 
 
 def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:
@@ -198,11 +200,10 @@ def carry_out(
     request: ExecutionRequest | None = None,
 ) -> ExecutionEnd:
     """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
-    from shedders.kafka_rebalance.execution.overview import progress_of
+    from shedders.kafka_rebalance.execution.progress import progress_of
     from shedders.kafka_rebalance.execution.session import execute
     from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
 
-    begun_s = time.monotonic()
     over = threading.Event()
     copied: Mapping[tuple[str, int, int], int] | None = None
 
@@ -216,10 +217,11 @@ def carry_out(
             nonlocal copied
             copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
-                figures = progress_of(plan, machine.stands, seen.topics, copied, elapsed_s=time.monotonic() - begun_s)
+                times = machine.times(time.monotonic())
+                figures = progress_of(plan, machine.stands, seen.topics, copied, times, machine.dirs)
                 left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
-                moving = figures.partitions.get("moving", 0)
-                text = f"{plan.id}: {moving} in flight, {size(figures.bytes_done)} of {size(figures.bytes_total)}{left}"
+                copied_text = f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"
+                text = f"{plan.id}: {figures.in_flight} in flight, {copied_text}{left}"
                 shown.show(plan.id, text, figures.done, figures.total)
 
         return execute(
@@ -274,6 +276,7 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
         "reason": stop.reason or None,
         "hint": stop.hint or None,
         "partitions": len(plan.moves),
+        "dir_moves": len(plan.dir_moves),
         "throttles_left": left,
         **more,
     }
@@ -287,7 +290,8 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
             silence_stdout()  # the reader is gone; the exit code still counts
     elif stop.good:
         word = "done" if str(stop.kind) == "done" else "cancelled; finished moves stay (`rollback` reverts them)"
-        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
+        dirs = f", {count(len(plan.dir_moves), 'replica')} between log directories" if plan.dir_moves else ""
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}", markup=False)
     hint = stop.hint
     if left:
         command = "resume" if stop.kind == "done" else "cancel"

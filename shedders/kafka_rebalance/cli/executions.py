@@ -203,7 +203,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         raise
     result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
     if output is Output.JSON:
-        print_json(asdict(result) | {"topic_trouble": None if trouble is None else str(trouble)})
+        print_json(_document(result) | {"topic_trouble": None if trouble is None else str(trouble)})
         return
     print_facts([("plan", result.plan_id), *_rows(result)])
     if trouble is not None:
@@ -213,6 +213,12 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
+def _document(result: ExecutionStatus) -> dict[str, Any]:
+    fields = asdict(result)
+    dirs = fields["log_dirs"]
+    return fields | {"log_dirs": {name: value for name, value in dirs.items() if name not in {"left_of", "busy"}}}
+
+
 def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
     figures = result.progress
     stopped = "" if result.stop is None else f"{result.stop['kind']}: {result.stop['reason']}".rstrip(": ")
@@ -220,18 +226,44 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
     return [
         ("state", result.state),
         ("executor", result.executor),
+        *([("no executor since", _undriven(result))] if result.undriven_since_ms is not None else []),
         ("begun", moment(result.began_at_ms or None)),
+        ("elapsed", duration(figures.elapsed_s * 1_000) if result.began_at_ms else None),
         ("partitions", f"{figures.done} of {figures.total} done"),
         *([("of these", of_these)] if of_these else []),
+        *([("log directories", _dirs(result))] if result.log_dirs.total else []),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
-        ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),
+        ("left", _left(result)),
         ("throttle", None if result.throttle_bytes_per_s is None else rate(result.throttle_bytes_per_s)),
         ("ended", stopped),
-        ("next", None if result.stop is None else result.stop["hint"]),
+        ("next", result.next_step),
         *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
         *(("remark", text) for text in result.remarks),
     ]
+
+
+def _undriven(result: ExecutionStatus) -> str:
+    since = moment(result.undriven_since_ms)
+    was = f" (last executor: {result.last_executor})" if result.last_executor else ""
+    waiting = f"; no executor starts the {count(result.unsent, 'move')} left" if result.unsent else ""
+    return f"{since}{was}{waiting}"
+
+
+def _dirs(result: ExecutionStatus) -> str:
+    dirs = result.log_dirs
+    amounts = f"{size(dirs.bytes_done)} of {size(dirs.bytes_total)}"
+    return f"{dirs.done} of {count(dirs.total, 'replica')} moved, {dirs.in_flight} in flight; {amounts}"
+
+
+def _left(result: ExecutionStatus) -> str | None:
+    figures = result.progress
+    if figures.left_s is not None:
+        return duration(figures.left_s * 1_000)
+    if figures.in_flight_left_s is None:
+        return None
+    arrival = duration(figures.in_flight_left_s * 1_000)
+    return f"unknown; {count(figures.in_flight + result.log_dirs.in_flight, 'move')} in flight, there in {arrival}"
 
 
 _WAVES_SHOWN = 20
@@ -288,6 +320,9 @@ def show_dry_run(
     else:
         sentence = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {result.open_count} of them not done yet"
         stdout().print(f"{sentence}; {size(result.copied_bytes)} to copy", markup=False)
+        if plan.dir_moves:
+            replicas = f"{count(len(plan.dir_moves), 'replica')} between log directories, {result.dirs_open} of them not done yet"
+            stdout().print(f"{replicas}; {size(result.dir_bytes)} to copy", markup=False)
         rows = [(n, wave.partitions, size(wave.copied_bytes)) for n, wave in enumerate(result.waves, 1)]
         if rows:
             print_table(("batch", "partitions", "copied"), rows[:_WAVES_SHOWN])
@@ -331,7 +366,7 @@ def rollback(
     back = way_back(place, known(place, plan_id, book).plan)
     for text in back.remarks:
         say(f"note: {text}")
-    if not back.moves:
+    if back.empty:
         if output is Output.JSON:
             print_json({"plan": None, "undoes": plan_id, "partitions": 0})
         else:

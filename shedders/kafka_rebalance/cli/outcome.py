@@ -12,7 +12,7 @@ import typer
 from shedders.cli.results import show, write_file
 from shedders.kafka_rebalance.cli.arguments import need_extra
 from shedders.kafka_rebalance.planning.estimate import estimate
-from shedders.kafka_rebalance.planning.report import brokers_grid, goals_grid, moves_grid, overview
+from shedders.kafka_rebalance.planning.report import brokers_grid, dir_moves_grid, goals_grid, moves_grid, overview
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.output import say, stdout
@@ -20,9 +20,10 @@ from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
+_OTHERS: Final = "use --limit, --topic or --broker to see others"
 PICTURES: Final = (".png", ".svg")
 
 ReassignmentOut = Annotated[
@@ -95,9 +96,9 @@ class OutputFiles:
         from shedders.kafka_rebalance.planning.plan_files import to_json
 
         if self.reassignment is not None:
-            write_file(self.reassignment, to_json(plan.moves))
+            write_file(self.reassignment, to_json(plan.moves, "after", plan.dir_moves))
         if self.rollback is not None:
-            write_file(self.rollback, to_json(plan.moves, "before"))
+            write_file(self.rollback, to_json(plan.moves, "before", plan.dir_moves))
         if self.picture is not None:
             from shedders.kafka_rebalance.planning.picture import plan_picture
 
@@ -124,6 +125,7 @@ def print_plan(
     settings: PartitionsSettings,
     *,
     details: Sequence[PartitionMove] | None = None,
+    dir_details: Sequence[LogDirMove] = (),
     most: int | None = None,
     all_brokers: bool = False,
 ) -> None:
@@ -133,23 +135,30 @@ def print_plan(
         plan: The plan.
         settings: For the estimate.
         details: Moves to list; None: none.
+        dir_details: Moves between log directories to list with them.
         most: Most moves to list; None: all.
         all_brokers: List all brokers, even hundreds.
     """
-    show(overview(plan, estimate(plan.moves, settings)), gap=False)
+    show(overview(plan, estimate(plan.moves, settings, plan.dir_moves)), gap=False)
     if plan.goals:
         show(goals_grid(plan))
     if plan.brokers and plan.moves:
         show(brokers_grid(plan, most=None) if all_brokers else brokers_grid(plan))
     if details is not None:
-        show(moves_grid(details, most=most, more="use --limit, --topic or --broker to see others"))
+        show(moves_grid(details, most=most, more=_OTHERS))
+        if dir_details:
+            show(dir_moves_grid(dir_details, most=most, more=_OTHERS))
 
 
 def document(
-    plan: ReassignmentPlan, settings: PartitionsSettings, *, details: Sequence[PartitionMove] | None = None
+    plan: ReassignmentPlan,
+    settings: PartitionsSettings,
+    *,
+    details: Sequence[PartitionMove] | None = None,
+    dir_details: Sequence[LogDirMove] = (),
 ) -> dict[str, Any]:
     """JSON document of `--output json`: the plan, with its moves only if they are requested."""
-    expected = estimate(plan.moves, settings)
+    expected = estimate(plan.moves, settings, plan.dir_moves)
     fields: dict[str, Any] = {
         "id": plan.id,
         "cluster_id": plan.cluster_id,
@@ -159,6 +168,8 @@ def document(
         "partitions": len(plan.moves),
         "replicas_to_copy": sum(len(move.added) for move in plan.moves),
         "copied_bytes": plan.copied_bytes,
+        "dir_moves": len(plan.dir_moves),
+        "dir_bytes": plan.dir_bytes,
         "new_leaders": sum(move.leader_before != move.leader_after for move in plan.moves),
         "estimate": asdict(expected) | {"assumed": list(expected.sentences())},
         "goals": [asdict(goal) for goal in plan.goals],
@@ -171,6 +182,7 @@ def document(
             asdict(move) | {"added": move.added, "removed": move.removed, "copied_bytes": move.copied_bytes}
             for move in details
         ]
+        fields["moves_between_dirs"] = [asdict(move) for move in dir_details]
     return fields
 
 

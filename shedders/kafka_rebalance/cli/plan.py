@@ -35,10 +35,10 @@ from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
-    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
@@ -223,7 +223,7 @@ def _write(path: Path, result: ReassignmentPlan, files: OutputFiles, *, own_name
 
 
 def _print_next(path: Path, result: ReassignmentPlan, *, live: bool) -> None:
-    if not result.moves:
+    if result.empty:
         return
     name = shlex.quote(str(path))
     accept = " --accept-unmet" if result.infeasible else ""
@@ -400,20 +400,21 @@ def show(
     files.check(read=(file, layout))
     settings = partitions_settings(connect.settings())
     plan = _plan(connect, settings, file, layout)
-    chosen = None
+    chosen: Sequence[PartitionMove] | None = None
+    dirs: Sequence[LogDirMove] = ()
     if details or topic or broker:
-        chosen = _chosen(plan.moves, topic or (), broker or ())
+        fits = _filter(topic or (), broker or ())
+        chosen = [move for move in plan.moves if fits(move.topic, {*move.before, *move.after})]
+        dirs = [move for move in plan.dir_moves if fits(move.topic, {move.broker})]
+    most = limit or None
     if output is Output.JSON:
-        print_json({"file": str(file), **document(plan, settings, details=_first(chosen, limit))})
+        first = None if chosen is None else chosen[:most]
+        print_json({"file": str(file), **document(plan, settings, details=first, dir_details=dirs[:most])})
     else:
-        print_plan(plan, settings, details=chosen, most=limit or None, all_brokers=all_brokers)
+        print_plan(plan, settings, details=chosen, dir_details=dirs, most=most, all_brokers=all_brokers)
     say_written(files.write(plan))
     if output is not Output.JSON:
         say_infeasible(plan)
-
-
-def _first(moves: Sequence[PartitionMove] | None, limit: int) -> Sequence[PartitionMove] | None:
-    return moves if moves is None or not limit else moves[:limit]
 
 
 def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Path | None) -> ReassignmentPlan:
@@ -458,16 +459,16 @@ def _foreign_plan(
     )
 
 
-def _chosen(moves: Sequence[PartitionMove], topics: Sequence[str], brokers: Sequence[int]) -> Sequence[PartitionMove]:
+def _filter(topics: Sequence[str], brokers: Sequence[int]) -> Callable[[str, set[int]], bool]:
+    """Whether a move of this topic and these brokers is to be listed."""
     from shedders.model.patterns import compiled
 
     patterns = compiled(topics)
     if isinstance(patterns, str):
         raise CommandError(f"--topic: {patterns}", hint="Use a regular expression (RE2).", code=ExitCode.USAGE)
     wanted = set(brokers)
-    return [
-        move
-        for move in moves
-        if (not topics or patterns.matches(move.topic))
-        and (not wanted or not wanted.isdisjoint({*move.before, *move.after}))
-    ]
+
+    def fits(topic: str, ids: set[int]) -> bool:
+        return (not topics or patterns.matches(topic)) and (not wanted or not wanted.isdisjoint(ids))
+
+    return fits

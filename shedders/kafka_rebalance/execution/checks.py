@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.moves import LOST, MoveState, stands_of, target_of, unsafe
-from shedders.kafka_rebalance.execution.values import named
+from shedders.kafka_rebalance.execution.values import named, replica_text
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.execution.moves import MoveStatus
-    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 
 
@@ -54,7 +54,8 @@ def findings(
     results = [
         *_goals(plan, accept_unmet=accept_unmet),
         *_partitions(plan, layout, stands, begun=begun),
-        *_brokers(open_moves, layout),
+        *_brokers(open_moves, plan, layout),
+        *_directories(plan, layout, stands),
         *_foreign(plan, layout),
         *_in_sync(open_moves, layout),
     ]
@@ -70,6 +71,51 @@ def refuse(results: list[ExecutionFinding]) -> None:
     refused = [finding for finding in results if finding.refused]
     if refused:
         raise ExecutionRefusedError("; ".join(finding.text for finding in refused), hint=refused[0].hint)
+
+
+def directories_of(layout: ClusterLayout) -> dict[ReplicaKey, str]:
+    """Log directory of each replica, of brokers with several."""
+    return {
+        (topic, number, broker.id): directory.path
+        for broker in layout.brokers
+        for directory in broker.log_dirs
+        for topic, number, _ in directory.replicas
+    }
+
+
+def _directories(
+    plan: ReassignmentPlan, layout: ClusterLayout, stands: Mapping[Key, MoveStatus]
+) -> Iterator[ExecutionFinding]:
+    """Directories that cannot take what the plan wants there."""
+    brokers, there = {broker.id: broker for broker in layout.brokers if broker.alive}, directories_of(layout)
+    bad: dict[str, int] = {}
+    changed = []
+    for move in plan.dir_moves:
+        broker, now = brokers.get(move.broker), there.get(move.key)
+        if broker is None or now == move.after:
+            continue  # brokers that are away are another check
+        target = next((each for each in broker.log_dirs if each.path == move.after), None)
+        why = "does not exist" if target is None else "is offline" if target.offline else ""
+        if target is not None and target.cordoned:
+            why = "is cordoned"
+        if why:
+            text = f"log directory {move.after} of broker {move.broker} {why}"
+            bad[text] = bad.get(text, 0) + 1
+        stand = stands.get((move.topic, move.partition))
+        settled = stand is None or stand.state is MoveState.DONE
+        if settled and move.before is not None and now != move.before:
+            changed.append(f"{replica_text(move.key)} is in {now or 'no directory'}, not in {move.before}")
+    for text, number in bad.items():
+        yield ExecutionFinding(
+            check="log-dirs", text=f"{text} ({number} replicas are to go there)", refused=True, hint=_AGAIN
+        )
+    if changed:
+        yield ExecutionFinding(
+            check="log-dirs",
+            text=f"log directories have changed since the plan was made: {'; '.join(changed[:SHOWN])} ({len(changed)} replicas)",
+            refused=True,
+            hint=_AGAIN,
+        )
 
 
 def _other_cluster(plan: ReassignmentPlan, layout: ClusterLayout) -> ExecutionFinding:
@@ -111,9 +157,12 @@ def _partitions(
         )
 
 
-def _brokers(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+def _brokers(
+    open_moves: Iterable[PartitionMove], plan: ReassignmentPlan, layout: ClusterLayout
+) -> Iterator[ExecutionFinding]:
     alive = {broker.id for broker in layout.brokers if broker.alive}
-    away = sorted({broker for move in open_moves for broker in move.after} - alive)
+    needed = {broker for move in open_moves for broker in move.after} | {move.broker for move in plan.dir_moves}
+    away = sorted(needed - alive)
     if away:
         yield ExecutionFinding(
             check="brokers",

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import TopicPartition
 from kafka import errors as kafka_python
 from kafka.admin import ConfigResource
+from kafka.structs import TopicPartitionReplica
 
 from loaddata.samples.admin import ask, kafka_errors, words_of
 from loaddata.samples.kafka_cluster import partition_of
 from loaddata.samples.partitions import KafkaTopic
-from shedders.kafka_rebalance.execution.throttle import BROKER, LISTS, RATES, TOPIC
-from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, Configs, Key, Observation, Resource
+from shedders.kafka_rebalance.execution.throttle import BROKER, EVERY_RATE, LISTS, TOPIC
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    Configs,
+    Key,
+    Observation,
+    ReplicaDir,
+    ReplicaKey,
+    Resource,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -31,6 +42,7 @@ _WITNESS: Final = "compression.type"
 """A setting that every broker and topic has. kafka-python ignores a resource's error and returns an empty answer, which would
 look as if no throttle were set; so an answer without this setting is treated as an error."""
 _DYNAMIC: Final = frozenset({"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"})
+_NO_REFUSAL: Final = (kafka_python.NoError, kafka_python.ReplicaNotAvailableError)
 _GONE: Final = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownTopicIdError)
 
 
@@ -48,7 +60,8 @@ class ClusterPort:
         self, admin: KafkaAdminClient, plan: ReassignmentPlan, min_isr: Mapping[str, int], *, timeout_s: float = 30.0
     ) -> None:
         self._admin = admin
-        self._topics = sorted({move.topic for move in plan.moves})
+        self._topics = sorted({move.topic for move in plan.moves} | {move.topic for move in plan.dir_moves})
+        self._replicas = [move.key for move in plan.dir_moves]
         self._planned = {move.key for move in plan.moves}
         self._min_isr = min_isr
         self._timeout_s = timeout_s
@@ -89,6 +102,7 @@ class ClusterPort:
             urps=urps if full else None,
             copied=self._copied(topics, alive) if full else None,
             configs=self._configs(configs, alive, topics) if configs else None,
+            dirs=self._dirs(alive) if full and self._replicas else None,
         )
 
     def _read(
@@ -124,11 +138,12 @@ class ClusterPort:
     def _copied(
         self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
     ) -> dict[tuple[str, int, int], int] | None:
-        """Bytes of replicas that are being added; those of a broker that does not answer are missing, without progress."""
+        """Bytes of replicas that are being added, and of their leaders; those of a broker that does not answer are missing."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
             for partition in topic.partitions:
-                for broker in partition.adding:
+                leader = () if partition.leader is None or not partition.adding else (partition.leader,)
+                for broker in (*partition.adding, *leader):
                     if broker in alive and (topic.name, partition.partition) in self._planned:
                         asked[broker][topic.name].append(partition.partition)
         sizes: dict[tuple[str, int, int], int] = {}
@@ -144,6 +159,35 @@ class ClusterPort:
                         sizes[key] = max(sizes.get(key, 0), part["partition_size"])
         return sizes
 
+    def _dirs(self, alive: frozenset[int]) -> dict[ReplicaKey, ReplicaDir]:
+        """Log directories of the replicas that change them; those of a broker that does not answer are missing."""
+        asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for topic, number, broker in self._replicas:
+            if broker in alive:
+                asked[broker][topic].append(number)
+        result: dict[ReplicaKey, ReplicaDir] = {}
+        for broker, partitions in asked.items():
+            try:
+                (answer,) = self._admin.describe_log_dirs(topic_partitions=dict(partitions), brokers=[broker])
+            except (kafka_python.KafkaError, OSError):
+                continue
+            if not answer["log_dirs"]:  # the library does not look at the answer's error
+                continue
+            result |= {(topic, number, broker): ReplicaDir() for topic, of in partitions.items() for number in of}
+            for directory in answer["log_dirs"]:
+                path = directory["log_dir"]
+                for reported in directory["topics"]:
+                    for part in reported["partitions"]:
+                        key, size = (reported["name"], part["partition_index"], broker), part["partition_size"]
+                        now = result.get(key, ReplicaDir())
+                        is_future = part["is_future_key"]
+                        result[key] = (
+                            replace(now, future_path=path, future_bytes=size)
+                            if is_future
+                            else replace(now, path=path, size_bytes=size)
+                        )
+        return result
+
     def _configs(
         self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]
     ) -> Configs:
@@ -156,7 +200,7 @@ class ClusterPort:
         names = [name for kind, name in resources if kind != BROKER]
         for name in brokers:
             with suppress(kafka_python.KafkaError, OSError):
-                configs |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
+                configs |= self._settings([ConfigResource("BROKER", name, [*EVERY_RATE, _WITNESS])])
         with kafka_errors("reading the throttles"):
             for begin in range(0, len(names), AT_ONCE):
                 part = names[begin : begin + AT_ONCE]
@@ -189,7 +233,7 @@ class ClusterPort:
         """Set or delete configuration: one request per broker, one for all topics."""
         brokers = [change for change in changes if change[0] == BROKER]
         topics = [change for change in changes if change[0] != BROKER]
-        refused: dict[Key | Resource, str] = {}
+        refused: dict[Key | ReplicaKey | Resource, str] = {}
         groups = [*([broker] for broker in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
         for group in groups:
             resources = [
@@ -222,7 +266,7 @@ class ClusterPort:
         return self._reassign(dict.fromkeys((TopicPartition(*key) for key in keys), None))
 
     def _reassign(self, asked: Mapping[TopicPartition, list[int] | None]) -> CallAnswer:
-        refused: dict[Key | Resource, str] = {}
+        refused: dict[Key | ReplicaKey | Resource, str] = {}
         places = list(asked)
         for begin in range(0, len(places), AT_ONCE):
             part = {place: asked[place] for place in places[begin : begin + AT_ONCE]}
@@ -235,6 +279,26 @@ class ClusterPort:
             for place, kind in answer.items():
                 if kind is not None and not issubclass(kind, kafka_python.NoReassignmentInProgressError):
                     refused[place.topic, place.partition] = words_of(kind())
+        return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
+
+    def move_dirs(self, targets: Mapping[ReplicaKey, str]) -> CallAnswer:
+        """Request log directories, from each broker its own; a lost answer is resolved by the next observation.
+
+        A broker that has no such replica yet remembers the directory for the replica that comes.
+        """
+        refused: dict[Key | ReplicaKey | Resource, str] = {}
+        by_broker: dict[int, dict[TopicPartitionReplica, str]] = defaultdict(dict)
+        for key, path in targets.items():
+            by_broker[key[2]][TopicPartitionReplica(*key)] = path
+        for asked in by_broker.values():
+            try:
+                answer = self._admin.alter_replica_log_dirs(asked)
+            except (kafka_python.KafkaError, OSError, RuntimeError):
+                continue
+            for replica, kind in answer.items():
+                if not issubclass(kind, _NO_REFUSAL):
+                    key = (replica.topic, replica.partition, replica.broker_id)
+                    refused[key] = f"{words_of(kind())} ({targets[key]})"
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:

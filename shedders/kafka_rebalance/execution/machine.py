@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shedders.kafka_rebalance.execution.log_dir_moves import LogDirMoves
 from shedders.kafka_rebalance.execution.moves import (
     InFlight,
     MoveState,
@@ -22,6 +23,7 @@ from shedders.kafka_rebalance.execution.moves import (
     step_of,
     unsafe,
 )
+from shedders.kafka_rebalance.execution.progress import ProgressRecorder
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
 from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
@@ -34,16 +36,20 @@ from shedders.kafka_rebalance.execution.values import (
     ExecutionRequest,
     ExecutionStop,
     JournalWrite,
+    MoveDirs,
     SetConfigs,
     StopKind,
     Submit,
     Withdraw,
     named,
+    replica_text,
     resource_text,
 )
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, Resource
+    from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress
+    from shedders.kafka_rebalance.execution.progress import ProgressTimes
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, ReplicaKey, Resource
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
@@ -80,6 +86,8 @@ class ExecutionMachine:
         self._number = {key: number for number, key in enumerate(self._moves)}
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = StopWatch(plan, pace)
+        self._progress = ProgressRecorder(plan)
+        self._dirs = LogDirMoves(plan, pace, recorded)
         self._recorded = recorded
         self._request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
@@ -103,6 +111,17 @@ class ExecutionMachine:
     def request(self) -> ExecutionRequest:
         """Request of operators that is in force."""
         return self._request
+
+    def times(self, now_s: float) -> ProgressTimes:
+        """Times and marks of this executor, for its progress."""
+        driven = self._request is ExecutionRequest.GO and self._stop is None
+        pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
+        return self._progress.times(now_s, pace, driven=driven)
+
+    @property
+    def dirs(self) -> LogDirProgress:
+        """Progress of moves between log directories."""
+        return self._dirs.progress
 
     @property
     def in_a_hurry(self) -> bool:
@@ -157,6 +176,8 @@ class ExecutionMachine:
             self._elected_s.update(dict.fromkeys(effect.keys, now_s))
         elif isinstance(effect, Withdraw):
             self._withdrawn_s.update(dict.fromkeys(effect.keys, now_s))
+        elif isinstance(effect, MoveDirs):
+            self._dirs.take_result(effect, answer, now_s)
 
     # --- observing ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +200,11 @@ class ExecutionMachine:
         ]
         if done:
             yield JournalWrite(event=ExecutionEvent.MOVED, facts={"partitions": [list(key) for key in done]})
-        stop = self._watch.look(now_s, seen, self.stands, self._moves)
+        yield from self._dirs.look(seen, self.stands)
+        mark = self._progress.due(now_s, self.stands, seen.topics, seen.copied, self._dirs.progress)
+        if mark is not None:
+            yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
+        stop = self._watch.look(now_s, seen, self.stands, self._moves, self._dirs.watched)
         for text in self._watch.remarks:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
@@ -192,12 +217,14 @@ class ExecutionMachine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
+            self._progress.restart()
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
             )
         if asked.request is self._request or self._request is ExecutionRequest.CANCEL:
             return
         self._request = asked.request
+        self._progress.restart()
         name = {
             ExecutionRequest.GO: ExecutionEvent.RESUMED,
             ExecutionRequest.PAUSE: ExecutionEvent.PAUSED,
@@ -213,24 +240,27 @@ class ExecutionMachine:
             return
         moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
         if self._request is ExecutionRequest.PAUSE:
-            if not moving:
+            if not moving and not self._dirs.moving:
                 yield from self._throttling.restore(self._throttling.left)
             return
-        if all(stand.state is MoveState.DONE for stand in self.stands.values()):
+        if all(stand.state is MoveState.DONE for stand in self.stands.values()) and self._dirs.over:
             self.stop(ExecutionStop(kind=StopKind.DONE))
             return
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
-        throttle = self._throttle(seen, moving, chosen)
+        dirs = {} if self._watch.extra_urps else self._dirs.choose(now_s, seen)
+        throttle = self._throttle(seen, moving, chosen, dirs)
         if throttle is None:
             unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {unread} cannot be read"
             held |= {key: why for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
-            chosen = []
+            chosen, dirs = [], {}
         yield from throttle or ()
+        yield from self._dirs.place(chosen, seen)
         yield from self._start(chosen)
+        yield from self._dirs.start(dirs, self._recorded.batches + (2 if chosen else 1))
         yield from self._finished_topics()
-        self._nothing_left(now_s, moving, chosen, held)
+        self._nothing_left(now_s, moving, [*chosen, *dirs], held)
 
     def _elections(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         keys = []
@@ -292,7 +322,9 @@ class ExecutionMachine:
             flight.take(brokers, 0)
         return flight
 
-    def _throttle(self, seen: Observation, moving: list[Key], chosen: list[PartitionStep]) -> list[Effect] | None:
+    def _throttle(
+        self, seen: Observation, moving: list[Key], chosen: list[PartitionStep], dirs: Iterable[ReplicaKey]
+    ) -> list[Effect] | None:
         """Effects that throttle the moves; None: not known yet, so no move may start."""
         copies = []
         for key, target in [*((key, None) for key in moving), *((step.key, step.target) for step in chosen)]:
@@ -302,7 +334,7 @@ class ExecutionMachine:
             )
             if adding:
                 copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
-        return self._throttling.needed(copies, seen.alive)
+        return self._throttling.needed(copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
 
     def _start(self, chosen: list[PartitionStep]) -> Iterable[Effect]:
         if not chosen:
@@ -325,15 +357,17 @@ class ExecutionMachine:
             over = list(self._throttling.left)
         yield from self._throttling.restore(over)
 
-    def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[PartitionStep], held: dict[Key, str]) -> None:
+    def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[object], held: dict[Key, str]) -> None:
         """End if no move is in flight and none may start."""
         open_ones = {key for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
-        if open_ones and open_ones <= set(self._refused):
-            shown = "; ".join(f"{named(key)}: {why}" for key, why in sorted(self._refused.items())[:3])
+        if open_ones <= set(self._refused) and self._dirs.settled:
+            refused = {named(key): why for key, why in sorted(self._refused.items())}
+            refused |= {replica_text(key): why for key, why in sorted(self._dirs.refused.items())}
+            shown = "; ".join(f"{name}: {why}" for name, why in list(refused.items())[:SHOWN])
             self.stop(
                 ExecutionStop(
                     kind=StopKind.REFUSED,
-                    reason=f"Kafka refused {len(self._refused)} partitions ({shown}); all others are moved",
+                    reason=f"Kafka refused {len(refused)} partitions ({shown}); all others are moved",
                     hint=AFTER_MENDING,
                 )
             )
@@ -343,8 +377,10 @@ class ExecutionMachine:
             for key, stand in self.stands.items()
             if stand.state is MoveState.ELECT
         }
-        idle = not moving and not chosen and not any(self._just_asked(key, now_s) for key in open_ones)
-        waiting = held | elections if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
+        idle = not moving and not chosen and not self._dirs.moving and not self._dirs.pending(now_s)
+        idle = idle and not any(self._just_asked(key, now_s) for key in open_ones)
+        known = held | elections | self._dirs.held(now_s)
+        waiting = known if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
         stop = self._watch.held(now_s, waiting)
         if stop is not None:
             self.stop(stop)
@@ -361,7 +397,13 @@ class ExecutionMachine:
         elif again:
             reason = f"Kafka does not cancel {len(again)} reassignments, such as {named(again[0])}"
             self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint="See the log of Kafka's controller."))
-        if moving or any(self._just_asked(key, now_s) for key in self._asked):
+        yield from self._dirs.withdraw(now_s)
+        if (
+            moving
+            or self._dirs.moving
+            or self._dirs.pending(now_s)
+            or any(self._just_asked(key, now_s) for key in self._asked)
+        ):
             return
         targets = {}
         for key, stand in self.stands.items():

@@ -6,15 +6,17 @@ The status comes from journal, state topic and cluster together; dry run and rol
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import ExecutionFinding, findings, settled_layout
+from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
+from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_stands_of
 from shedders.kafka_rebalance.execution.moves import (
     LOST,
     InFlight,
@@ -25,89 +27,18 @@ from shedders.kafka_rebalance.execution.moves import (
     stands_of,
     step_of,
 )
+from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
 from shedders.kafka_rebalance.execution.session import ExecutionPlace
-from shedders.kafka_rebalance.execution.values import ExecutionEvent, named, resource_text
+from shedders.kafka_rebalance.execution.values import ExecutionEvent, ReplicaDir, named, replica_text, resource_text
 from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
-from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
 
 if TYPE_CHECKING:
-    from loaddata.samples.partitions import ClusterLayout, KafkaTopic
+    from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.session import KnownPlan
-    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
     from shedders.kafka_rebalance.settings import PaceSettings
-
-
-_ARRIVED = frozenset({MoveState.DONE, MoveState.ELECT, MoveState.REORDER})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionProgress:
-    """Progress of a plan.
-
-    Attributes:
-        partitions: Counts by state.
-        total: Partitions of the plan.
-        done: Partitions with the planned replicas and leader.
-        bytes_total: Bytes to copy; bytes_done: bytes copied, as far as known for moves in flight.
-        elapsed_s: Time since the first start.
-        rate_bytes_per_s: Mean rate over that time; None: nothing copied yet.
-        left_s: Time left at that rate; None: unknown.
-    """
-
-    partitions: Mapping[str, int]
-    total: int
-    done: int
-    bytes_total: int
-    bytes_done: int
-    elapsed_s: float
-    rate_bytes_per_s: int | None
-    left_s: float | None
-
-
-def progress_of(
-    plan: ReassignmentPlan,
-    stands: Mapping[Key, MoveStatus],
-    topics: Mapping[str, KafkaTopic],
-    copied: Mapping[tuple[str, int, int], int] | None,
-    *,
-    elapsed_s: float,
-) -> ExecutionProgress:
-    """Compute the progress.
-
-    Args:
-        stands: State of each planned partition.
-        topics: Present topics, for the progress of moves by one replica at a time.
-        copied: Known bytes of replicas in flight.
-        elapsed_s: Time since the first start.
-    """
-    done_bytes = 0
-    for move in plan.moves:
-        key = move.key
-        size = move.size_bytes or 0
-        stand = stands.get(key)
-        if stand is None or not size or not move.added:
-            continue
-        if stand.state in _ARRIVED:
-            done_bytes += move.copied_bytes
-        elif stand.state in {MoveState.MOVING, MoveState.PARTLY}:
-            partition = topics[move.topic].partitions[move.partition]
-            there = [broker for broker in move.added if broker in partition.replicas and broker not in partition.adding]
-            done_bytes += size * len(there)
-            done_bytes += sum(min(size, (copied or {}).get((*key, broker), 0)) for broker in partition.adding)
-    total = plan.copied_bytes
-    rate = done_bytes / elapsed_s if done_bytes and elapsed_s > 0 else None
-    counts = Counter(str(stand.state) for stand in stands.values())
-    return ExecutionProgress(
-        partitions=dict(sorted(counts.items())),
-        total=len(plan.moves),
-        done=counts[MoveState.DONE],
-        bytes_total=total,
-        bytes_done=done_bytes,
-        elapsed_s=elapsed_s,
-        rate_bytes_per_s=None if rate is None else round(rate),
-        left_s=0.0 if total == done_bytes else (None if rate is None else (total - done_bytes) / rate),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,24 +48,34 @@ class ExecutionStatus:
     Attributes:
         state: running, paused, cancelling, dead (its executor is gone), done, cancelled, stopped, not begun.
         executor: Present executor, if running.
+        last_executor: Newest executor, running or not.
         running: Whether the plan is being executed.
+        undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
+        unsent: Partitions that no executor will start then.
+        log_dirs: Moves between log directories, which `progress` counts by bytes only.
         throttle_bytes_per_s: The rate in force.
         throttles_left: Brokers and topics whose throttle is not restored yet.
         stop: Kind, reason and hint of the end.
+        next_step: What an operator has to do, as a sentence; empty: nothing.
         refused: Partitions that Kafka refused, with the reason.
     """
 
     plan_id: str
     state: str
     executor: str
+    last_executor: str
     running: bool
     began_at_ms: int
     ended_at_ms: int
+    undriven_since_ms: int | None
+    unsent: int
     batches: int
     progress: ExecutionProgress
+    log_dirs: LogDirProgress
     throttle_bytes_per_s: int | None
     throttles_left: tuple[str, ...]
     stop: Mapping[str, str] | None
+    next_step: str
     refused: Mapping[str, str]
     remarks: tuple[str, ...]
 
@@ -156,23 +97,79 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         )
     stands = stands_of(plan, seen.topics)
     running = known.holder is not None and known.holder.plan_id == plan.id
-    until_ms = now_ms if running else past.newest_at_ms
-    elapsed_s = max(0.0, (until_ms - past.began_at_ms) / 1_000) if past.began_at_ms else 0.0
+    state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
+    present = seen.dirs or {}
+    dirs = dir_progress_of(plan, dir_stands_of(plan, present, stands), present)
+    moving = dirs.in_flight or any(stand.state is MoveState.MOVING for stand in stands.values())
+    progress = progress_of(
+        plan,
+        stands,
+        seen.topics,
+        seen.copied,
+        ProgressTimes(
+            now_ms=now_ms,
+            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=bool(moving) or state in _UNDER_WAY),
+            marks=past.marks,
+            first=past.first_mark,
+            pace=_pace_of(place.settings.pace, past),
+            driven=state == "running",
+        ),
+        dirs,
+    )
+    abandoned = state in _ABANDONED
     return ExecutionStatus(
         plan_id=plan.id,
-        state=_state(past.state, past.stop, begun=bool(past.begun), running=running),
+        state=state,
         executor="" if known.holder is None or not running else f"{known.holder.executor} on {known.holder.host}",
+        last_executor=past.executor,
         running=running,
         began_at_ms=past.began_at_ms,
         ended_at_ms=past.ended_at_ms,
+        undriven_since_ms=max(past.newest_at_ms, known.seen_at_ms) if abandoned else None,
+        unsent=progress.unsent + dirs.waiting if abandoned else 0,
         batches=past.batches,
-        progress=progress_of(plan, stands, seen.topics, seen.copied, elapsed_s=elapsed_s),
+        progress=progress,
+        log_dirs=dirs,
         throttle_bytes_per_s=past.rate,
         throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
+        next_step=_next_step(plan, state, past.stop),
         refused={named(key): why for key, why in sorted(past.refused.items())},
         remarks=tuple(past.remarks),
     )
+
+
+_UNDER_WAY = frozenset({"running", "paused", "cancelling", "dead"})
+_ABANDONED = frozenset({"dead", "stopped"})
+
+
+def _elapsed_s(past: ExecutionHistory, *, now_ms: int, goes_on: bool) -> float:
+    """Time since the first start, to the end; Kafka goes on with what is in flight without an executor."""
+    if not past.began_at_ms:
+        return 0.0
+    until_ms = past.done_at_ms or (now_ms if goes_on else past.ended_at_ms or past.newest_at_ms)
+    return max(0.0, (until_ms - past.began_at_ms) / 1_000)
+
+
+def _pace_of(pace: PaceSettings, past: ExecutionHistory) -> PaceSettings:
+    """The pace with which the plan is executed: as the journal has it, with the throttle in force."""
+    kept = {name: value for name, value in past.pace.items() if name in type(pace).model_fields}
+    with suppress(ValueError):  # written by another version
+        pace = pace.model_validate(pace.model_dump() | kept)
+    return pace.model_copy(update={"throttle_bytes_per_s": past.rate})
+
+
+def _next_step(plan: ReassignmentPlan, state: str, stop: Mapping[str, str] | None) -> str:
+    if state == "dead":
+        return (
+            f"Run `statechannel partitions resume {plan.id}`, here or on another host: it starts what waits and restores "
+            f"throttles. `cancel {plan.id}` reverts moves in flight instead."
+        )
+    if state == "not begun":
+        return "Start it with `statechannel partitions apply PLAN --execute`."
+    if state == "paused":
+        return f"`statechannel partitions resume {plan.id}` continues."
+    return "" if stop is None else stop["hint"]
 
 
 def _state(state: str, stop: Mapping[str, str] | None, *, begun: bool, running: bool) -> str:
@@ -203,7 +200,9 @@ class DryRun:
     Attributes:
         plan_id: Id of the plan.
         open_count: Partitions that are not done yet.
-        copied_bytes: Bytes still to copy.
+        copied_bytes: Bytes still to copy between brokers.
+        dirs_open: Replicas that are not in their planned log directories yet.
+        dir_bytes: Bytes still to copy between log directories.
         waves: Batches, as if each finished as a whole.
         estimate: Estimate of the duration.
         findings: Findings of the checks.
@@ -212,6 +211,8 @@ class DryRun:
     plan_id: str
     open_count: int
     copied_bytes: int
+    dirs_open: int
+    dir_bytes: int
     waves: tuple[ExecutionWave, ...]
     estimate: Estimate
     findings: tuple[ExecutionFinding, ...]
@@ -227,12 +228,16 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     going = {step.key for step in steps}
+    there = directories_of(layout)
+    dirs = [move for move in plan.dir_moves if there.get(move.key) != move.after]
     return DryRun(
         plan_id=plan.id,
         open_count=len(steps),
         copied_bytes=sum(step.size_bytes for step in steps),
+        dirs_open=len(dirs),
+        dir_bytes=sum(move.copied_bytes for move in dirs),
         waves=waves(steps, pace),
-        estimate=estimate((move for move in plan.moves if move.key in going), place.settings),
+        estimate=estimate((move for move in plan.moves if move.key in going), place.settings, dirs),
         findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
     )
 
@@ -268,8 +273,14 @@ def waves(steps: list[PartitionStep], pace: PaceSettings) -> tuple[ExecutionWave
     return tuple(result)
 
 
-def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -> ReassignmentPlan:
-    """Plan that moves each partition of `plan` back to its former replicas, in their former order.
+def reverse(
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    *,
+    made_at_ms: int,
+    dirs: Mapping[ReplicaKey, ReplicaDir] = MappingProxyType({}),
+) -> ReassignmentPlan:
+    """Plan that moves each partition of `plan` back to its former replicas, in their former order, and their directories.
 
     Partitions that others have changed since then stay, with a remark. The first replica becomes leader again.
 
@@ -308,23 +319,57 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
                 goals=("rollback",),
             )
         )
+    dir_moves = _dirs_back(plan, layout, stands, dirs)
     fingerprint = layout.fingerprint()
     digest = hashlib.sha256(f"rollback {plan.id} {fingerprint}".encode())
     for move in moves:
         digest.update(f"{move.topic} {move.partition} {move.before} {move.after}\n".encode())
+    for back in dir_moves:
+        digest.update(f"{back.key} {back.before} {back.after}\n".encode())
+    topics = {move.topic for move in moves} | {back.topic for back in dir_moves}
     return ReassignmentPlan(
         id=digest.hexdigest()[:16],
         cluster_id=plan.cluster_id,
         layout=fingerprint,
-        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({move.topic for move in moves})},
+        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted(topics)},
         made_at_ms=made_at_ms,
         request={"mode": "rollback", "of": plan.id},
         moves=tuple(moves),
+        dir_moves=dir_moves,
         remarks=tuple(remarks),
     )
+
+
+def _dirs_back(
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    stands: Mapping[Key, MoveStatus],
+    dirs: Mapping[ReplicaKey, ReplicaDir],
+) -> tuple[LogDirMove, ...]:
+    """Moves of replicas that have arrived in their planned directories, back to the former ones."""
+    former = {move.key: move.before for move in plan.moves}
+    result = []
+    for move in plan.dir_moves:
+        now, key = dirs.get(move.key, ReplicaDir()), (move.topic, move.partition)
+        if now.future_path:
+            raise ExecutionRefusedError(
+                f"{replica_text(move.key)} is still in flight to {now.future_path}",
+                hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
+            )
+        stand = stands.get(key)
+        if move.before is None or now.path != move.after or (stand is not None and stand.state in LOST):
+            continue
+        replicas = former.get(key) or layout.topics[move.topic].partitions[move.partition].replicas
+        if move.broker in replicas:
+            result.append(replace(move, before=move.after, after=move.before, replicas=replicas))
+    return tuple(result)
 
 
 def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
     """See `reverse`, for a live cluster."""
     layout = _present_layout(place, plan)
-    return reverse(plan, layout, made_at_ms=layout.read_at_ms)
+    dirs: Mapping[ReplicaKey, ReplicaDir] = {}
+    if plan.dir_moves:
+        with open_admin(place.client, timeout_s=place.timeout_s) as admin:
+            dirs = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=()).dirs or {}
+    return reverse(plan, layout, made_at_ms=layout.read_at_ms, dirs=dirs)

@@ -18,6 +18,7 @@ from shedders.kafka_rebalance.execution.values import (
     ExecutionEvent,
     ExecutionStop,
     JournalWrite,
+    MoveDirs,
     Observation,
     OperatorRequests,
     SetConfigs,
@@ -28,7 +29,7 @@ from shedders.kafka_rebalance.execution.values import (
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.values import Key, Resource
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey, Resource
     from shedders.kafka_rebalance.settings import PaceSettings
 
 HURRY_S = 0.1
@@ -52,6 +53,9 @@ class Port(Protocol):
 
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
         """Cancel reassignments."""
+
+    def move_dirs(self, targets: Mapping[ReplicaKey, str]) -> CallAnswer:
+        """Request log directories."""
 
 
 class LedgerPort(Protocol):
@@ -157,6 +161,8 @@ class Runner:
                 return self._port.elect(effect.keys)
             case Withdraw():
                 return self._port.withdraw(effect.keys)
+            case MoveDirs():
+                return self._port.move_dirs(effect.targets)
             case ExecutionEnd():
                 return _DONE
 

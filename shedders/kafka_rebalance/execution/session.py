@@ -61,12 +61,20 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout
-    from shedders.kafka_rebalance.execution.values import Key
-    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
-KEPT = ("throttle_bytes_per_s", "moves_per_broker", "moves_max", "bytes_in_flight", "one_replica", "order")
+KEPT = (
+    "throttle_bytes_per_s",
+    "moves_per_broker",
+    "dir_moves_per_broker",
+    "moves_max",
+    "bytes_in_flight",
+    "one_replica",
+    "order",
+)
 """Settings of the pace that a later executor of the plan keeps."""
 
 
@@ -97,11 +105,19 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """State of a plan, merged from the folder and the topic."""
+    """State of a plan, merged from the folder and the topic.
+
+    Attributes:
+        plan: The plan.
+        events: Its events in order.
+        holder: Executor that is alive, of any plan of the cluster.
+        seen_at_ms: Last sign of life of the plan's executor in the topic, alive or not; 0: none.
+    """
 
     plan: ReassignmentPlan
     events: list[dict[str, Any]]
     holder: Holder | None
+    seen_at_ms: int = 0
 
     @property
     def recorded(self) -> ExecutionHistory:
@@ -140,7 +156,9 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             else "No plan is known; use --state DIR.",
         )
     events = merged(read_journal(folder), of_topic.in_order())
-    return KnownPlan(plan=plan, events=events, holder=alive_holder(book))
+    last = None if book is None else book.holder
+    seen_at_ms = last.seen_at_ms if last is not None and last.plan_id == plan_id else 0
+    return KnownPlan(plan=plan, events=events, holder=alive_holder(book), seen_at_ms=seen_at_ms)
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
@@ -201,7 +219,12 @@ def execute(
         for event in there:
             if event_name(event) not in here:
                 journal.append(event)
-        on_batch = partial(_write_rollback, {move.key: move for move in plan.moves}, folder)
+        on_batch = partial(
+            _write_rollback,
+            {move.key: move for move in plan.moves},
+            {move.key: move for move in plan.dir_moves},
+            folder,
+        )
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
@@ -278,7 +301,8 @@ def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None
 
 def _does(plan: ReassignmentPlan) -> object:
     moves = [(move.topic, move.partition, move.before, move.after, move.leader_after) for move in plan.moves]
-    return plan.cluster_id, dict(plan.topic_ids), moves
+    dirs = [(move.key, move.before, move.after) for move in plan.dir_moves]
+    return plan.cluster_id, dict(plan.topic_ids), moves, dirs
 
 
 def _claim(
@@ -335,6 +359,12 @@ def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
         return  # others notice the missing heartbeats
 
 
-def _write_rollback(moves: Mapping[Key, PartitionMove], folder: Path, facts: Mapping[str, Any]) -> None:
+def _write_rollback(
+    moves: Mapping[Key, PartitionMove],
+    dir_moves: Mapping[ReplicaKey, LogDirMove],
+    folder: Path,
+    facts: Mapping[str, Any],
+) -> None:
     batch = [moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
-    write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before"))
+    dirs = [dir_moves[str(topic), int(number), int(broker)] for topic, number, broker, _ in facts.get("dirs", ())]
+    write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before", dirs))

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from shedders.kafka_rebalance.execution.log_dir_moves import DirsWatched
 from shedders.kafka_rebalance.execution.moves import MoveState
-from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named
+from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
 
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.moves import MoveStatus
-    from shedders.kafka_rebalance.execution.values import Key, Observation
+    from shedders.kafka_rebalance.execution.values import Key, Observation, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
@@ -55,6 +56,9 @@ class StopWatch:
         self._extra: frozenset[Key] = frozenset()
         self._progress: dict[Key, _Progress] = {}
         self._counts: dict[str, int] = {}
+        self._dirs = DirsWatched()
+        self._lost_dirs: frozenset[ReplicaKey] = frozenset()
+        self._dir_progress: dict[ReplicaKey, tuple[int, float]] = {}
         self.remarks: list[str] = []
 
     @property
@@ -63,9 +67,15 @@ class StopWatch:
         return self._extra
 
     def look(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
+        self,
+        now_s: float,
+        seen: Observation,
+        stands: Mapping[Key, MoveStatus],
+        moves: Mapping[Key, PartitionMove],
+        dirs: DirsWatched,
     ) -> ExecutionStop | None:
         """The most severe reason to stop, if any."""
+        self._dirs = dirs
         self._first_alive = self._first_alive or seen.alive
         self._learn(seen, stands)
         for stop in self._reasons(now_s, seen, stands, moves):
@@ -147,7 +157,7 @@ class StopWatch:
             )
         needed = {
             broker for key, stand in stands.items() if stand.state is not MoveState.DONE for broker in moves[key].after
-        }
+        } | self._dirs.brokers
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(
@@ -162,6 +172,11 @@ class StopWatch:
             if self._lasts(now_s, ("lost", key), gone or changed, self._pace.settle_s):
                 kind = StopKind.TOPIC_GONE if gone else StopKind.CHANGED
                 yield ExecutionStop(kind=kind, reason=stand.reason, hint=NEW_PLAN)
+        lost = dict(self._dirs.lost)
+        for replica in {*lost, *self._lost_dirs}:
+            if self._lasts(now_s, ("lost", replica), replica in lost, self._pace.settle_s):
+                yield ExecutionStop(kind=StopKind.CHANGED, reason=lost[replica].reason, hint=NEW_PLAN)
+        self._lost_dirs = frozenset(lost)
 
     def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
         moving = [key for key, stand in stands.items() if stand.state is MoveState.MOVING]
@@ -185,6 +200,24 @@ class StopWatch:
                 )
         for key in set(self._progress) - set(moving):
             del self._progress[key]
+        yield from self._stalled_dirs(now_s)
+
+    def _stalled_dirs(self, now_s: float) -> Iterator[ExecutionStop]:
+        in_flight = dict(self._dirs.in_flight)
+        for replica, size in in_flight.items():
+            before = self._dir_progress.get(replica)
+            if before is None or before[0] != size:
+                self._dir_progress[replica] = size, now_s
+            elif now_s - before[1] >= self._pace.stalled_s:
+                yield ExecutionStop(
+                    kind=StopKind.STALLED,
+                    reason=(
+                        f"{replica_text(replica)} is in flight to another log directory without progress "
+                        f"for {self._pace.stalled_s:g} s"
+                    ),
+                    hint=f"Check the disks of the broker and the throttle (`resume --throttle`). {AFTER_MENDING}",
+                )
+        self._dir_progress = {replica: at for replica, at in self._dir_progress.items() if replica in in_flight}
 
     def _lasts(self, now_s: float, what: object, is_so: bool, least_s: float) -> bool:
         if not is_so:

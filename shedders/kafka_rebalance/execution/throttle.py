@@ -1,8 +1,9 @@
 """Kafka's replication throttle (KIP-73) of an execution: settings to set and to restore.
 
-Four settings: `leader.replication.throttled.rate` and `follower.replication.throttled.rate` of brokers, and the lists
+Settings: `leader.replication.throttled.rate` and `follower.replication.throttled.rate` of brokers, and the lists
 `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` of topics ("partition:broker"). A replica
-in sync is never throttled, so entries may stay until their topic is done. Settings of others are kept or restored.
+in sync is never throttled, so entries may stay until their topic is done. Settings of others are kept or restored. Moves between
+log directories have a throttle of their own, `replica.alter.log.dirs.io.max.bytes.per.second` of the broker (KIP-113).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
+DIR_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
+EVERY_RATE: Final = (*RATES, DIR_RATE)
 LISTS: Final = (LEADERS, FOLLOWERS)
 EVERYTHING: Final = "*"
 BROKER: Final = "broker"
@@ -50,12 +53,15 @@ class Copy:
 def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
     """Brokers and topics whose throttle the plan may change."""
     brokers = {broker for move in plan.moves if move.added for broker in (*move.before, *move.after)}
+    brokers |= {move.broker for move in plan.dir_moves}
     topics = {move.topic for move in plan.moves if move.added}
     return (*((BROKER, str(broker)) for broker in sorted(brokers)), *((TOPIC, topic) for topic in sorted(topics)))
 
 
-def wanted(rate: int, copies: Iterable[Copy], alive: frozenset[int]) -> dict[Resource, dict[str, str]]:
-    """Settings that these copies need, without regard to present ones."""
+def wanted(
+    rate: int, copies: Iterable[Copy], alive: frozenset[int], disks: Iterable[int] = ()
+) -> dict[Resource, dict[str, str]]:
+    """Settings that these copies need, and brokers that copy between their disks, without regard to present ones."""
     settings: dict[Resource, dict[str, str]] = {}
     lists: dict[str, dict[str, set[str]]] = defaultdict(lambda: {name: set() for name in LISTS})
     for copy in copies:
@@ -64,6 +70,8 @@ def wanted(rate: int, copies: Iterable[Copy], alive: frozenset[int]) -> dict[Res
         topic, partition = copy.key
         lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in copy.sources}
         lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in copy.adding}
+    for broker in frozenset(disks) & alive:
+        settings.setdefault((BROKER, str(broker)), {})[DIR_RATE] = str(rate)
     for topic, named in lists.items():
         settings[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
     return settings
@@ -105,11 +113,11 @@ def restoration(
         own: Entries of lists that the execution may have added.
     """
     changes: dict[str, str | None] = {}
-    for name in RATES if resource[0] == BROKER else LISTS:
+    for name in EVERY_RATE if resource[0] == BROKER else LISTS:
         old, has = before.get(name), current.get(name)
         if has is None or has == EVERYTHING:
             continue
-        if name in RATES:
+        if name in EVERY_RATE:
             to_be = old if has in rates else has
         else:
             kept = [entry for entry in _entries(has) if entry not in own or entry in _entries(old)]
@@ -190,14 +198,21 @@ class Throttling:
         if failed:
             self.reason = answer.reason or "; ".join(sorted(set(answer.refused.values())))
 
-    def needed(self, copies: Iterable[Copy], alive: frozenset[int]) -> list[Effect] | None:
-        """Effects that throttle these copies, in order; None: configurations are unknown, so no move may start."""
+    def needed(self, copies: Iterable[Copy], alive: frozenset[int], disks: Iterable[int] = ()) -> list[Effect] | None:
+        """Effects that throttle these copies, in order; None: configurations are unknown, so no move may start.
+
+        Args:
+            copies: Copies between brokers.
+            alive: Brokers that can be set.
+            disks: Brokers that copy between their log directories.
+        """
         if self._rate is None:
             return []
-        needed = wanted(self._rate, copies, alive)
-        for resource in self._before:
+        needed = wanted(self._rate, copies, alive, disks)
+        for resource, former in self._before.items():
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
-                needed[resource] = dict.fromkeys(RATES, str(self._rate))
+                rates = {name: str(self._rate) for name in former if name in EVERY_RATE}
+                needed[resource] = rates | needed.get(resource, {})
         changes = missing(needed, self._known)
         if not changes:
             return []
@@ -206,7 +221,7 @@ class Throttling:
         before = {
             resource_text(change): {name: self._known[change].get(name) for name in needed[change]}
             for change in changes
-            if change not in self._before
+            if not needed[change].keys() <= self._before.get(change, {}).keys()
         }
         facts = {"rate": self._rate, "before": before}
         return [JournalWrite(event=ExecutionEvent.THROTTLE, facts=facts), SetConfigs(changes=changes)]

@@ -12,6 +12,8 @@ from loaddata.samples.partitions import KafkaPartition, KafkaTopic
 
 Key = tuple[str, int]
 """Topic and partition."""
+ReplicaKey = tuple[str, int, int]
+"""Topic, partition and broker."""
 Resource = tuple[str, str]
 """Resource with configuration: ("broker", id) or ("topic", name)."""
 Configs = Mapping[Resource, Mapping[str, str | None]]
@@ -20,6 +22,11 @@ Configs = Mapping[Resource, Mapping[str, str | None]]
 def named(key: Key) -> str:
     """Name of a partition, for people."""
     return f"{key[0]}-{key[1]}"
+
+
+def replica_text(key: ReplicaKey) -> str:
+    """Name of a replica, for people."""
+    return f"{named(key[:2])} on broker {key[2]}"
 
 
 class ExecutionRequest(StrEnum):
@@ -48,6 +55,16 @@ class OperatorRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDir:
+    """Log directory of a replica; empty: the broker does not have it. `future_path`: where it is being copied to."""
+
+    path: str = ""
+    size_bytes: int = 0
+    future_path: str = ""
+    future_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Observation of the cluster. Observations may be stale or contradict each other, so problems must last to count.
 
@@ -57,8 +74,10 @@ class Observation:
         topics: The plan's topics that exist, with their partitions as they are now (`adding`, `removing` of reassignments).
         foreign: Reassignments of partitions that the plan does not move, with the brokers that they add and remove.
         urps: All under-replicated partitions of the cluster; None: not read this time.
-        copied: Bytes of replicas that are being added, by topic, partition and broker; None: not read this time.
+        copied: Bytes of replicas that are being added, and of their leaders, by topic, partition and broker; None: not read
+            this time.
         configs: Throttle settings of the brokers and topics of the plan; None: not read this time.
+        dirs: Log directories of the plan's replicas that change them, of brokers that answer; None: not read this time.
         asked: Requests of operators.
         replaced_by: Other executor that has taken over the plan; empty: none.
     """
@@ -70,6 +89,7 @@ class Observation:
     urps: frozenset[Key] | None = None
     copied: Mapping[tuple[str, int, int], int] | None = None
     configs: Configs | None = None
+    dirs: Mapping[ReplicaKey, ReplicaDir] | None = None
     asked: OperatorRequests = field(default_factory=OperatorRequests)
     replaced_by: str = ""
 
@@ -134,6 +154,14 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoveDirs:
+    """Request log directories of replicas from their brokers; `arriving`: of replicas that they will get."""
+
+    targets: Mapping[ReplicaKey, str]
+    arriving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionEnd:
     """End of the execution; no step follows."""
 
@@ -141,15 +169,15 @@ class ExecutionEnd:
     throttles_left: tuple[Resource, ...] = ()
 
 
-Effect = JournalWrite | SetConfigs | Submit | Elect | Withdraw | ExecutionEnd
+Effect = JournalWrite | SetConfigs | Submit | Elect | Withdraw | MoveDirs | ExecutionEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswer:
-    """Result of an effect; `refused`: reasons by partition, or by resource."""
+    """Result of an effect; `refused`: reasons by partition, by replica, or by resource."""
 
     outcome: CallOutcome
-    refused: Mapping[Key | Resource, str] = field(default_factory=lambda: MappingProxyType({}))
+    refused: Mapping[Key | ReplicaKey | Resource, str] = field(default_factory=lambda: MappingProxyType({}))
     reason: str = ""
 
 
@@ -200,6 +228,7 @@ class ExecutionEvent(StrEnum):
     RESUMED = "resumed"
     CANCELLING = "cancelling"
     PACE = "pace"
+    PROGRESS = "progress"
     REMARK = "remark"
     STOPPING = "stopping"
     ENDED = "ended"
@@ -216,6 +245,28 @@ def resource_of(text: str) -> Resource:
     return kind, name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressMark:
+    """Bytes that were copied at a time.
+
+    Attributes:
+        at_ms: Time.
+        bytes_done: Bytes copied.
+        busy_s: Sum of the time in which copies had a whole broker's rate each; two copies into one broker share one.
+    """
+
+    at_ms: int
+    bytes_done: int
+    busy_s: float = 0.0
+
+
+def mark_of(event: Mapping[str, Any]) -> ProgressMark:
+    """A mark as the journal has it."""
+    return ProgressMark(
+        at_ms=int(event.get("at_ms", 0)), bytes_done=int(event["bytes_done"]), busy_s=float(event["busy_s"])
+    )
+
+
 @dataclass(slots=True)
 class ExecutionHistory:
     """State folded from events: all that the cluster itself does not show.
@@ -225,9 +276,11 @@ class ExecutionHistory:
     Attributes:
         begun: How often an executor has started or continued.
         executor: Newest executor.
-        began_at_ms: Time of the first start.
+        began_at_ms: Time of the first start. A plan that was done and is executed again, after a rollback, begins again.
+        done_at_ms: Time at which it was done; a later executor that finds nothing to move does not change it.
         batches: Number of requested batches.
         moved: Finished partitions, with the time.
+        dirs_moved: Replicas that are in their planned directories, with the time.
         refused: Partitions that Kafka refused, with the reason.
         throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
         rates: All rates that were set.
@@ -237,14 +290,19 @@ class ExecutionHistory:
         state: Newest of begun, paused, cancelling, stopping, ended.
         stop: Kind, reason and hint of the end, if it has ended.
         ended_at_ms: Time of the end.
+        newest_at_ms: Time of the newest event.
+        marks: Marks of the progress since the executor, the throttle or a pause has last changed.
+        first_mark: First mark since `began_at_ms`.
         remarks: Sentences.
     """
 
     begun: int = 0
     executor: str = ""
     began_at_ms: int = 0
+    done_at_ms: int = 0
     batches: int = 0
     moved: dict[Key, int] = field(default_factory=dict)
+    dirs_moved: dict[ReplicaKey, int] = field(default_factory=dict)
     refused: dict[Key, str] = field(default_factory=dict)
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
     rates: set[str] = field(default_factory=set)
@@ -254,14 +312,17 @@ class ExecutionHistory:
     stop: Mapping[str, str] | None = None
     ended_at_ms: int = 0
     newest_at_ms: int = 0
+    marks: list[ProgressMark] = field(default_factory=list)
+    first_mark: ProgressMark | None = None
     remarks: list[str] = field(default_factory=list)
+    _started_at_ms: int = 0
 
     @property
     def unfinished(self) -> bool:
         """Whether it has begun and not ended, or ended before the plan was done."""
         return bool(self.begun) and (self.stop is None or self.stop.get("kind") not in {"done", "cancelled"})
 
-    def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901 - one case per event
+    def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         at_ms = int(event.get("at_ms", 0))
         self.newest_at_ms = max(self.newest_at_ms, at_ms)
         match event.get("event"):
@@ -269,19 +330,30 @@ class ExecutionHistory:
                 self.begun += 1
                 self.executor = str(event.get("executor", ""))
                 self.began_at_ms = self.began_at_ms or at_ms
+                self._started_at_ms = at_ms
                 self.state, self.stop, self.ended_at_ms = ExecutionEvent.BEGUN, None, 0
                 self.refused.clear()
+                self.marks.clear()
                 self.pace.update(event.get("pace") or {})
             case ExecutionEvent.BATCH:
                 self.batches = max(self.batches, int(event["batch"]))
+                if self.done_at_ms:
+                    self.began_at_ms, self.done_at_ms = self._started_at_ms, 0
+                    self.first_mark = self.marks[0] if self.marks else None
+                    self.moved.clear()
+                    self.dirs_moved.clear()
             case ExecutionEvent.MOVED:
                 self.moved.update({(str(topic), int(partition)): at_ms for topic, partition in event["partitions"]})
+                dirs = event.get("dirs", ())
+                self.dirs_moved.update(
+                    {(str(topic), int(number), int(broker)): at_ms for topic, number, broker in dirs}
+                )
             case ExecutionEvent.REFUSED:
                 self.refused[str(event["topic"]), int(event["partition"])] = str(event["reason"])
             case ExecutionEvent.THROTTLE:
                 for text, settings in event["before"].items():
                     # The first are the settings of others; later ones may be those of an executor that crashed.
-                    self.throttle_before.setdefault(resource_of(text), dict(settings))
+                    self.throttle_before[resource_of(text)] = settings | self.throttle_before.get(resource_of(text), {})
                 self.rate = event["rate"]
                 self.rates.add(str(event["rate"]))
             case ExecutionEvent.UNTHROTTLED:
@@ -291,16 +363,24 @@ class ExecutionHistory:
                     self.rate = None
             case ExecutionEvent.RESUMED:
                 self.state = ExecutionEvent.BEGUN
+                self.marks.clear()
             case ExecutionEvent.PAUSED | ExecutionEvent.CANCELLING | ExecutionEvent.STOPPING:
                 self.state = str(event["event"])
             case ExecutionEvent.PACE:
                 self.pace.update(event["pace"])
+                self.marks.clear()
+            case ExecutionEvent.PROGRESS:
+                mark = mark_of(event)
+                self.marks.append(mark)
+                self.first_mark = self.first_mark or mark
             case ExecutionEvent.REMARK:
                 self.remarks.append(str(event["text"]))
             case ExecutionEvent.ENDED:
                 self.state = ExecutionEvent.ENDED
                 self.stop = {name: str(event.get(name, "")) for name in ("kind", "reason", "hint")}
                 self.ended_at_ms = at_ms
+                if self.stop["kind"] == StopKind.DONE:
+                    self.done_at_ms = self.done_at_ms or at_ms
 
 
 def recorded(events: Iterable[Mapping[str, Any]]) -> ExecutionHistory:

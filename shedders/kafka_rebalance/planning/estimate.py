@@ -2,7 +2,8 @@
 
     broker b:  copying_b = max(bytes into b, bytes out of b) / rate
                turns_b   = ceil(partitions that b takes part in / moves_per_broker) * poll_s
-    in all:    max over b of (copying_b + turns_b), at least ceil(partitions / moves_max) * poll_s
+    disks_b    = bytes between log directories of b / rate, at the same time
+    in all:    max over b of (copying_b + turns_b) and of disks_b, at least ceil(partitions / moves_max) * poll_s
                + ceil(leader switches / leaders_at_once) * poll_s
 
 A replica is copied from its partition's leader. `rate` is the throttle where there is one (Kafka keeps it per broker and
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from shedders.model.amounts import are, count, rate, size
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.planning.plan import PartitionMove
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
 
@@ -31,6 +32,7 @@ class Bound(StrEnum):
     NOTHING = "nothing"
     IN = "in"
     OUT = "out"
+    DISKS = "disks"
     TURNS = "turns"
     SWITCHES = "switches"
 
@@ -41,9 +43,9 @@ class Estimate:
 
     Attributes:
         duration_s: Duration of the whole plan.
-        bound: Bottleneck: bytes into or out of a broker, turns of small moves, or leader switches.
+        bound: Bottleneck: bytes into or out of a broker or between its disks, turns of small moves, or leader switches.
         broker: Busiest broker; None: nothing is copied.
-        broker_bytes: Bytes into it, or out of it.
+        broker_bytes: Bytes into it, out of it, or between its disks.
         rate_bytes_per_s: Copy rate of a broker.
         throttled: Whether the rate is the throttle, or assumed.
         moves_per_broker: Parallelism per broker.
@@ -65,7 +67,7 @@ class Estimate:
         """Assumptions as sentences, for people."""
         texts = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
         speed = rate(self.rate_bytes_per_s)
-        if self.copied_bytes:
+        if self.copied_bytes or self.bound is Bound.DISKS:
             texts.append(
                 f"each broker copies {speed}, the throttle"
                 if self.throttled
@@ -85,12 +87,15 @@ _BOUND = {
     Bound.NOTHING: "nothing moves",
     Bound.IN: "bottleneck: {size} into broker {broker}",
     Bound.OUT: "bottleneck: {size} out of broker {broker}",
+    Bound.DISKS: "bottleneck: {size} between log directories of broker {broker}",
     Bound.TURNS: "bottleneck: the number of small moves",
     Bound.SWITCHES: "leader switches only; no data is copied",
 }
 
 
-def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Estimate:
+def estimate(
+    moves: Iterable[PartitionMove], settings: PartitionsSettings, dir_moves: Iterable[LogDirMove] = ()
+) -> Estimate:
     pace = settings.pace
     into, out, parts = Counter[int](), Counter[int](), Counter[int]()
     placed = switched = unknown = 0
@@ -123,11 +128,19 @@ def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Es
         bound = Bound.TURNS
     else:
         bound = Bound.IN if inward else Bound.OUT
+    duration_s = copying_s + turns_s + switches_s
+    broker_bytes = 0 if busiest is None else max(into[busiest], out[busiest])
+    disks = Counter[int]()
+    for each in dir_moves:
+        disks[each.broker] += each.copied_bytes
+    slowest = max(sorted(disks), key=lambda broker: disks[broker], default=None)
+    if slowest is not None and disks[slowest] / per_s > duration_s:
+        duration_s, bound, busiest, broker_bytes = disks[slowest] / per_s, Bound.DISKS, slowest, disks[slowest]
     return Estimate(
-        duration_s=copying_s + turns_s + switches_s,
+        duration_s=duration_s,
         bound=bound,
         broker=busiest,
-        broker_bytes=0 if busiest is None else max(into[busiest], out[busiest]),
+        broker_bytes=broker_bytes,
         rate_bytes_per_s=per_s,
         throttled=pace.throttle_bytes_per_s is not None,
         moves_per_broker=pace.moves_per_broker,

@@ -120,6 +120,38 @@ class PartitionMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirMove:
+    """Move of a replica between log directories of its broker.
+
+    Attributes:
+        topic: Name.
+        partition: Number.
+        broker: Broker that holds the replica, or gets it by a move of the same plan.
+        replicas: Planned replicas of the partition, in order.
+        before: Directory that it is in; None: the plan brings it to the broker.
+        after: Directory that it is to be in.
+        size_bytes: Size of the replica.
+    """
+
+    topic: str
+    partition: int
+    broker: int
+    replicas: tuple[int, ...]
+    before: str | None
+    after: str
+    size_bytes: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.topic, self.partition, self.broker
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that are copied on the broker; none for a replica that comes from another broker."""
+        return 0 if self.before is None else self.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFigures:
     """Load of one broker, before or after. Bytes in and out are those of its leaders (clients); None: unknown."""
 
@@ -160,6 +192,7 @@ class ReassignmentPlan:
         goals: Result of each goal, in order.
         brokers: Each broker before and after.
         moves: In order of topic and partition.
+        dir_moves: Moves between log directories, in order of topic, partition and broker.
         complete: False: the time, move or byte budget ended the search; `remarks` has which.
         remarks: Sentences on omissions and assumptions.
         took_s: Time of the search.
@@ -174,6 +207,7 @@ class ReassignmentPlan:
     goals: tuple[GoalOutcome, ...] = ()
     brokers: tuple[BrokerChange, ...] = ()
     moves: tuple[PartitionMove, ...] = ()
+    dir_moves: tuple[LogDirMove, ...] = ()
     complete: bool = True
     remarks: tuple[str, ...] = ()
     took_s: float = field(default=0.0, compare=False)
@@ -182,6 +216,16 @@ class ReassignmentPlan:
     def copied_bytes(self) -> int:
         """Bytes that an execution copies."""
         return sum(move.copied_bytes for move in self.moves)
+
+    @property
+    def dir_bytes(self) -> int:
+        """Bytes that an execution copies between log directories of the same broker."""
+        return sum(move.copied_bytes for move in self.dir_moves)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it moves nothing."""
+        return not self.moves and not self.dir_moves
 
     @property
     def infeasible(self) -> tuple[GoalOutcome, ...]:

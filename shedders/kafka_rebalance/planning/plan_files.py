@@ -5,8 +5,9 @@ contradiction or an invalid number is an error that names the place. Whether the
 executed.
 
 Kafka's format (`ReassignPartitionsCommand`) is `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs` are
-accepted and ignored. A file that only changes the order of replicas moves no data: the first of them becomes the preferred
-leader, and leads after an election (`kafka-leader-election --election-type preferred`).
+written where a plan chooses directories, and ignored in files of others. A file that only changes the order of replicas moves no
+data: the first of them becomes the preferred leader, and leads after an election (`kafka-leader-election --election-type
+preferred`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ from loaddata.samples.strict_json import (
     write_document,
 )
 from shedders.kafka_rebalance.errors import PlanUnusableError
-from shedders.kafka_rebalance.planning.plan import FORMAT, BrokerChange, GoalOutcome, PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import (
+    FORMAT,
+    BrokerChange,
+    GoalOutcome,
+    LogDirMove,
+    PartitionMove,
+    ReassignmentPlan,
+)
 
 PLAN_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PLAN_HINT: Final = "Make a new plan with `statechannel partitions plan`; do not edit plans by hand."
@@ -59,6 +67,7 @@ class _PlanFile(BaseModel):
     goals: tuple[GoalOutcome, ...]
     brokers: tuple[BrokerChange, ...]
     moves: tuple[PartitionMove, ...]
+    dir_moves: tuple[LogDirMove, ...] = ()
     complete: bool
     remarks: tuple[str, ...]
     took_s: float
@@ -93,7 +102,8 @@ def _document(plan: ReassignmentPlan) -> dict[str, Any]:
         ]
         if not all(map(isfinite, numbers)):
             raise ValueError(f"goal {goal.name}: a number is not finite: {numbers}")
-    return {"format": FORMAT} | {name: getattr(plan, name) for name in _PLAN_FIELDS}
+    named = {name: getattr(plan, name) for name in _PLAN_FIELDS if name != "dir_moves" or plan.dir_moves}
+    return {"format": FORMAT} | named
 
 
 def read_plan(path: Path) -> ReassignmentPlan:
@@ -151,6 +161,30 @@ def _faults(plan: ReassignmentPlan) -> Iterator[str]:
         if plan.topic_ids and move.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
         yield from (f"{where}: {fault}" for fault in _move_faults(move, known))
+    moves, replicas = {move.key: move for move in plan.moves}, set[tuple[str, int, int]]()
+    for each in plan.dir_moves:
+        where = f"move of {cut(each.topic)}-{each.partition} on broker {each.broker}"
+        if each.key in replicas:
+            yield f"{where}: duplicated"
+        replicas.add(each.key)
+        if plan.topic_ids and each.topic not in plan.topic_ids:
+            yield f"{where}: the topic is not in topic_ids"
+        yield from (f"{where}: {fault}" for fault in _dir_faults(each, moves.get(each.key[:2]), known))
+
+
+def _dir_faults(move: LogDirMove, of: PartitionMove | None, known: set[int]) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(move.topic) or not 0 <= move.partition < 2**31:
+        yield "not a valid partition"
+    if move.broker < 0 or (known and move.broker not in known):
+        yield f"the plan has no broker {move.broker}"
+    if not move.after or move.before in {"", move.after}:
+        yield f"expected two directories, got {cut(repr(move.before))} and {cut(repr(move.after))}"
+    if move.broker not in move.replicas or (of is not None and move.replicas != of.after):
+        yield f"replicas: expected those of the plan, got {cut(repr(list(move.replicas)))}"
+    if move.before is None and (of is None or move.broker not in of.added):
+        yield "before: expected a directory, as no move brings the replica to the broker"
+    if not 0 <= move.size_bytes <= NUMBER_MAX:
+        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"
 
 
 def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
@@ -179,6 +213,8 @@ def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
 
 
 REASSIGNMENT_VERSION: Final = 1
+ANY_DIRECTORY: Final = "any"
+"""Kafka's own word for the directory that the broker chooses."""
 Which = Literal["after", "before"]
 _REASSIGNMENT_HINT: Final = (
     'Kafka\'s tool writes such files: {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}.'
@@ -203,17 +239,27 @@ class _ReassignmentFile(BaseModel):
 _REASSIGNMENT_ADAPTER: Final = TypeAdapter(_ReassignmentFile)
 
 
-def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
+def to_json(moves: Iterable[PartitionMove], which: Which = "after", dir_moves: Iterable[LogDirMove] = ()) -> bytes:
     """Encode a file, in the order of the moves, one entry per line.
 
     Args:
         moves: Moves of a plan or of a batch.
         which: `after`: planned replicas; `before`: former ones, to roll back.
+        dir_moves: Moves between log directories. A replica that was brought to its broker has no former directory.
     """
-    entries = [
-        orjson.dumps({"topic": move.topic, "partition": move.partition, "replicas": getattr(move, which)})
-        for move in moves
-    ]
+    lists: dict[tuple[str, int], tuple[int, ...]] = {move.key: getattr(move, which) for move in moves}
+    paths: dict[tuple[str, int], dict[int, str]] = {}
+    for each in dir_moves:
+        path, key = getattr(each, which), (each.topic, each.partition)
+        if path is not None:
+            lists.setdefault(key, each.replicas)
+            paths.setdefault(key, {})[each.broker] = path
+    entries = []
+    for key, brokers in lists.items():
+        entry: dict[str, Any] = {"topic": key[0], "partition": key[1], "replicas": brokers}
+        if key in paths:
+            entry["log_dirs"] = [paths[key].get(broker, ANY_DIRECTORY) for broker in brokers]
+        entries.append(orjson.dumps(entry))
     return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
 
 

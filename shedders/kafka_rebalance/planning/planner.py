@@ -17,6 +17,7 @@ import orjson
 
 from loaddata.samples.partitions import CPU_UNITS
 from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs, has_several_disks
 from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
 from shedders.kafka_rebalance.planning.limits import GoalLimits
 from shedders.kafka_rebalance.planning.plan import (
@@ -25,6 +26,7 @@ from shedders.kafka_rebalance.planning.plan import (
     GoalOutcome,
     GoalSpread,
     GoalStatus,
+    LogDirMove,
     PartitionMove,
     ReassignmentPlan,
 )
@@ -87,24 +89,31 @@ def plan_partitions(
         layout, loads, completeness_min=request.completeness_min, room=request.replication_factor or 1
     )
     stay, remarks = frozen(cluster, request)
+    remarks += [
+        f"broker {broker.id} gets no replicas and leads no more: all of its log directories are cordoned"
+        for broker in layout.brokers
+        if broker.alive and broker.cordoned
+    ]
     search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, began_s=began_s, steps=steps)
     works = _prepare(search, request)
     before = figures(cluster)
     complete = _Run(search, clock, progress).run(works)
+    dir_moves = _dir_moves(search, works)
     outcomes = tuple(_outcome(search, work, complete=complete) for work in works)
     moves = partition_moves(search, [work.goal.name for work in works])
     remarks += _remarks(search, works, request, complete=complete)
     fingerprint = layout.fingerprint()
     return ReassignmentPlan(
-        id=identity(layout.cluster_id, fingerprint, moves),
+        id=identity(layout.cluster_id, fingerprint, moves, dir_moves),
         cluster_id=layout.cluster_id,
         layout=fingerprint,
-        topic_ids={name: layout.topics[name].topic_id for name in sorted({move.topic for move in moves})},
+        topic_ids={name: layout.topics[name].topic_id for name in _topics_of(moves, dir_moves)},
         made_at_ms=layout.read_at_ms,
         request=orjson.loads(orjson.dumps(request, default=dict, option=orjson.OPT_NON_STR_KEYS)),
         goals=outcomes,
         brokers=_broker_changes(cluster, before, figures(cluster), moves),
         moves=moves,
+        dir_moves=dir_moves,
         complete=complete and not search.stinted,
         remarks=tuple(remarks),
         took_s=clock() - began_s,
@@ -117,6 +126,8 @@ def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> lis
     if request.mode is PlanMode.ADD_BROKERS and not request.goals:
         unneeded = "replicas" if cluster.known[:, LoadColumn.DISK].any() else "disk"
         asked = tuple(choice for choice in asked if choice.name != unneeded)
+    if not request.goals and not has_several_disks(scope.layout):
+        asked = tuple(choice for choice in asked if choice.name != LogDirs.name)
     goals = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
@@ -233,6 +244,22 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
     return GoalOutcome(**result, status=status, witness=goal.witness(search))
 
 
+def _topics_of(moves: Sequence[PartitionMove], dir_moves: Sequence[LogDirMove]) -> list[str]:
+    return sorted({move.topic for move in moves} | {move.topic for move in dir_moves})
+
+
+def _dir_moves(search: Search, works: list[_Work]) -> tuple[LogDirMove, ...]:
+    """Moves between log directories, planned when no replica moves between brokers any more."""
+    moves: list[LogDirMove] = []
+    for work in works:
+        if isinstance(work.goal, LogDirs) and work.no_data is None:
+            work.goal.improve(search)
+            work.reached = True
+            work.moves = len(work.goal.dir_moves)
+            moves += work.goal.dir_moves
+    return tuple(moves)
+
+
 def _remarks(search: Search, works: list[_Work], request: PlanRequest, *, complete: bool) -> list[str]:
     remarks = [remark for work in works for remark in work.goal.remarks]
     if not complete:
@@ -337,9 +364,11 @@ def _broker_changes(
     )
 
 
-def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> str:
+def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove], dir_moves: Sequence[LogDirMove] = ()) -> str:
     """Id of a plan: 16 hex digits of a digest of its moves."""
     digest = hashlib.sha256(f"{cluster_id}\n{layout}\n".encode())
     for move in moves:
         digest.update(f"{move.topic} {move.partition} {move.before} {move.after} {move.leader_after}\n".encode())
+    for each in dir_moves:
+        digest.update(f"{each.topic} {each.partition} {each.broker} {each.before} {each.after}\n".encode())
     return digest.hexdigest()[:16]

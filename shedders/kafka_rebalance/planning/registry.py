@@ -27,6 +27,7 @@ from shedders.kafka_rebalance.goals.broker_goals import (
     Replicas,
 )
 from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs
 from shedders.kafka_rebalance.goals.mode_goals import BrokersLeave, Demotion, OfflineReplicas, ReplicationFactor
 from shedders.kafka_rebalance.goals.placement_goals import PreferredLeader, RackAwareness
 from shedders.kafka_rebalance.goals.topic_goals import TopicLeaders, TopicReplicas
@@ -141,6 +142,7 @@ SOFT: Final = (
     Replicas,
     Leaders,
     PreferredLeader,
+    LogDirs,
 )
 OWN: Final[Mapping[str, type[Goal]]] = {goal.name: goal for goal in (*HARD, *SOFT)}
 """Built-in goals in the order of planning."""
@@ -160,14 +162,15 @@ _SPREAD: Final = (
     "leaders",
 )
 DEFAULTS: Final[Mapping[PlanMode, tuple[str, ...]]] = {
-    PlanMode.REBALANCE: (*_HARD_NAMES, *_SPREAD, "preferred-leader"),
+    PlanMode.REBALANCE: (*_HARD_NAMES, *_SPREAD, "preferred-leader", "log-dirs"),
     PlanMode.ADD_BROKERS: (*_HARD_NAMES, "disk", "replicas", "bytes-in", "leaders"),
     PlanMode.REMOVE_BROKERS: (*_HARD_NAMES, *_SPREAD),
     PlanMode.DEMOTE: (*_HARD_NAMES, "bytes-in", "bytes-out", "leaders"),
     PlanMode.FIX_OFFLINE: (*_HARD_NAMES, *_SPREAD),
     PlanMode.REPLICATION_FACTOR: (*_HARD_NAMES, *_SPREAD),
 }
-"""Default goals of each mode. add-brokers uses replica counts only if no size is known, and moves nothing for leaders."""
+"""Default goals of each mode. log-dirs is left out where no broker has several log directories. add-brokers uses replica counts
+only if no size is known, and moves nothing for leaders."""
 
 
 def available() -> dict[str, type[Goal]]:

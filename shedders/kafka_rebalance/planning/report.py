@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         BrokerFigures,
         GoalOutcome,
         GoalSpread,
+        LogDirMove,
         PartitionMove,
         ReassignmentPlan,
     )
@@ -56,13 +57,15 @@ def _overview(plan: ReassignmentPlan, estimate: Estimate) -> Iterator[tuple[str,
     yield "cluster", f"{plan.cluster_id or '(no id)'}, {count(len(plan.brokers), 'broker')}"
     yield "request", asked_said(plan.request)
     yield "moves", moves_said(plan.moves)
+    if plan.dir_moves:
+        yield "log directories", dir_moves_said(plan.dir_moves)
     if plan.copied_bytes:
         into = max(plan.brokers, key=lambda change: (change.bytes_in, -change.id), default=None)
         most = "" if into is None or not into.bytes_in else f"; most to broker {into.id}: {size(into.bytes_in)}"
         yield "copied", f"{size(plan.copied_bytes)}{most}"
     if plan.goals:
         yield "goals", goals_said(plan.goals)
-    if plan.moves:
+    if not plan.empty:
         most, *rest = estimate.sentences()
         yield "duration", f"about {length(estimate.duration_s)}; {most}"
         for sentence in rest:
@@ -106,6 +109,39 @@ def moves_said(moves: Sequence[PartitionMove]) -> str:
         f"{counts['order']} with a new order of replicas only" if counts["order"] else "",
     ]
     return f"{count(len(moves), 'partition')}: {', '.join(part for part in parts if part)}"
+
+
+def dir_moves_said(moves: Sequence[LogDirMove]) -> str:
+    """Counts of moves between log directories: `3 replicas to another directory of the same broker: 40.0 GB`."""
+    between = [move for move in moves if move.before is not None]
+    placed = len(moves) - len(between)
+    parts = [
+        f"{count(len(between), 'replica')} to another directory of the same broker: "
+        f"{size(sum(move.size_bytes for move in between))}"
+        if between
+        else "",
+        f"of {count(placed, 'arriving replica')} the directory is chosen" if placed else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def dir_moves_grid(moves: Iterable[LogDirMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
+    """Table of moves between log directories; see `moves_grid`."""
+    all_moves = list(moves)
+    shown = all_moves if most is None else all_moves[:most]
+    left = len(all_moves) - len(shown)
+    rows = tuple(
+        (
+            f"{move.topic}-{move.partition}",
+            str(move.broker),
+            move.before or "(arrives)",
+            move.after,
+            size(move.size_bytes),
+        )
+        for move in shown
+    )
+    notes = (f"and {left} more{f': {more}' if more else ''}",) if left else ()
+    return Grid("Moves between log directories", ("partition", "broker", "from", "to", "size"), rows, notes)
 
 
 def goals_said(goals: Iterable[GoalOutcome]) -> str:

@@ -60,8 +60,9 @@ def check(layout: ClusterLayout, request: PlanRequest) -> None:
             raise RequestRefusedError(
                 f"{what}: broker {_list(unknown)} not found", hint=f"Brokers of the cluster: {_list(sorted(known))}."
             )
-    _check_mode(request, alive)
-    _check_range(request, alive)
+    cordoned = {broker.id for broker in layout.brokers if broker.cordoned}
+    _check_mode(request, alive, cordoned)
+    _check_range(request, alive - cordoned)
     _check_in_sync(layout, request)
 
 
@@ -97,7 +98,7 @@ def _check_numbers(request: PlanRequest) -> None:
                 )
 
 
-def _check_mode(request: PlanRequest, alive: set[int]) -> None:
+def _check_mode(request: PlanRequest, alive: set[int], cordoned: set[int]) -> None:
     mode, subjects = request.mode, set(request.subjects)
     if mode in NEEDS_SUBJECTS and not subjects:
         raise RequestRefusedError(f"{mode.value} needs the {NEEDS_SUBJECTS[mode]}", hint="Name at least one broker.")
@@ -118,6 +119,12 @@ def _check_mode(request: PlanRequest, alive: set[int]) -> None:
             f"broker {_list(sorted(both))} is a subject of {mode.value} and going offline", hint="Name it once."
         )
     if mode is PlanMode.ADD_BROKERS:
+        shut = subjects & cordoned
+        if shut:
+            raise RequestRefusedError(
+                f"all log directories of new broker {_list(sorted(shut))} are cordoned",
+                hint="Remove them from its cordoned.log.dirs first.",
+            )
         dead = subjects - alive
         if dead:
             raise RequestRefusedError(f"new broker {_list(sorted(dead))} is not alive", hint="Start it first.")
@@ -144,7 +151,7 @@ def _check_range(request: PlanRequest, alive: set[int]) -> None:
     if not usable:
         raise RequestRefusedError(
             "no broker is left that may hold replicas",
-            hint="Brokers must be alive, in the range, and neither removed nor going offline.",
+            hint="Brokers must be alive, in the range, not cordoned, and neither removed nor going offline.",
         )
     if request.mode is PlanMode.DEMOTE and not usable - set(request.subjects):
         raise RequestRefusedError("no broker is left that may lead", hint="Demote fewer brokers.")
@@ -302,7 +309,8 @@ class Scope:
         ranged = self._mask(request.brokers) if request.brokers else np.ones_like(going)
         self.subjects = subjects
         self.leaving = going
-        self.homes: NDArray[np.bool_] = cluster.alive & ranged & ~going
+        cordoned = self._mask([broker.id for broker in layout.brokers if broker.cordoned])
+        self.homes: NDArray[np.bool_] = cluster.alive & ranged & ~going & ~cordoned
         self.takers: NDArray[np.bool_] = self.homes & subjects if mode is PlanMode.ADD_BROKERS else self.homes.copy()
         self.leaders: NDArray[np.bool_] = self.homes & ~subjects if mode is PlanMode.DEMOTE else self.homes.copy()
         self.sources: NDArray[np.bool_] = going.copy()

@@ -208,6 +208,11 @@ class Search:
         fresh = ~self.scope.placed(partitions, sources)
         return fresh.astype(np.int64), np.where(fresh, self.cluster.load[partitions, LoadColumn.DISK], 0)
 
+    @property
+    def budget_left(self) -> tuple[int | None, int | None]:
+        """Replicas and bytes that may still be copied; None: no bound."""
+        return self._moves_left, self._bytes_left
+
     def affordable_new(self, partition: int) -> bool:
         """Whether the bounds leave room for one more replica of a partition."""
         size = int(self.cluster.load[partition, LoadColumn.DISK])

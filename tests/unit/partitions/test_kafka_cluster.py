@@ -1,6 +1,7 @@
 """What a cluster tells becomes a layout: awkward facts as they are, what is not told as a remark, few calls."""
 
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,12 +104,16 @@ class FakeAdmin:
             }
         }
 
-    def describe_log_dirs(self, topic_partitions: dict[str, list[int]], brokers: list[int]) -> list[dict[str, Any]]:
+    def describe_log_dirs(
+        self, topic_partitions: dict[str, list[int]] | None, brokers: list[int]
+    ) -> list[dict[str, Any]]:
         (broker,) = brokers
         self.calls.append(("dirs", broker))
         result = self.dirs[broker]
         if isinstance(result, Exception):
             raise result
+        if topic_partitions is None:
+            return [{"broker": broker, "log_dirs": result}]
         asked = {(topic, number) for topic, numbers in topic_partitions.items() for number in numbers}
         return [
             {
@@ -138,7 +143,10 @@ def test_a_layout_has_all_the_awkward_facts() -> None:
             id=1,
             host="h1",
             port=9092,
-            log_dirs=(LogDir(path="/bad", offline=True), LogDir(path="/x", total_bytes=100, usable_bytes=40)),
+            log_dirs=(
+                LogDir(path="/bad", offline=True),
+                LogDir(path="/x", total_bytes=100, usable_bytes=40, replicas=(("b", 0, 70), ("b", 1, 5))),
+            ),
         ),
         KafkaBroker(id=2, host="h2", port=9092, rack="r1", log_dirs=(LogDir(path="/y"),)),
         KafkaBroker(id=3, host="h3", port=9092, alive=False),  # fenced
@@ -155,6 +163,7 @@ def test_a_layout_has_all_the_awkward_facts() -> None:
     )
     assert layout.remarks == (
         "min.insync.replicas of 1 topics is not known (no DescribeConfigs on them?): 1 is assumed",
+        "this Kafka is older than 4.3 and has no cordoned log directories: none is treated as cordoned",
     )
     assert layout.cluster_id == "c"
 
@@ -170,6 +179,23 @@ def test_topics_that_are_being_made_or_deleted_are_left_out_and_said() -> None:
     assert "topic c is left out: it is being made or deleted" in said
 
 
+def test_cordoned_directories_of_a_kafka_that_reports_them() -> None:
+    admin = FakeAdmin()
+    admin._manager = SimpleNamespace(broker_version=(4, 3))  # type: ignore[attr-defined]
+    admin.dirs = {
+        1: [admin.directory("/a", {}, is_cordoned=True), admin.directory("/b", {("b", 0): 70}, is_cordoned=False)],
+        2: [admin.directory("/c", {}, is_cordoned=True)],
+    }
+    layout = read_layout(admin, now_ms=0)
+    assert [[each.cordoned for each in broker.log_dirs] for broker in layout.brokers[:2]] == [[True, False], [True]]
+    assert [broker.cordoned for broker in layout.brokers] == [False, True, False, False]
+    assert not any("cordoned" in remark for remark in layout.remarks)
+    admin._manager.broker_version = (4, 2)  # type: ignore[attr-defined]
+    older = read_layout(admin, now_ms=0)
+    assert not any(broker.cordoned for broker in older.brokers)
+    assert any("cordoned" in remark for remark in older.remarks)
+
+
 def test_the_calls_are_few_however_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_cluster, "TOPICS_AT_ONCE", 4)
     admin = FakeAdmin()
@@ -179,6 +205,7 @@ def test_the_calls_are_few_however_many_topics(monkeypatch: pytest.MonkeyPatch) 
         ("cluster",),
         *(("configs", count) for count in (2, 4, 4)),
         ("dirs", 1),
+        ("dirs", 1),  # with its replicas, as it has two directories
         ("dirs", 2),
         ("moving",),
         ("topics",),

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from shedders.kafka_rebalance.cli.arguments import PlanOptions, parse_amount, parse_brokers, parse_goals, request_of
+from shedders.kafka_rebalance.cli.arguments import (
+    PlanOptions,
+    parse_amount,
+    parse_brokers,
+    parse_goals,
+    parse_rate,
+    request_of,
+)
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
 from shedders.kafka_rebalance.settings import PartitionsSettings, configured
 from statechannel.cli.kit.failures import CommandError
@@ -42,16 +49,70 @@ def test_what_are_no_goals(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("1", 1), ("500GB", 500 * 10**9), ("1.5TiB", 3 * 2**39), ("2k", 2_000), ("7 MiB", 7 * 2**20), ("12B", 12)],
+    [
+        ("1", 1),
+        ("500GB", 500 * 10**9),
+        ("1.5TiB", 3 * 2**39),
+        ("2k", 2_000),
+        ("2K", 2_000),
+        ("400KB", 400_000),
+        ("400kB", 400_000),
+        ("400KiB", 400 * 1024),
+        ("400kiB", 400 * 1024),
+        ("400Ki", 400 * 1024),
+        ("7 MiB", 7 * 2**20),
+        ("50m", 50_000_000),
+        ("2gB", 2 * 10**9),
+        ("12B", 12),
+        ("1_000_000", 1_000_000),
+    ],
 )
 def test_amounts(text: str, size_bytes: int) -> None:
     assert parse_amount(text, "--max-bytes") == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "0", "0.0GB", "-1", "1e9", "nan", "9999999PB", "GB", "1XB", "1i"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.0GB", "-1", "1e9", "nan", "9999999PB", "GB", "1XB", "1i", "1iB", "400KB/s", "_1", "1_", "1__0"]
+)
 def test_what_is_no_amount(text: str) -> None:
-    with pytest.raises(CommandError, match="not an amount of data"):
+    with pytest.raises(CommandError, match="not an amount of data") as refused:
         parse_amount(text, "--max-bytes")
+    assert all(
+        form in refused.value.hint for form in ("500GB", "1.5TiB", "400K", "1000000", "K is 1,000", "Ki is 1,024")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bytes_per_s"),
+    [
+        ("400KB/s", 400_000),
+        ("400K", 400_000),
+        ("400KiB/s", 409_600),
+        ("0.4MB/s", 400_000),
+        ("400000", 400_000),
+        ("400 kB/s", 400_000),
+        ("400000B/s", 400_000),
+        ("20MB/s ", 20_000_000),
+        ("0.25M/s", 250_000),
+    ],
+)
+def test_rates(text: str, rate_bytes_per_s: int) -> None:
+    assert parse_rate(text, "--throttle") == rate_bytes_per_s
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "/s", "20MB/min", "20MB/s/s", "20MBps", "-1MB/s"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(CommandError, match="not bytes per second") as refused:
+        parse_rate(text, "--throttle")
+    assert all(form in refused.value.hint for form in ("20MB/s", "400K", "400KiB/s", "400000", "K is 1,000"))
+
+
+@pytest.mark.parametrize("text", ["400kb", "400Kb/s", "3Mbit/s", "3Mb", "20mbps"])
+def test_bits_are_refused_by_name(text: str) -> None:
+    for parse in (parse_amount, parse_rate):
+        with pytest.raises(CommandError) as refused:
+            parse(text, "--option")
+        assert "B for bytes" in refused.value.hint
 
 
 def test_what_is_not_given_is_as_the_settings_have_it() -> None:

@@ -1,0 +1,307 @@
+"""Moves of replicas between log directories of their brokers, as a part of the state machine. Pure.
+
+The broker copies a replica into a future one in the other directory, and swaps the two (KIP-113). Where a replica is, and where
+it goes, is read from the broker, so that it survives a crash of the tool. A replica moves when its partition is where the plan
+wants it. One that comes from another broker gets its directory before that: the broker remembers it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from shedders.kafka_rebalance.execution.moves import MoveState, MoveStatus
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    Effect,
+    ExecutionEvent,
+    JournalWrite,
+    MoveDirs,
+    replica_text,
+)
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.moves import PartitionStep
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, ReplicaDir, ReplicaKey
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+_READY: Final = frozenset({MoveState.DONE, MoveState.ELECT})
+_DONE, _WAITING, _MOVING = MoveStatus(MoveState.DONE), MoveStatus(MoveState.WAITING), MoveStatus(MoveState.MOVING)
+
+
+def dir_stands_of(
+    plan: ReassignmentPlan, dirs: Mapping[ReplicaKey, ReplicaDir], stands: Mapping[Key, MoveStatus]
+) -> dict[ReplicaKey, MoveStatus]:
+    """State of each replica that changes its directory; replicas of brokers that do not answer are left out."""
+    result: dict[ReplicaKey, MoveStatus] = {}
+    for move in plan.dir_moves:
+        now = dirs.get(move.key)
+        if not _first_done(stands, move.key):
+            result[move.key] = _WAITING
+        elif now is not None:
+            result[move.key] = _dir_stand(move, now)
+    return result
+
+
+def _first_done(stands: Mapping[Key, MoveStatus], key: ReplicaKey) -> bool:
+    """Whether the replica's partition is where the plan wants it; a directory is changed only then."""
+    stand = stands.get(key[:2])
+    return stand is None or stand.state in _READY
+
+
+def _dir_stand(move: LogDirMove, now: ReplicaDir) -> MoveStatus:
+    name = replica_text(move.key)
+    if not now.path:
+        return MoveStatus(MoveState.CHANGED, f"{name} is not on its broker any more")
+    if now.future_path:
+        if now.future_path == move.after:
+            return _MOVING
+        return MoveStatus(MoveState.CHANGED, f"{name} is on the way to {now.future_path}, which is not in the plan")
+    if now.path == move.after:
+        return _DONE
+    if move.before is not None and now.path != move.before:
+        return MoveStatus(
+            MoveState.CHANGED, f"{name} is in {now.path}; the plan moves it from {move.before} to {move.after}"
+        )
+    return _WAITING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirProgress:
+    """Progress of moves between log directories of the same broker.
+
+    Attributes:
+        total: Replicas that the plan wants in another directory, or in a chosen one.
+        done: Those that are there. in_flight: those that are being copied. waiting: those that no executor has started.
+        bytes_total: Bytes to copy between directories; bytes_done: bytes copied.
+        in_flight_left: Bytes left of those in flight.
+        left_of: Bytes left, by broker.
+        busy: Brokers that copy now.
+    """
+
+    total: int = 0
+    done: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    bytes_total: int = 0
+    bytes_done: int = 0
+    in_flight_left: int = 0
+    left_of: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    busy: frozenset[int] = frozenset()
+
+
+def dir_progress_of(
+    plan: ReassignmentPlan, stands: Mapping[ReplicaKey, MoveStatus], dirs: Mapping[ReplicaKey, ReplicaDir]
+) -> LogDirProgress:
+    """Compute the progress; see `dir_stands_of`."""
+    counts, left, done, flying, busy = Counter[MoveState](), Counter[int](), 0, 0, set[int]()
+    for move in plan.dir_moves:
+        state = stands.get(move.key, _WAITING).state
+        counts[state] += 1
+        copied = move.copied_bytes if state is MoveState.DONE else 0
+        if state is MoveState.MOVING:
+            busy.add(move.broker)
+            copied = min(move.copied_bytes, dirs[move.key].future_bytes)
+            flying += move.copied_bytes - copied
+        done += copied
+        left[move.broker] += move.copied_bytes - copied
+    return LogDirProgress(
+        total=len(plan.dir_moves),
+        done=counts[MoveState.DONE],
+        in_flight=counts[MoveState.MOVING],
+        waiting=counts[MoveState.WAITING],
+        bytes_total=plan.dir_bytes,
+        bytes_done=done,
+        in_flight_left=flying,
+        left_of=+left,
+        busy=frozenset(busy),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirsWatched:
+    """What `stops.StopWatch` has to know of moves between directories.
+
+    Attributes:
+        brokers: Brokers of moves that are not done.
+        lost: Moves that others have changed.
+        in_flight: Bytes in the new directory of each move in flight, where they are known.
+    """
+
+    brokers: frozenset[int] = frozenset()
+    lost: tuple[tuple[ReplicaKey, MoveStatus], ...] = ()
+    in_flight: tuple[tuple[ReplicaKey, int], ...] = ()
+
+
+class LogDirMoves:
+    """All moves between log directories of one execution.
+
+    Attributes:
+        stands: State of each at the last look that had it.
+        refused: Replicas that their broker refused too often, with the reason.
+    """
+
+    def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
+        self._plan, self._pace, self._recorded = plan, pace, recorded
+        self._moves = {move.key: move for move in plan.dir_moves}
+        self._placed: dict[Key, list[LogDirMove]] = {}
+        for move in plan.dir_moves:
+            if move.before is None:
+                self._placed.setdefault((move.topic, move.partition), []).append(move)
+        self._asked_s: dict[ReplicaKey, float] = {}
+        self._attempts: Counter[ReplicaKey] = Counter()
+        self._withdrawn_s: dict[ReplicaKey, float] = {}
+        self._dirs: Mapping[ReplicaKey, ReplicaDir] = {}
+        self._partitions: Mapping[Key, MoveStatus] = {}
+        self.stands: dict[ReplicaKey, MoveStatus] = {}
+        self.refused: dict[ReplicaKey, str] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether all are done."""
+        return self._open() == set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all are done or refused."""
+        return self._open() <= set(self.refused)
+
+    @property
+    def moving(self) -> tuple[ReplicaKey, ...]:
+        """Those in flight."""
+        return tuple(key for key, stand in self.stands.items() if stand.state is MoveState.MOVING)
+
+    @property
+    def progress(self) -> LogDirProgress:
+        return dir_progress_of(self._plan, self.stands, self._dirs)
+
+    @property
+    def watched(self) -> DirsWatched:
+        return DirsWatched(
+            brokers=frozenset(key[2] for key in self._open()),
+            lost=tuple((key, stand) for key, stand in self.stands.items() if stand.state is MoveState.CHANGED),
+            in_flight=tuple((key, self._dirs[key].future_bytes) for key in self.moving if key in self._dirs),
+        )
+
+    def _open(self) -> set[ReplicaKey]:
+        return {key for key in self._moves if self.stands.get(key, _WAITING).state is not MoveState.DONE}
+
+    def pending(self, now_s: float) -> bool:
+        """Whether a request is not visible yet."""
+        return any(self._just_asked(key, now_s) for key in self._open())
+
+    def held(self, now_s: float) -> dict[Key, str]:
+        """Partitions with a replica that does not move though nothing is under way, with the reason."""
+        return {
+            key[:2]: f"{replica_text(key)} does not go to {self._moves[key].after}"
+            for key in sorted(self._open() - set(self.refused) - set(self.moving))
+            if not self._just_asked(key, now_s)
+        }
+
+    def look(self, seen: Observation, stands: Mapping[Key, MoveStatus]) -> Iterable[Effect]:
+        """Take in an observation; one without directories changes nothing."""
+        if seen.dirs is None or not self._moves:
+            return
+        self._dirs, self._partitions = seen.dirs, stands
+        for key, stand in dir_stands_of(self._plan, seen.dirs, stands).items():
+            was = self.stands.get(key)
+            if was is not None and was.state is MoveState.DONE:
+                continue  # later changes by others are left alone
+            self.stands[key] = stand
+            if was is not None and was != stand:
+                self._asked_s.pop(key, None)
+        done = [
+            key
+            for key, stand in self.stands.items()
+            if stand.state is MoveState.DONE and key not in self._recorded.dirs_moved
+        ]
+        if done:
+            facts = {"partitions": [], "dirs": [list(key) for key in sorted(done)]}
+            yield JournalWrite(event=ExecutionEvent.MOVED, facts=facts)
+
+    def choose(self, now_s: float, seen: Observation) -> dict[ReplicaKey, str]:
+        """Directories of the replicas to move now, within the bound of each broker."""
+        flight = Counter(key[2] for key in self.moving)
+        flight.update(key[2] for key in self._moves if self._just_asked(key, now_s) and key not in self.moving)
+        chosen: dict[ReplicaKey, str] = {}
+        for key, move in self._moves.items():
+            broker, stand = key[2], self.stands.get(key)
+            if stand is None or stand.state is not MoveState.WAITING or key in self.refused:
+                continue
+            if self._just_asked(key, now_s) or broker not in seen.alive or not self._ready(key, seen):
+                continue
+            if flight[broker] < self._pace.dir_moves_per_broker:
+                flight[broker] += 1
+                chosen[key] = move.after
+        return chosen
+
+    def _ready(self, key: ReplicaKey, seen: Observation) -> bool:
+        """Whether the replica is there, and its partition at rest."""
+        partition, now = seen.partition(key[:2]), self._dirs.get(key)
+        if not _first_done(self._partitions, key):
+            return False
+        return (
+            partition is not None
+            and not partition.in_motion
+            and key[2] in partition.replicas
+            and bool(now and now.path)
+        )
+
+    def start(self, chosen: Mapping[ReplicaKey, str], batch: int) -> Iterable[Effect]:
+        """Effects that start moves, in order."""
+        if not chosen:
+            return
+        facts = {
+            "batch": batch,
+            "partitions": [],
+            "dirs": [[*key, path] for key, path in chosen.items()],
+            "size_bytes": sum(self._moves[key].size_bytes for key in chosen),
+        }
+        yield JournalWrite(event=ExecutionEvent.BATCH, facts=facts)
+        yield MoveDirs(targets=dict(chosen))
+
+    def place(self, steps: Iterable[PartitionStep], seen: Observation) -> Iterable[Effect]:
+        """Choose the directories of replicas that these moves bring to their brokers."""
+        targets = {
+            move.key: move.after
+            for step in steps
+            for move in self._placed.get(step.key, ())
+            if move.broker in step.target
+            and move.broker not in seen.at(step.key).replicas
+            and move.broker in seen.alive
+        }
+        if targets:
+            yield MoveDirs(targets=targets, arriving=True)
+
+    def withdraw(self, now_s: float) -> Iterable[Effect]:
+        """Effects that take back moves in flight: the replica is asked to stay in the directory that it is in."""
+        back = {
+            key: self._dirs[key].path
+            for key in self.moving
+            if key in self._dirs and now_s - self._withdrawn_s.get(key, -self._pace.settle_s) >= self._pace.settle_s
+        }
+        if back:
+            self._withdrawn_s.update(dict.fromkeys(back, now_s))
+            yield MoveDirs(targets=back)
+
+    def take_result(self, effect: MoveDirs, answer: CallAnswer, now_s: float) -> None:
+        """Take in the result of an effect. One of unknown result is observed before it is retried."""
+        if effect.arriving:
+            return  # a directory that the broker does not remember is a move of its own later
+        for key in effect.targets:
+            if key in self._withdrawn_s:
+                continue
+            self._asked_s[key] = now_s
+            reason = answer.refused.get(key, answer.reason if answer.outcome is CallOutcome.REJECTED else "")
+            if reason:
+                self._attempts[key] += 1
+                if self._attempts[key] >= self._pace.attempts_max:
+                    self.refused[key] = reason
+
+    def _just_asked(self, key: ReplicaKey, now_s: float) -> bool:
+        return now_s - self._asked_s.get(key, -self._pace.settle_s) < self._pace.settle_s

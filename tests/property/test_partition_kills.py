@@ -1,0 +1,146 @@
+"""Plans with moves between brokers and between log directories: the executor is killed at each of at least 50 points, and broken
+in other ways; the end is always the same, nothing is copied twice, throttles are put back."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shedders.kafka_rebalance.execution.values import ExecutionRequest, OperatorRequests, StopKind
+from shedders.kafka_rebalance.planning.plan import LogDirMove, ReassignmentPlan
+from shedders.kafka_rebalance.settings import PaceSettings
+from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
+
+BEFORE = {
+    ("broker", "1"): {"replica.alter.log.dirs.io.max.bytes.per.second": "7", "leader.replication.throttled.rate": "77"},
+    ("topic", "t0"): {"leader.replication.throttled.replicas": "9:9"},
+}
+PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, dir_moves_per_broker=2, attempts_max=50)
+POINTS_MIN = 50
+
+
+def world(seed: int = 0, *, faults: float = 0.0, lag: float = 0.0) -> tuple[Twin, ReassignmentPlan]:
+    """Twelve partitions on four brokers with two directories each; eight move, most replicas that stay change the directory."""
+    rng = Random(seed)
+    parts, moves, dirs, dir_moves = {}, [], {}, []
+    for number in range(12):
+        key = (f"t{number % 3}", number // 3)
+        before = tuple(rng.sample([1, 2, 3, 4], 2))
+        other = next(broker for broker in (1, 2, 3, 4) if broker not in before)
+        after = (before[0], other) if number % 3 else before
+        parts[key] = Part(list(before), set(before), before[0], 100)
+        if after != before:
+            moves.append(move(key, before, after))
+        for broker in before:
+            dirs[*key, broker] = rng.choice(["/a", "/b"])
+        for broker in after:
+            now = dirs.get((*key, broker))
+            if rng.random() < 0.7:
+                to = "/b" if now in {None, "/a"} else "/a"
+                dir_moves.append(
+                    LogDirMove(
+                        topic=key[0],
+                        partition=key[1],
+                        broker=broker,
+                        replicas=after,
+                        before=now,
+                        after=to,
+                        size_bytes=100,
+                    )
+                )
+    configs = {key: dict(value) for key, value in BEFORE.items()}
+    twin = Twin(parts, {1, 2, 3, 4}, rng, dirs=dirs, configs=configs, faults=faults, lag=lag)
+    return twin, make_plan(moves, dir_moves=tuple(sorted(dir_moves, key=lambda each: each.key)))
+
+
+def end_of(twin: Twin) -> object:
+    """All that is to be the same."""
+    layout = {key: (part.replicas, part.leader, part.moving) for key, part in twin.parts.items()}
+    return layout, twin.dirs, {key: value for key, value in twin.configs.items() if value}
+
+
+def checked(twin: Twin, plan: ReassignmentPlan) -> None:
+    for each in plan.moves:
+        assert tuple(twin.parts[each.key].replicas) == each.after
+    for dir_move in plan.dir_moves:
+        assert twin.dirs[dir_move.key] == dir_move.after
+        assert twin.dir_copies[dir_move.key] <= 1, "copied twice"
+        if dir_move.before is None:
+            assert twin.dir_copies[dir_move.key] == 0, "it was created there"
+    assert not twin.futures
+    assert all(count <= 1 for count in twin.set_out.values())
+    assert twin.most_dirs_of_broker <= PACE.dir_moves_per_broker
+    assert twin.unthrottled == twin.dirs_unthrottled == 0
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+
+
+def test_killed_at_each_point_it_ends_the_same() -> None:
+    twin, plan = world()
+    assert {None} < {each.before for each in plan.dir_moves}
+    whole = Ledger()
+    end, _ = run(twin, plan, PACE, whole)
+    assert end.stop.kind is StopKind.DONE
+    checked(twin, plan)
+    wanted = end_of(twin)
+    points = range(1, whole.count + 1)
+    assert len(points) >= POINTS_MIN
+    for point in points:
+        twin, plan = world()
+        ledger = Ledger(kills=[point])
+        end, _ = run(twin, plan, PACE, ledger)
+        assert end.stop.kind is StopKind.DONE, (point, end.stop)
+        assert ledger.kills == [], "it was not killed"
+        checked(twin, plan)
+        assert end_of(twin) == wanted, point
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_many_times_on_a_kafka_that_loses_answers(seed: int) -> None:
+    twin, plan = world(seed, faults=0.15, lag=0.15)
+    rng = Random(seed)
+    end, _ = run(twin, plan, PACE, Ledger(kills=sorted(rng.sample(range(1, 400), 8))))
+    assert end.stop.kind is StopKind.DONE, end.stop
+    for dir_move in plan.dir_moves:
+        assert twin.dirs[dir_move.key] == dir_move.after
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+
+
+@pytest.mark.parametrize("at", [1, 5, 9, 14, 20])
+def test_a_cancel_takes_back_what_is_in_flight(at: int) -> None:
+    twin, plan = world()
+    ledger = At({})
+    ledger._doing = {at: lambda: setattr(ledger, "asked", OperatorRequests(request=ExecutionRequest.CANCEL))}
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.CANCELLED
+    assert not twin.futures
+    assert not any(part.moving for part in twin.parts.values())
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+    for dir_move in plan.dir_moves:
+        if dir_move.before is not None and dir_move.key in twin.dirs:
+            assert twin.dirs[dir_move.key] in {dir_move.before, dir_move.after}
+
+
+def test_a_directory_that_was_cordoned_meanwhile_is_refused_and_the_others_go_on() -> None:
+    twin, plan = world()
+    twin.shut_dirs.add("/b")
+    pace = PACE.model_copy(update={"attempts_max": 2})
+    end, _ = run(twin, plan, pace, Ledger())
+    assert end.stop.kind is StopKind.REFUSED
+    assert "cordoned" in end.stop.reason
+    for dir_move in plan.dir_moves:
+        if dir_move.after == "/a":
+            assert twin.dirs[dir_move.key] == "/a"
+    twin.shut_dirs.clear()
+    end, _ = run(twin, plan, pace, Ledger())
+    assert end.stop.kind is StopKind.DONE
+
+
+def test_another_tool_that_moves_the_replica_elsewhere_stops_it() -> None:
+    twin, plan = world()
+    target = next(each for each in plan.dir_moves if each.before is not None)
+    twin.futures[target.key] = ("/elsewhere", 0)
+    twin.speed_bytes = 0
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.CHANGED
+    assert "/elsewhere, which is not in the plan" in end.stop.reason
