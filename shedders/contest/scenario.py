@@ -234,6 +234,9 @@ class Scenario(ScenarioModel):
     name: Name = Field(description="The file's name without `.toml`.")
     about: str = Field(min_length=1, max_length=400, description="What it shows.")
     source: str = Field(min_length=1, max_length=200, description="Where it comes from: an issue, a PIP, a page.")
+    generated_by_seed: int | None = Field(
+        None, ge=0, description="Seed of `simulate generate`, if that made it; results have such scenarios as a group."
+    )
     seeds: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(
         [1, 2, 3, 4, 5], min_length=1, max_length=100, description="Seeds to run it with."
     )

@@ -7,7 +7,7 @@ are shared out by Zipf's law; the kind of the topic then says which resource tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -223,7 +223,20 @@ def first_owners(
             [None] * len(bundles) if places is None else [machines[place].name for place in places.tolist()]
         )
         owner_lists += [owners[begin : begin + group.bundles] for begin in range(0, len(owners), group.bundles)]
+    _pin(scenario, owner_lists, {machine.name for machine in machines})
     return owner_lists
+
+
+def _pin(scenario: Scenario, owner_lists: Sequence[list[str | None]], there: Collection[str]) -> None:
+    """Give what is pinned to a machine that is there to it; a pin by itself moves nothing."""
+    for pin in scenario.policies.pins:
+        for (name, index), owners in zip(scenario.namespace_names(), owner_lists, strict=True):
+            group = scenario.namespaces[index]
+            if pin.broker not in there or group.group != pin.group or group.created_at_min is not None:
+                continue
+            if pin.namespace in (None, int(name.rpartition("-")[2])):
+                for number in pin.bundles or range(1, len(owners) + 1):
+                    owners[number - 1] = pin.broker
 
 
 def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]]:
