@@ -394,7 +394,7 @@ class ContestWorld:
 
         Live brokers have `moves_at_once` under way, each for as long as its bundle has no owner. Pulsar has no such bound.
         """
-        made, end_s = 0, self._now_s + self._trace.step_s
+        carried, end_s = 0, self._now_s + self._trace.step_s
         at_once = self.manager.moves_at_once
         while self._queued:
             begins_s = self._now_s
@@ -405,10 +405,10 @@ class ContestWorld:
                 heapq.heappop(self._lanes)
             move = self._queued.popleft()
             if self._move(move):
-                made += 1
+                carried += 1
                 if at_once is not None:
                     heapq.heappush(self._lanes, begins_s + self._gap_s())
-        return made
+        return carried
 
     def _ask_split(self, bundle: str) -> None:
         """Ask the owner for a split that the strategy wants, as the live leader does.
