@@ -1,4 +1,4 @@
-"""Scenarios drawn from stated distributions by a seed: those that nobody chose, for a check of a strategy that is frozen.
+"""Scenarios drawn from stated distributions by a seed: not chosen by hand, to check a strategy that is frozen.
 
 Scenario N of a seed depends on nothing else. The tables of this module are the distributions; design/simulate.md explains them.
 """
@@ -18,7 +18,7 @@ Fields = dict[str, Any]
 Draw = np.random.Generator
 
 TROUBLES: Final = ("wrong-figures", "bursts", "noise", "resources", "members", "policies")
-"""Main trouble of a scenario, in turn; each of the others occurs beside it with `BESIDE`."""
+"""Main trouble of a scenario, in turn; each of the others occurs with it by probability `BESIDE`."""
 BESIDE: Final = 0.2
 BROKERS: Final = (5, 24)
 """Evenly on a logarithmic scale, as the next two."""

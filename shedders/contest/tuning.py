@@ -47,7 +47,7 @@ SPREAD_ALIKE: Final = 0.01
 """Share of the bound within which balance counts as equal; then the smaller churn decides."""
 
 
-class _Standing(NamedTuple):
+class _SweepMedians(NamedTuple):
     """Medians over the seeds of one contender in one scenario."""
 
     spread: float
@@ -81,19 +81,19 @@ def tuned(rans: Sequence[RunResult], sweep: Sequence[Contender]) -> list[RunResu
     for ran in rans:
         if ran.run.contender.name in names:
             by_scenario.setdefault(ran.run.source.name, {}).setdefault(ran.run.contender.name, []).append(ran)
-    standings = {scenario: _standings(runs) for scenario, runs in by_scenario.items()}
+    medians = {scenario: _medians(runs) for scenario, runs in by_scenario.items()}
     chosen: list[RunResult] = []
     for scenario, runs in by_scenario.items():
-        best = _best(standings[scenario])
+        best = _best(medians[scenario])
         if best is not None:
             chosen += [_renamed(ran, BEST_OF_EACH, f"the best of the sweep here: {best}") for ran in runs[best]]
     everywhere = {
-        name: _Standing(
-            fmean(standing[name].spread for standing in standings.values()),
-            fmean(standing[name].churn for standing in standings.values()),
+        name: _SweepMedians(
+            fmean(figures[name].spread for figures in medians.values()),
+            fmean(figures[name].churn for figures in medians.values()),
         )
         for name in sorted(names)
-        if standings and all(name in standing for standing in standings.values())
+        if medians and all(name in figures for figures in medians.values())
     }
     overall = _best(everywhere)
     if overall is not None:
@@ -110,25 +110,25 @@ def without_sweep(
     return [ran for ran in rans if ran.run.contender.name not in hidden]
 
 
-def _standings(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, _Standing]:
-    standings = {}
+def _medians(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, _SweepMedians]:
+    medians = {}
     for name, rans in runs.items():
         outcomes = [ran.outcome for ran in rans if ran.outcome is not None]
         if len(outcomes) == len(rans):
-            standings[name] = _Standing(
+            medians[name] = _SweepMedians(
                 median(outcome.measures.max_over_bound for outcome in outcomes),
                 median(outcome.measures.churn_share for outcome in outcomes),
             )
-    return standings
+    return medians
 
 
-def _best(standings: Mapping[str, _Standing]) -> str | None:
+def _best(medians: Mapping[str, _SweepMedians]) -> str | None:
     """The most even one; among those that are as even the one with the least churn."""
-    if not standings:
+    if not medians:
         return None
-    least = min(standing.spread for standing in standings.values())
-    alike = [name for name, standing in standings.items() if standing.spread <= least + SPREAD_ALIKE]
-    return min(alike, key=lambda name: (standings[name].churn, standings[name].spread, name))
+    least = min(figures.spread for figures in medians.values())
+    alike = [name for name, figures in medians.items() if figures.spread <= least + SPREAD_ALIKE]
+    return min(alike, key=lambda name: (medians[name].churn, medians[name].spread, name))
 
 
 def _renamed(ran: RunResult, name: str, about: str) -> RunResult:

@@ -167,7 +167,7 @@ def generate(
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=99, help="How many scenarios.")] = 12,
     output: OutputBesideFile = Output.TABLE,
 ) -> None:
-    """Write scenarios drawn from stated distributions, to check a strategy on what nobody chose."""
+    """Write scenarios drawn from stated distributions, to check a strategy on traces that were not chosen by hand."""
     need_extra()
     from shedders.contest.generator import generated
     from shedders.contest.scenario import parse_scenario
