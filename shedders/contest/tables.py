@@ -167,7 +167,7 @@ def standing_grid(comparison: ContestComparison) -> Grid:
             )
     return Grid(
         f"{name}: best by max/bound, and dominated",
-        ("scenarios", "count", "best or within 0.01", "as even for less churn: another one"),
+        ("scenarios", "count", "best or within 0.01", "dominated (another one is as even for less churn)"),
         tuple(rows),
         tuple(notes),
     )
