@@ -42,6 +42,8 @@ BALANCER: Final = (
     "interval_s",
     "trigger_gap_s",
     "split_interval_s",
+    "splits_at_once",
+    "split_again_s",
     "move_timeout_s",
     "move_memory_s",
     "moves_at_once",

@@ -190,6 +190,10 @@ class BundleTable:
         """Numbers of the units that fall into a bundle."""
         return np.flatnonzero(self._of_unit == self.number[bundle])
 
+    def units_in(self, bundles: Ints) -> Ints:
+        """Numbers of the units that fall into some bundles, by number."""
+        return np.flatnonzero(np.isin(self._of_unit, bundles))
+
     def demand(self, demand: Demand) -> Floats:
         """Demand by resource (row) and bundle (column)."""
         known = self._of_unit >= 0

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shedders.contest.bundles import BundleArrival
     from shedders.contest.contenders import Contender
     from shedders.contest.reports import SimulatedLoadReport, SimulatedTopBundles
+    from shedders.model.cluster import Policies
     from shedders.model.plan import BundleMove, SplitPlan
 
 UPSTREAM_READING_S = 60.0
@@ -49,6 +50,7 @@ class ManagerView(NamedTuple):
     Attributes:
         brokers: Those that are registered, sorted.
         bundles: As the channel has them; `held`: bundles by broker.
+        policies: Those of operators.
     """
 
     brokers: Sequence[BrokerSeen]
@@ -57,6 +59,7 @@ class ManagerView(NamedTuple):
     tops: Mapping[str, SimulatedTopBundles]
     held: Mapping[str, int]
     offset: int
+    policies: Policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,11 @@ class Manager:
     def unloads(self) -> bool:
         """Whether bundles are unloaded without a destination, and placed at the next lookup."""
         return self.contender.upstream and self.contender.manager == MODULAR
+
+    @property
+    def moves_at_once(self) -> int | None:
+        """Most moves under way, as of live brokers; None: no bound, as in Pulsar."""
+        return None if self.contender.upstream else self.settings.moves_at_once
 
     @property
     def decides_after_splits(self) -> bool:
@@ -255,6 +263,10 @@ class Manager:
         chosen.share()
         return decision, decision.moves
 
+    def wants(self, bundle: str) -> bool:
+        """Whether a decided move is still to be made: one that has waited for too long is no longer booked."""
+        return self.contender.upstream or bundle in self._balance.booked
+
     def failed(self, bundle: str, why: str) -> None:
         """Record a move that could not be made."""
         self._balance.booked.cancel(bundle, why)
@@ -307,7 +319,8 @@ class Manager:
         if cached is not None and cached[0] is view:
             return cached[1]
         picture = ClusterView("leader", True, 0, "normal", True, False, None, [view.offset], view.brokers, view.bundles)
-        known = ClusterInputs(loads=view.loads, tops=view.tops, recent=self._trail.recent(now_s))
+        recent = self._trail.recent(now_s)
+        known = ClusterInputs(loads=view.loads, tops=view.tops, policies=view.policies, recent=recent)
         cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._kept)
         self._made[arrived] = view, cluster
         return cluster

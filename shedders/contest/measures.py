@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU
+from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MEMORY
 from shedders.contest.outcome import POINTS_MAX, Measures, MoveMade, PlotSeries
 from shedders.contest.trace import CORE
 
@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from shedders.contest.trace import Floats, Ints, Trace, TraceMachine
 
 RETURN_S = 1_800.0
+WINDOWS_H = (1, 6, 24)
+"""Windows of `returned_share_1h` and its like, in hours."""
 SETTLED = 1.10
 SETTLED_S = 300.0
 USUAL_START_S = 900.0
 _TINY = 1e-12
 
 
+RESOURCE_ROWS = {"cpu": 0, "bandwidth-in": 1, "bandwidth-out": 2, "direct-memory": 3}
+"""Rows of what counts as load."""
+RATE_ROWS = ("cpu", "bandwidth-in", "bandwidth-out")
+"""Resources that a slow broker has less of, unless others are named."""
+
+
 class MachineCapacity:
-    """What machines can do: three rows (CPU in percent of a core, bytes in, bytes out), a column a broker."""
+    """What machines can do: four rows (CPU in percent of a core, bytes in, bytes out, direct memory in MiB), a column a broker.
+
+    Attributes:
+        factor: Part of the rows that a broker really has.
+    """
 
     def __init__(self, machines: Sequence[TraceMachine]) -> None:
         self.rows: Floats = np.array(
@@ -31,40 +43,66 @@ class MachineCapacity:
                 [CORE * machine.cores for machine in machines],
                 [machine.bandwidth_in_kbit * 1e3 / 8 for machine in machines],
                 [machine.bandwidth_out_kbit * 1e3 / 8 for machine in machines],
+                [machine.direct_memory_mib for machine in machines],
             ]
         )
         self.idle_cpu: Floats = np.array([machine.cores * machine.idle_percent for machine in machines])
-        self.factor: Floats = np.ones(len(machines))
-        self.memory: Floats = np.array([machine.direct_memory_mib for machine in machines])
+        self.factor: Floats = np.ones(self.rows.shape)
+
+    def slow_down(self, broker: int, factor: float, resources: Sequence[str] = ()) -> None:
+        """From now on a broker has this part of what it promises; 1 heals it."""
+        for name in resources or RATE_ROWS:
+            self.factor[RESOURCE_ROWS[name], broker] = factor
 
     def loads(self, use: Floats) -> Floats:
         """Load of each broker by what it is asked for (its idle CPU among it)."""
         return np.asarray((self.real_use(use) / (self.rows * self.factor)).max(axis=0))
 
     def real_use(self, use: Floats) -> Floats:
-        """The three rows that count, idle CPU added."""
-        rows = use[[CPU, BYTES_IN, BYTES_OUT]].copy()
+        """The rows that count, idle CPU added."""
+        rows = use[[CPU, BYTES_IN, BYTES_OUT, MEMORY]].copy()
         rows[0] += self.idle_cpu
         return rows
 
-    def bound(self, demand: Floats, alive: Ints) -> float:
-        """The least largest load that any placement could have: all brokers equally full, or the largest bundle alone."""
-        if not len(alive):
+    def whole(self, demand: Floats, brokers: Ints) -> float:
+        """Load if these brokers were equally full in the resource that is the scarcest: no placement has less.
+
+        Args:
+            demand: The six rows, a column a bundle; all of them can only be on these brokers.
+        """
+        rows, factor = self.rows[:, brokers], self.factor[:, brokers]
+        whole = demand[[CPU, BYTES_IN, BYTES_OUT, MEMORY]].sum(axis=1)
+        whole[0] += self.idle_cpu[brokers].sum()
+        return float((whole / (rows * factor).sum(axis=1)).max())
+
+    def alone(self, demand: Floats, brokers: Ints) -> Floats:
+        """Load of each column of the demand on the one of these brokers that fits it best, without anything else there."""
+        rows, factor, idle = self.rows[:, brokers], self.factor[:, brokers], self.idle_cpu[brokers]
+        wanted = demand[[CPU, BYTES_IN, BYTES_OUT, MEMORY]]
+        least = np.full(wanted.shape[1], np.inf)
+        for kind in np.unique(np.vstack([rows * factor, idle]), axis=1).T:
+            need = wanted / kind[:-1, None]
+            need[0] += kind[-1] / kind[0]
+            least = np.minimum(least, need.max(axis=0))
+        return least
+
+    def bound(self, demand: Floats, brokers: Ints, topics: Callable[[Ints], Floats] | None = None) -> float:
+        """The least largest load that any placement could have, however bundles are split.
+
+        All brokers equally full in the scarcest resource, or the largest topic alone.
+
+        Args:
+            topics: Demand of all topics of some columns; None: columns cannot be split.
+        """
+        if not len(brokers):
             return 0.0
-        rows, factor, idle = self.rows[:, alive], self.factor[alive], self.idle_cpu[alive]
-        wanted = demand[[CPU, BYTES_IN, BYTES_OUT]]
-        whole = wanted.sum(axis=1)
-        whole[0] += idle.sum()
-        fluid = float((whole / (rows * factor).sum(axis=1)).max())
-        if wanted.shape[1] == 0:
-            return fluid
-        kinds = np.unique(np.vstack([rows * factor, idle]), axis=1)
-        largest = np.full(wanted.shape[1], np.inf)
-        for kind in kinds.T:
-            need = wanted / kind[:3, None]
-            need[0] += kind[3] / kind[0]
-            largest = np.minimum(largest, need.max(axis=0))
-        return max(fluid, float(largest.max()))
+        fluid = self.whole(demand, brokers)
+        alone = self.alone(demand, brokers)
+        large = np.flatnonzero(alone > fluid)
+        if topics is None or not len(large):
+            return max(fluid, float(alone.max(initial=0.0)))
+        # A bundle that is no more than that has no topic that is.
+        return max(fluid, float(self.alone(topics(large), brokers).max(initial=0.0)))
 
 
 class Meter:
@@ -81,6 +119,9 @@ class Meter:
         self.rounds_s: list[float] = []
         self.splits = self.reconnects = self.returns = 0
         self._left: dict[str, list[tuple[float, str]]] = {}
+        self._split_shares: list[float] = []
+        self._returned: dict[int, list[float]] = {hours: [] for hours in WINDOWS_H}
+        self._misplaced = 0
         self._gap_s: list[float] = []
         self._gap_traffic: list[float] = []
         self._refused: list[float] = []
@@ -88,27 +129,42 @@ class Meter:
         self._overloaded = 0
 
     def step(
-        self, loads: Floats, alive: Ints, bound: float, wanted: float, refused: float, unserved: float, homeless: int
+        self,
+        loads: Floats,
+        parts: Sequence[tuple[Ints, float]],
+        wanted: float,
+        refused: float,
+        unserved: float,
+        homeless: int,
+        misplaced: int = 0,
     ) -> None:
         """One step is over.
 
         Args:
-            loads: Of all brokers; those not alive are left out.
+            loads: Of all brokers; those in none of the parts are left out.
+            parts: Brokers among which load can be moved, and the bound of their largest load: all that are alive, unless
+                policies divide them.
             wanted: Bytes that clients wanted in it; `refused`: that machines could not do; `unserved`: of bundles without owner.
-            homeless: Bundles without owner.
+            homeless: Bundles without owner; `misplaced`: on brokers that policies forbid.
         """
-        here = loads[alive]
         row = np.full(len(self._names), np.nan)
-        row[alive] = here
+        ratio = over_bound = 1.0
+        for brokers, bound in parts:
+            here = loads[brokers]
+            row[brokers] = here
+            top, mean = float(here.max(initial=0.0)), float(here.mean()) if len(here) else 0.0
+            # Without brokers, or without any load, there is nothing to balance: as even as can be.
+            if top > 0:
+                ratio, over_bound = max(ratio, top / mean), max(over_bound, top / max(bound, _TINY))
+        here = row[~np.isnan(row)]
         self._loads.append(row)
-        top, mean = float(here.max(initial=0.0)), float(here.mean()) if len(here) else 0.0
-        # Without brokers, or without any load, there is nothing to balance: as even as can be.
-        self._ratio.append(top / mean if top > 0 else 1.0)
-        self._bound.append(top / max(bound, _TINY) if top > 0 else 1.0)
+        self._ratio.append(ratio)
+        self._bound.append(over_bound)
         self._std.append(float(here.std()) if len(here) else 0.0)
         self._overloaded += int((here > self._trace.costs.overloaded).sum())
         self._wanted.append(wanted)
         self._refused.append(refused)
+        self._misplaced += misplaced
         self.gap(self._trace.step_s * homeless, unserved)
 
     def gap(self, bundle_s: float, traffic: float) -> None:
@@ -118,8 +174,13 @@ class Meter:
 
     def moved(self, at_s: float, bundle: str, source: str, destination: str, share: float, why: str) -> None:
         """The balancer has moved a bundle."""
-        past = self._left.setdefault(bundle, [])
-        self.returns += any(name == destination and at_s - left_s <= RETURN_S for left_s, name in past)
+        longest_s = 3_600.0 * WINDOWS_H[-1]
+        past = self._left[bundle] = [left for left in self._left.get(bundle, ()) if at_s - left[0] <= longest_s]
+        away_s = min((at_s - left_s for left_s, name in past if name == destination), default=float("inf"))
+        self.returns += away_s <= RETURN_S
+        for hours, shares in self._returned.items():
+            if away_s <= 3_600.0 * hours:
+                shares.append(share)
         past.append((at_s, source))
         self.moves.append(
             MoveMade(at_s=at_s, bundle=bundle, source=source, destination=destination, share=share, why=why)
@@ -131,6 +192,15 @@ class Meter:
         for child in children:
             self._left[child] = list(self._left.get(parent, ()))
 
+    def split_off(self, share: float, sessions: int) -> None:
+        """What was split and stays with its broker: clients look it up and connect again.
+
+        Args:
+            share: Part of the cluster's traffic.
+        """
+        self.reconnects += sessions
+        self._split_shares.append(share)
+
     def measures(self) -> Measures:
         """What it comes to."""
         trace = self._trace
@@ -140,6 +210,8 @@ class Meter:
         hours = max(float(judged.sum()) * trace.step_s / 3_600, _TINY)
         calm = fsum(move.share for move in self.moves if judged[min(int(move.at_s / trace.step_s), len(judged) - 1)])
         wanted = max(fsum(self._wanted), _TINY)
+        moved, split = fsum(move.share for move in self.moves), fsum(self._split_shares)
+        returned = {hours: fsum(shares) / max(moved, _TINY) for hours, shares in self._returned.items()}
         return Measures(
             max_over_mean=float(ratio[judged].mean()),
             max_over_mean_worst=float(np.quantile(ratio[judged], 0.99)),
@@ -147,8 +219,16 @@ class Meter:
             std=float(std[judged].mean()),
             bound_over_mean=float((ratio[judged] / bound[judged]).mean()),
             overloaded_broker_s=self._overloaded * trace.step_s,
-            moved_share=fsum(move.share for move in self.moves),
+            moved_share=moved,
             moved_share_per_h=calm / hours,
+            split_share=split,
+            churn_share=moved + split,
+            returned_share_1h=returned[1],
+            returned_share_6h=returned[6],
+            returned_share_24h=returned[24],
+            returned_moves_1h=len(self._returned[1]),
+            returned_moves_6h=len(self._returned[6]),
+            returned_moves_24h=len(self._returned[24]),
             moves=len(self.moves),
             returns=self.returns,
             rounds=len(self.rounds_s),
@@ -159,6 +239,7 @@ class Meter:
             unavailable_share=fsum(self._gap_traffic) / wanted,
             refused_share=fsum(self._refused) / wanted,
             reconnects=self.reconnects,
+            misplaced_bundle_s=self._misplaced * trace.step_s,
         )
 
     def series(self) -> PlotSeries:

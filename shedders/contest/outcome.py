@@ -26,15 +26,17 @@ class ResultPart(BaseModel):
 class Measures(ResultPart):
     """Measures of a run.
 
-    A broker's load is its demand over what its machine can really do, the largest of CPU and both directions of the network; 1
-    is full. Figures of balance are over the judged spans of the trace; all others over the whole run.
+    A broker's load is its demand over what its machine can really do, the largest of CPU, both directions of the network, and
+    direct memory; 1 is full. Figures of balance are over the judged spans of the trace; all others over the whole run. With
+    policies that divide the brokers, balance is that of each part by itself, the worst of them at each moment.
     """
 
     max_over_mean: float = Field(description="Largest load over the mean load, mean over time.")
     max_over_mean_worst: float = Field(description="The same, 99th percentile over time.")
     max_over_bound: float = Field(
-        description="Largest load over the least that any placement of these bundles could have: the larger of the cluster's "
-        "whole demand over its whole capacity, and its largest bundle on its largest broker; mean over time."
+        description="Largest load over the least that any placement could have, however bundles are split: the larger of the "
+        "whole demand over the whole capacity, of the scarcest resource, and of the largest topic on the machine that fits it "
+        "best; mean over time. The bound is the same for all contenders."
     )
     std: float = Field(description="Standard deviation of the loads, mean over time.")
     bound_over_mean: float = Field(
@@ -42,11 +44,30 @@ class Measures(ResultPart):
     )
     overloaded_broker_s: float = Field(description="Broker seconds above the overload line.")
     moved_share: float = Field(
-        description="Traffic of the bundles moved by the balancer, in parts of the cluster's, summed up."
+        description="Traffic of the bundles moved by the balancer, in parts of the cluster's, summed up. Children of a split "
+        "that are placed on another broker count; those that stay do not."
     )
     moved_share_per_h: float = Field(description="The same an hour, within the judged spans.")
+    split_share: float = Field(
+        description="Traffic of bundles that were split and stay with their broker, in parts of the cluster's, summed up."
+    )
+    churn_share: float = Field(
+        description="`moved_share` and `split_share` together: traffic whose clients had to look it up and connect again."
+    )
+    returned_share_1h: float = Field(
+        description="Load that only went back: moves to a broker that the bundle had left within an hour, as a share of "
+        "`moved_share`."
+    )
+    returned_share_6h: float = Field(description="The same within 6 hours.")
+    returned_share_24h: float = Field(description="The same within 24 hours.")
+    returned_moves_1h: int = Field(description="Moves that only went back within an hour.")
+    returned_moves_6h: int = Field(description="The same within 6 hours.")
+    returned_moves_24h: int = Field(description="The same within 24 hours.")
     moves: int = Field(description="Bundles moved by the balancer.")
-    returns: int = Field(description="Moves back to the broker that a bundle had left within 30 minutes (A-B-A).")
+    returns: int = Field(
+        description="Moves back to the broker that a bundle had left within 30 minutes: 0 by construction where a strategy "
+        "never moves anything back in that time; see `returned_share_1h`."
+    )
     rounds: int = Field(description="Decisions that moved something.")
     rounds_to_settle: float | None = Field(
         description="Decisions with moves from a disturbance until the largest load stays within 1.10 of the bound for five "
@@ -54,10 +75,13 @@ class Measures(ResultPart):
     )
     settle_s: float | None = Field(description="The same in seconds.")
     splits: int = Field(description="Bundles split.")
-    unavailable_bundle_s: float = Field(description="Seconds without an owner, over all bundles.")
+    unavailable_bundle_s: float = Field(description="Seconds without an owner, over all bundles; splits included.")
     unavailable_share: float = Field(description="Share of the traffic requested while its bundle had no owner.")
     refused_share: float = Field(description="Share of the traffic that exceeded the capacity of its broker.")
-    reconnects: int = Field(description="Sessions that had to reconnect.")
+    reconnects: int = Field(description="Sessions that had to reconnect, those of bundles that were split among them.")
+    misplaced_bundle_s: float = Field(
+        description="Seconds of bundles on brokers that isolation or a pin forbids; 0 without such policies."
+    )
 
 
 class MoveMade(ResultPart):
@@ -149,6 +173,7 @@ class TraceSource:
         steady: Nothing in it requires moves, so hardly anything should move.
         scale_out: Brokers join in it, and should get their share in few rounds.
         held_out: It was not used for tuning our strategy.
+        generated: It was made by `simulate generate`.
         hours: Length of a snapshot's trace.
     """
 
@@ -160,6 +185,7 @@ class TraceSource:
     steady: bool = False
     scale_out: bool = False
     held_out: bool = False
+    generated: bool = False
     hours: float = 2.0
 
 

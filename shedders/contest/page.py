@@ -15,7 +15,7 @@ from shedders.contest.comparison import ContestComparison, ScenarioPart
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.plots import LINES_MAX, churn_picture, scenario_picture
 from shedders.contest.recommendation import Recommendation
-from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid
+from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid, standing_grid
 
 _LINES_BYTES: Final = 5_000_000
 """All lines of all plots together; a point has about 12 bytes."""
@@ -58,7 +58,11 @@ def page(
             command=command,
             recommendation=recommendation,
             ranking=None if recommendation is None else ranking_grid(recommendation),
-            overall=[*(overall_grid(comparison, group) for group in comparison.overall), rivals_grid(comparison)],
+            overall=[
+                *(overall_grid(comparison, group) for group in comparison.overall),
+                rivals_grid(comparison),
+                standing_grid(comparison),
+            ],
             churn=inlined(churn_picture(comparison).svg(), "churn-"),
             aims=aims_grid(comparison, comparison.against),
             scenarios=[

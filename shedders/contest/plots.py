@@ -210,8 +210,8 @@ def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points:
         _loads(above, series, overloaded, legend=True)
         measures = outcome.measures
         above.set_title(
-            f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: max/mean {ratio(measures.max_over_mean)}, "
-            f"{measures.moves} moves of {share(measures.moved_share)} of the traffic, {measures.returns} back and forth"
+            f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: max/bound {ratio(measures.max_over_bound)}, "
+            f"{measures.moves} moves of {share(measures.moved_share)} of the traffic, {measures.returned_moves_24h} only back"
         )
         above.set_ylabel("load (1 is full)")
         below.set_ylabel("ratio (1 is even)")
@@ -242,7 +242,7 @@ def scenario_picture(
             panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             measures = outcome.measures
             panel.set_title(
-                f"{_broken(outcome.contender)}\nmax/mean {ratio(measures.max_over_mean)}, moved {share(measures.moved_share)}",
+                f"{_broken(outcome.contender)}\nmax/bound {ratio(measures.max_over_bound)}, moved {share(measures.moved_share)}",
                 fontsize=7,
             )
         for panel in list(panels.flat)[len(outcomes) :]:
@@ -260,12 +260,12 @@ def scenario_picture(
 
 def _most_even(outcomes: Sequence[RunOutcome]) -> str:
     """The result of a scenario, as a sentence."""
-    figures = sorted((outcome.measures.max_over_mean, outcome.contender) for outcome in outcomes)
+    figures = sorted((outcome.measures.max_over_bound, outcome.contender) for outcome in outcomes)
     if not figures:
         return ""
     (least, best), others = figures[0], [ratio(figure) for figure, _ in figures[1:]]
     rest = f"; the others {others[0]}{f' to {others[-1]}' if others[-1] != others[0] else ''}" if others else ""
-    return f"{best} is the most even, max/mean {ratio(least)}{rest}"
+    return f"{best} is the most even, max/bound {ratio(least)}{rest}"
 
 
 def _scenario_legend(figure: Figure, panels: Sequence[Axes], brokers: Sequence[int]) -> None:
@@ -294,7 +294,7 @@ def _broken(name: str) -> str:
 
 
 def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
-    """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out.
+    """Every contender in every scenario: load moved an hour against max/bound; the median over scenarios stands out.
 
     Args:
         title: What is shown; by default the result.
@@ -325,7 +325,7 @@ def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
         axes.set_xlabel(
             "moved in an hour, of the cluster's traffic (linear up to 1 %, logarithmic beyond; less is better)"
         )
-        axes.set_ylabel("largest load over mean load (logarithmic; 1 is even)")
+        axes.set_ylabel("largest load over the bound (logarithmic; 1 is as even as can be)")
         axes.set_title(
             f"{title or _least_churn(contenders, comparison.against)}\n"
             "small: a scenario; large: the median over scenarios, beside its place where another one is there"
@@ -334,7 +334,7 @@ def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
             handles = _medians(figure, axes, contenders, looks)
             axes.legend(
                 handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, labelspacing=1.1,
-                title="max/mean and moved an hour, medians", title_fontsize=7, alignment="left",
+                title="max/bound and moved an hour, medians", title_fontsize=7, alignment="left",
             )  # fmt: skip
     return Plot(figure)
 
@@ -371,7 +371,7 @@ def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
         return "Balance against churn"
     best = min(others, key=lambda other: (other.middle[1], other.middle[0]))
     return (
-        f"{against}: max/mean {ratio(ours.middle[1])}, {share(ours.middle[0])} moved an hour; the most even other, "
+        f"{against}: max/bound {ratio(ours.middle[1])}, {share(ours.middle[0])} moved an hour; the most even other, "
         f"{best.name}: {ratio(best.middle[1])}, {share(best.middle[0])}"
     )
 
@@ -411,7 +411,7 @@ def _medians(figure: Figure, axes: Axes, contenders: Sequence[_Churn], looks: Ma
 
 
 class _Churn(NamedTuple):
-    """Load moved an hour and max/mean of one contender, in each scenario and in the middle."""
+    """Load moved an hour and max/bound of one contender, in each scenario and in the middle."""
 
     name: str
     points: list[tuple[float, float]]
@@ -424,7 +424,7 @@ def _by_contender(comparison: ContestComparison) -> Iterator[_Churn]:
         for row in part.rows:
             if not row.measures:
                 continue
-            moved, spread = row.measures["moved_share_per_h"].median, row.measures["max_over_mean"].median
+            moved, spread = row.measures["moved_share_per_h"].median, row.measures["max_over_bound"].median
             figures.setdefault(row.contender, []).append((moved or 0.0, spread or 1.0))
     for name, points in figures.items():
         yield _Churn(name, points, (median(x for x, _ in points), median(y for _, y in points)))

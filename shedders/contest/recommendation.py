@@ -14,11 +14,10 @@ from shedders.contest.figures import Certainty, PairedComparison, bounds_of, tel
 from shedders.contest.outcome import ResultPart, RunResult
 
 ALIKE: Final = 0.01
-"""Share of the mean within which largest loads count as equal; then the load moved decides."""
+"""Share of the bound within which largest loads count as equal; then the load moved decides."""
 MOVED_ALIKE: Final = 0.005
 """Share of the traffic within which loads moved count as equal; then the seconds without an owner decide."""
-# Not the bound: a contender that splits nothing has a large bound and reaches it easily.
-_MEASURES: Final = ("max_over_mean", "moved_share", "unavailable_bundle_s")
+_MEASURES: Final = ("max_over_bound", "max_over_mean", "moved_share", "unavailable_bundle_s")
 
 
 class RankedContender(ResultPart):
@@ -102,7 +101,7 @@ def _median(row: ContenderRow, measure: str) -> float:
 
 
 _CRITERIA: Final[Sequence[tuple[Callable[[ContenderRow], float], float]]] = (
-    (partial(_median, measure="max_over_mean"), ALIKE),
+    (partial(_median, measure="max_over_bound"), ALIKE),
     (partial(_median, measure="moved_share"), MOVED_ALIKE),
     (lambda row: row.contender != AS_IT_IS, 0.0),
     (partial(_median, measure="unavailable_bundle_s"), 0.0),
@@ -161,7 +160,7 @@ def _sentences(
     seeds = len(best.seeds)
     over = f"{seeds} seeds" if seeds > 1 else "one seed"
     yield f"recommended for {part.scenario}, over {over}: {best.contender}: {_figures(best)}"
-    yield f"lower bound of the largest load for any placement of these bundles: {_of(best, 'bound_over_mean')} x the mean"
+    yield f"lower bound of the largest load for any placement of these topics: {_of(best, 'bound_over_mean')} x the mean"
     if best.contender == AS_IT_IS:
         yield "this is the present configuration of the cluster: no change is needed"
     if best.upstream:
@@ -173,20 +172,20 @@ def _sentences(
     if all(mark.certainty is Certainty.SAME for mark in marks.values()):
         yield "the two are equal here: either is suitable"
         return
-    words = {"max_over_mean": "largest load", "moved_share": "load moved", "unavailable_bundle_s": "unavailability"}
-    for name, mark in marks.items():
-        yield f"{words[name]}: {_difference(mark, best.contender)}"
+    words = {"max_over_bound": "largest load", "moved_share": "load moved", "unavailable_bundle_s": "unavailability"}
+    for name, word in words.items():
+        yield f"{word}: {_difference(marks[name], best.contender)}"
     if seeds == 1:
         yield "one seed does not show significance: repeat with --seeds 1-6"
-    elif _median(rival, "max_over_mean") - _median(best, "max_over_mean") <= ALIKE:
+    elif _median(rival, "max_over_bound") - _median(best, "max_over_bound") <= ALIKE:
         same = abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE
         why = ", and they move about the same load: either is suitable" if same else ", so the load moved decides"
-        yield f"their largest loads differ by less than {100 * ALIKE:.0f} % of the mean{why}"
+        yield f"their largest loads differ by less than {100 * ALIKE:.0f} % of the bound{why}"
 
 
 def _figures(row: ContenderRow) -> str:
     return (
-        f"largest load {_of(row, 'max_over_mean')} x the mean ({_of(row, 'max_over_bound')} x the bound), "
+        f"largest load {_of(row, 'max_over_bound')} x the bound ({_of(row, 'max_over_mean')} x the mean), "
         f"{_of(row, 'moved_share')} of the traffic moved, "
         f"bundles without an owner for {_of(row, 'unavailable_bundle_s')} s in total"
     )

@@ -21,6 +21,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shedders.contest.demand_noise import DemandVariation, noise_layers
+from shedders.contest.measures import RESOURCE_ROWS
 from shedders.contest.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
 from shedders.contest.trace import (
     Costs,
@@ -33,6 +34,7 @@ from shedders.contest.trace import (
     Units,
     scaled,
 )
+from shedders.model.cluster import Policies
 from shedders.snapshots.file import FaultyFileError, sentences
 from statechannel.files import new_file
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_namespace
@@ -91,6 +93,7 @@ class TraceHeader(BaseModel):
     disturbances: list[Finite]
     judged: list[tuple[Finite, Finite]]
     costs: Costs
+    policies: Policies = Policies()
     units: Annotated[int, Field(ge=0, le=TOPICS_MAX)]
     proportional: bool = Field(description="Steps hold factors of `base` instead of the whole demand.")
     remarks: list[str] = []
@@ -126,6 +129,7 @@ def save(trace: Trace, path: Path) -> None:
         disturbances=list(trace.disturbances),
         judged=list(trace.judged),
         costs=trace.costs,
+        policies=trace.policies,
         units=units,
         proportional=proportional,
         remarks=list(trace.remarks),
@@ -220,6 +224,7 @@ def _opened(file: zipfile.ZipFile, where: str) -> Trace:
         disturbances=header.disturbances,
         judged=header.judged,
         costs=header.costs,
+        policies=header.policies,
         remarks=header.remarks,
     )
 
@@ -264,6 +269,8 @@ def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
             yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
         elif event.what is TraceEventKind.LOSSY and factor > 1:
             yield f"{where}.factor: expected 0 to 1"
+        elif not set(RESOURCE_ROWS).issuperset(event.resources):
+            yield f"{where}.resources: expected some of {', '.join(RESOURCE_ROWS)}"
         elif event.what is TraceEventKind.CREATE:
             if event.namespace in created:
                 yield f"{where}: {event.namespace} is created twice"

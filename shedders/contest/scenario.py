@@ -6,7 +6,7 @@ The models are the format. Times are in minutes from the start, since scenarios 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -168,6 +168,51 @@ class ScenarioEvent(ScenarioModel):
     every_s: float = Field(0.0, ge=0, le=1e6, description="Time from one to the next; 0: all at once.")
     for_min: Length | None = Field(None, description="After that the opposite happens; not given: never.")
     factor: float | None = Field(None, ge=0, le=1_000, description="See `what`; needed by slow, lossy and lying.")
+    resources: list[Literal["cpu", "bandwidth-in", "bandwidth-out", "direct-memory"]] = Field(
+        [],
+        description="slow: what it has less of than it reports (a container on a large host, a wrong network speed); "
+        "empty: CPU and network in both directions.",
+    )
+
+
+class ScenarioIsolation(ScenarioModel):
+    """Isolation policy: which machines some namespaces may use."""
+
+    name: Name = Field(description="Name of the policy.")
+    namespaces: list[Name] = Field(min_length=1, description="Groups of namespaces.")
+    primary: list[Name] = Field(min_length=1, description="Groups of machines, or single machines (`GROUP-1`).")
+    secondary: list[Name] = Field([], description="The same: those that help out.")
+    min_available: int = Field(
+        1, ge=1, le=2_000, description="With fewer primaries than this, secondaries may be used."
+    )
+
+
+class ScenarioAntiAffinity(ScenarioModel):
+    """Namespaces that should not fail together."""
+
+    name: Name = Field(description="Name of the anti-affinity group.")
+    namespaces: list[Name] = Field(min_length=1, description="Groups of namespaces, all of which are in it.")
+
+
+class ScenarioPin(ScenarioModel):
+    """Namespaces or bundles that a machine has to have; they begin there."""
+
+    group: Name = Field(description="Group of namespaces.")
+    namespace: int | None = Field(None, ge=1, description="Number of the namespace in the group; not given: all.")
+    bundles: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="Which bundles of each, counted along the ring; empty: the whole namespace."
+    )
+    broker: Name = Field(description="Machine, `GROUP-1`.")
+
+
+class ScenarioPolicies(ScenarioModel):
+    """Policies of operators, in force from the start."""
+
+    isolation: list[ScenarioIsolation] = Field([], max_length=100, description="Isolation, `[[policies.isolation]]`.")
+    anti_affinity: list[ScenarioAntiAffinity] = Field(
+        [], max_length=100, description="Anti-affinity, `[[policies.anti_affinity]]`."
+    )
+    pins: list[ScenarioPin] = Field([], max_length=1_000, description="Pins, `[[policies.pins]]`.")
 
 
 class CostsPart(ScenarioModel):
@@ -189,6 +234,9 @@ class Scenario(ScenarioModel):
     name: Name = Field(description="The file's name without `.toml`.")
     about: str = Field(min_length=1, max_length=400, description="What it shows.")
     source: str = Field(min_length=1, max_length=200, description="Where it comes from: an issue, a PIP, a page.")
+    generated_by_seed: int | None = Field(
+        None, ge=0, description="Seed of `simulate generate`, if that made it; results have such scenarios as a group."
+    )
     seeds: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(
         [1, 2, 3, 4, 5], min_length=1, max_length=100, description="Seeds to run it with."
     )
@@ -210,6 +258,7 @@ class Scenario(ScenarioModel):
     changes: list[LoadChange] = Field([], max_length=100, description="Topics that grow, get hot, or change otherwise.")
     spikes: list[Spikes] = Field([], max_length=10, description="Short spikes.")
     events: list[ScenarioEvent] = Field([], max_length=1_000, description="What happens to machines.")
+    policies: ScenarioPolicies = Field(ScenarioPolicies(), description="Policies of operators.")
     disturbances_min: list[Minutes] | None = Field(
         None,
         description="When balance is upset; not given: the start, joins, losses, leaves, slow brokers, creations, and changes.",
@@ -325,6 +374,7 @@ def _contradictions(scenario: Scenario) -> Iterator[str]:
         yield from _unknown(f"spikes[{number}].group", spikes.group, groups)
     for number, event in enumerate(scenario.events):
         yield from _event_faults(f"events[{number}]", event, scenario)
+    yield from _policy_faults(scenario)
     end_min = scenario.hours * 60
     for index, (from_min, to_min) in enumerate(scenario.judged_min or []):
         if not from_min < to_min <= end_min:
@@ -411,12 +461,43 @@ def _event_faults(where: str, event: ScenarioEvent, scenario: Scenario) -> Itera
         yield f"{where}: numbers or pick, not both"
     if (event.what in ("slow", "lossy", "lying")) is (event.factor is None):
         yield f"{where}.factor: required for slow, lossy and lying, and only there"
+    if event.resources and event.what != "slow":
+        yield f"{where}.resources: only for slow"
     if event.what == "slow" and event.factor is not None and event.factor < SLOWEST:
         yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
     if event.what == "lossy" and (event.factor or 0) > 1:
         yield f"{where}.factor: expected 0 to 1"
     if event.at_min >= scenario.hours * 60:
         yield f"{where}.at_min: {event.at_min:g} is after the end, {scenario.hours * 60:g}"
+
+
+def _policy_faults(scenario: Scenario) -> Iterator[str]:
+    policies, spaces = scenario.policies, {group.group: group for group in scenario.namespaces}
+    groups = [fleet.group for fleet in scenario.fleet]
+    machines = [fleet.machine_name(number) for fleet in scenario.fleet for number in range(1, fleet.count + 1)]
+    named: list[tuple[str, Sequence[ScenarioIsolation | ScenarioAntiAffinity]]] = [
+        ("isolation", policies.isolation),
+        ("anti_affinity", policies.anti_affinity),
+    ]
+    for kind, entries in named:
+        for index, entry in enumerate(entries):
+            where = f"policies.{kind}[{index}]"
+            for name in entry.namespaces:
+                yield from _unknown(f"{where}.namespaces", name, list(spaces))
+            if entry.name in [other.name for other in entries[:index]]:
+                yield f"{where}: {entry.name} is duplicated"
+    for index, isolation in enumerate(policies.isolation):
+        for field, names in (("primary", isolation.primary), ("secondary", isolation.secondary)):
+            for name in names:
+                yield from _unknown(f"policies.isolation[{index}].{field}", name, [*groups, *machines])
+    for index, pin in enumerate(policies.pins):
+        where = f"policies.pins[{index}]"
+        yield from _unknown(f"{where}.broker", pin.broker, machines)
+        group = spaces.get(pin.group)
+        if group is None:
+            yield from _unknown(f"{where}.group", pin.group, list(spaces))
+        elif max([1, *pin.bundles]) > group.bundles or (pin.namespace or 1) > group.count:
+            yield f"{where}: {pin.group} has {group.count} namespaces of {group.bundles} bundles"
 
 
 def _unknown(where: str, name: str | None, known: list[str]) -> Iterator[str]:

@@ -41,6 +41,7 @@ def scenario_source(where: str) -> TraceSource:
         steady=is_steady(scenario),
         scale_out=any(event.what == "join" for event in scenario.events),
         held_out=where.startswith(HELD_OUT),
+        generated=scenario.generated_by_seed is not None,
     )
 
 

@@ -12,13 +12,17 @@ from shedders.contest.recommendation import RankedContender, Recommendation
 from shedders.model.amounts import Grid
 
 _COLUMNS: Final = (
-    ("max/mean", "max_over_mean"),
     ("max/bound", "max_over_bound"),
+    ("max/mean", "max_over_mean"),
+    ("refused", "refused_share"),
     ("overloaded s", "overloaded_broker_s"),
+    ("churn", "churn_share"),
     ("moved", "moved_share"),
     ("moved/h", "moved_share_per_h"),
+    ("back 1 h", "returned_share_1h"),
+    ("back 6 h", "returned_share_6h"),
+    ("back 24 h", "returned_share_24h"),
     ("moves", "moves"),
-    ("A-B-A", "returns"),
     ("rounds", "rounds_to_settle"),
     ("unserved s", "unavailable_bundle_s"),
 )
@@ -26,8 +30,10 @@ _SIGN: Final = {Certainty.SURE: "**", Certainty.LIKELY: "*", Certainty.UNSURE: "
 _SEEDS_SHOWN: Final = 6
 LEGEND: Final = (
     "median over the seeds, in brackets the worst seed if it differs; ** significantly (p <= 0.05) and * probably (all seeds "
-    "agree) different from {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: "
-    "broker seconds; unserved: bundle seconds"
+    "agree) different from {against}, by a sign test over the seeds; bound: the least that any placement could have; "
+    "refused: share of the traffic beyond its broker's capacity; churn: traffic of bundles moved or split; back: share of the "
+    "load moved that only went back within this time; rounds: decisions with moves until settled; overloaded: broker seconds; "
+    "unserved: bundle seconds"
 )
 
 
@@ -103,14 +109,26 @@ def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: boo
 def overall_grid(comparison: ContestComparison, group: str) -> Grid:
     """Table of all contenders over a group of scenarios."""
     rows = comparison.overall[group]
-    words = {"seen": "over the scenarios that were used for tuning", "held-out": "over the held-out scenarios"}
+    words = {
+        "seen": "over the scenarios that were used for tuning",
+        "held-out": "over the held-out scenarios",
+        "generated": "over the generated scenarios",
+    }
     return Grid(
         f"{words[group]} ({max((row.scenarios for row in rows), default=0)})",
-        ("contender", "max/mean", "max/bound", "moved/h", "unserved s", "aims", "failed runs"),
+        (
+            "contender",
+            *("max/bound", "max/mean", "churn", "moved/h", "back 24 h", "refused", "unserved s"),
+            "best",
+            "dominated",
+            "aims",
+            "failed runs",
+        ),
         tuple(_overall_row(row) for row in rows),
         (
             f"median over the scenarios' medians, in brackets the worst scenario; ** significantly and * probably different from "
-            f"{comparison.against}, by a sign test over the scenarios",
+            f"{comparison.against}, by a sign test over the scenarios; best: scenarios in which it has the lowest median "
+            "max/bound or is within 0.01 of it; dominated: in which another one is as even for less churn",
         ),
     )
 
@@ -119,9 +137,52 @@ def _overall_row(row: Overall) -> tuple[str, ...]:
     return (
         row.contender,
         *(_cell(row.medians, row.marks, measure) if row.medians else "failed" for measure in OVER_SCENARIOS),
+        f"{row.best} of {row.scenarios}",
+        f"{row.dominated} of {row.scenarios}",
         f"{row.aims_met} of {row.aims}",
         str(row.failed),
     )
+
+
+def standing_grid(comparison: ContestComparison) -> Grid:
+    """Table of the shares of scenarios in which the reference contender is best, and in which it is dominated."""
+    name = comparison.against
+    rows, notes = [], []
+    for group, overalls in comparison.overall.items():
+        own = next((row for row in overalls if row.contender == name), None)
+        if own is not None:
+            rows.append((group, str(own.scenarios), _part_of(own.best, own), _part_of(own.dominated, own)))
+    for part in comparison.scenarios:
+        own_row = next((row for row in part.rows if row.contender == name and row.measures), None)
+        if own_row is None:
+            continue
+        spread = figure_text(own_row.measures["max_over_bound"])
+        if name not in part.best:
+            notes.append(f"{part.scenario}: not best: {spread}, {_spread_of(part, part.best[0])} of {part.best[0]}")
+        if name in part.dominated:
+            rival = part.dominated[name]
+            notes.append(
+                f"{part.scenario}: dominated by {rival}: {_spread_of(part, rival)} for a churn of {_churn_of(part, rival)}, "
+                f"{spread} for {_churn_of(part, name)}"
+            )
+    return Grid(
+        f"{name}: best by max/bound, and dominated",
+        ("scenarios", "count", "best or within 0.01", "dominated (another one is as even for less churn)"),
+        tuple(rows),
+        tuple(notes),
+    )
+
+
+def _part_of(number: int, row: Overall) -> str:
+    return f"{number} ({share(number / row.scenarios)})"
+
+
+def _spread_of(part: ScenarioPart, name: str) -> str:
+    return figure_text(next(row for row in part.rows if row.contender == name).measures["max_over_bound"])
+
+
+def _churn_of(part: ScenarioPart, name: str) -> str:
+    return figure_text(next(row for row in part.rows if row.contender == name).measures["churn_share"], share)
 
 
 def rivals_grid(comparison: ContestComparison) -> Grid:
@@ -137,21 +198,17 @@ def rivals_grid(comparison: ContestComparison) -> Grid:
         (
             "scenario",
             "bound/mean",
-            "max/mean",
-            "moved",
-            "A-B-A",
+            *("max/bound", "max/mean", "churn", "back 24 h", "refused"),
             "aims",
             best,
-            "its max/mean",
-            "its moved",
-            "its A-B-A",
+            *("its max/bound", "its max/mean", "its churn", "its back 24 h", "its refused"),
         ),
         tuple(
             _rivals(part, comparison.against, part.best_upstream if upstream else part.best_other)
             for part in comparison.scenarios
         ),
         (
-            f"bound/mean: lower bound of max/mean; {best}: the lowest median max/mean of {whose}, regardless of load "
+            f"bound/mean: lower bound of max/mean; {best}: the lowest median max/bound of {whose}, regardless of load "
             "moved; marks as above",
         ),
     )
@@ -160,13 +217,13 @@ def rivals_grid(comparison: ContestComparison) -> Grid:
 def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, ...]:
     rows = {row.contender: row for row in part.rows if row.measures}
     own, best = rows.get(against), rows.get(rival or "")
-    columns = ("max_over_mean", "moved_share", "returns")
+    columns = ("max_over_bound", "max_over_mean", "churn_share", "returned_share_24h", "refused_share")
 
     def cells(row: ContenderRow | None) -> tuple[str, ...]:
         return tuple("-" if row is None else _cell(row.measures, row.marks, column) for column in columns)
 
     return (
-        f"{part.scenario} (held out)" if part.held_out else part.scenario,
+        part.scenario + (" (held out)" if part.held_out else " (generated)" if part.generated else ""),
         "-" if own is None else figure_text(own.measures["bound_over_mean"]),
         *cells(own),
         "-" if own is None else f"{sum(aim.met for aim in own.aims)} of {len(own.aims)}",

@@ -7,7 +7,7 @@ are shared out by Zipf's law; the kind of the topic then says which resource tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -32,11 +32,16 @@ _CLOSE: Final = 1e-9
 
 
 class TotalCapacity(NamedTuple):
-    """Of some machines together: CPU in percent of one core, network in kbit/s; `idle`: CPU used without traffic."""
+    """Of some machines together: CPU in percent of one core, network in kbit/s, direct memory in MiB.
+
+    Attributes:
+        idle: CPU used without traffic.
+    """
 
     cpu: float
     bandwidth_in: float
     bandwidth_out: float
+    direct_memory: float
     idle: float
     machines: int
 
@@ -47,6 +52,7 @@ class TotalCapacity(NamedTuple):
             math.fsum(machine.cores * CORE for machine in machines),
             math.fsum(machine.bandwidth_in_kbit for machine in machines),
             math.fsum(machine.bandwidth_out_kbit for machine in machines),
+            math.fsum(machine.direct_memory_mib for machine in machines),
             math.fsum(machine.cores * machine.idle_percent for machine in machines),
             len(machines),
         )
@@ -94,8 +100,9 @@ def topics_of(scenario: Scenario, seed: int, machines: Sequence[TraceMachine]) -
         costs.cpu * (capacity.machines / capacity.cpu),
         costs.msg_bytes / KBIT_BYTES * (capacity.machines / capacity.bandwidth_in),
         costs.msg_bytes * costs.fan_out / KBIT_BYTES * (capacity.machines / capacity.bandwidth_out),
+        costs.msg_bytes * costs.cache_s / MIB_BYTES * (capacity.machines / capacity.direct_memory),
     )
-    widest = np.maximum(np.maximum(sides[0], sides[1]), sides[2])
+    widest = np.maximum(np.maximum(np.maximum(sides[0], sides[1]), sides[2]), sides[3])
     tops = np.array([group.topic_max for group in scenario.namespaces])[group]
     dominant = _calibrated(scenario, weights, tops, [side / widest for side in sides], capacity)
     rate = dominant / widest
@@ -172,10 +179,11 @@ def _calibrated(
     """Dominant parts as the weights say, none above its top, that use the machines as far as the scenario wants.
 
     Args:
-        parts: For CPU and both directions of the network: what a topic needs of it, in parts of its dominant need.
+        parts: For CPU, both directions of the network and direct memory: what a topic needs of it, in parts of its dominant
+            need.
     """
     wanted = scenario.utilisation
-    rooms = (wanted - capacity.idle / capacity.cpu, wanted, wanted)
+    rooms = (wanted - capacity.idle / capacity.cpu, wanted, wanted, wanted)
     if rooms[0] <= 0:
         raise ScenarioError(scenario.name, [f"utilisation: {wanted:g} is used by idle machines already"])
     scale = capacity.machines * wanted / total(weights)
@@ -215,11 +223,24 @@ def first_owners(
             [None] * len(bundles) if places is None else [machines[place].name for place in places.tolist()]
         )
         owner_lists += [owners[begin : begin + group.bundles] for begin in range(0, len(owners), group.bundles)]
+    _pin(scenario, owner_lists, {machine.name for machine in machines})
     return owner_lists
 
 
+def _pin(scenario: Scenario, owner_lists: Sequence[list[str | None]], there: Collection[str]) -> None:
+    """Give what is pinned to a machine that is there to it; a pin by itself moves nothing."""
+    for pin in scenario.policies.pins:
+        for (name, index), owners in zip(scenario.namespace_names(), owner_lists, strict=True):
+            group = scenario.namespaces[index]
+            if pin.broker not in there or group.group != pin.group or group.created_at_min is not None:
+                continue
+            if pin.namespace in (None, int(name.rpartition("-")[2])):
+                for number in pin.bundles or range(1, len(owners) + 1):
+                    owners[number - 1] = pin.broker
+
+
 def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]]:
-    """What each bundle needs (CPU, network in and out), and the first bundle of each namespace."""
+    """What each bundle needs (CPU, network in and out, direct memory), and the first bundle of each namespace."""
     starts, unit_bundle = [0], np.zeros(len(topics.dominant), np.int64)
     ends = np.cumsum(np.bincount(topics.units.namespace))
     for place, (_, group) in enumerate(scenario.namespace_names()):
@@ -229,7 +250,12 @@ def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]
         unit_bundle[own] = starts[-1] + np.searchsorted(cuts, topics.units.position[own], side="right")
         starts.append(starts[-1] + bundles)
     base = topics.base
-    sides = (base.cpu, base.msg_throughput_in / KBIT_BYTES, base.msg_throughput_out / KBIT_BYTES)
+    sides = (
+        base.cpu,
+        base.msg_throughput_in / KBIT_BYTES,
+        base.msg_throughput_out / KBIT_BYTES,
+        base.direct_memory_mib,
+    )
     return np.stack([np.bincount(unit_bundle, weights=side, minlength=starts[-1]) for side in sides], axis=1), starts
 
 
@@ -239,9 +265,17 @@ class _State:
     def __init__(self, machines: Sequence[TraceMachine], loads: Floats) -> None:
         self.loads = loads
         self.limits = np.array(
-            [[machine.cores * CORE, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit] for machine in machines]
+            [
+                [
+                    machine.cores * CORE,
+                    machine.bandwidth_in_kbit,
+                    machine.bandwidth_out_kbit,
+                    machine.direct_memory_mib,
+                ]
+                for machine in machines
+            ]
         )
-        self.used = np.array([[machine.cores * machine.idle_percent, 0.0, 0.0] for machine in machines])
+        self.used = np.array([[machine.cores * machine.idle_percent, 0.0, 0.0, 0.0] for machine in machines])
 
     def heaviest_first(self, bundles: Ints) -> Ints:
         parts = (self.loads[bundles] / self.limits.mean(axis=0)).max(axis=1)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from shedders.model.cluster import Policies
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -99,7 +101,10 @@ class TraceEventKind(StrEnum):
     LEAVE = "leave"
     """A broker hands over what it serves, and leaves."""
     SLOW = "slow"
-    """A broker can only do `factor` of what its machine promises; it reports what it does, so it looks idle. 1 heals it."""
+    """A broker can only do `factor` of what its machine promises; it reports what it does, so it looks idle. 1 heals it.
+
+    `resources`: of these only; empty: of CPU and network. From the start: limits that were wrong since it was first heard.
+    """
     SILENT = "silent"
     """A broker stops reporting (`factor` 0), or starts again (1)."""
     LOSSY = "lossy"
@@ -119,6 +124,7 @@ class TraceEvent:
     broker: str = ""
     factor: float = 1.0
     namespace: str = ""
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,8 @@ class Costs:
 
     Attributes:
         transfer_gap_s: Time without an owner while a bundle is transferred; `unload_gap_s`: while it is unloaded and
-            looked up again; `split_gap_s`: while it is split.
+            looked up again; `split_gap_s`: while it is split. So long a move or split is under way, of which live brokers
+            bound the number.
         loss_detect_s: From a broker's death until its bundles are placed again.
         reconnect_cpu_s: CPU seconds that one session costs its new broker.
         overloaded: Load from which on a broker counts as overloaded (1 is full).
@@ -154,6 +161,7 @@ class Trace:
         disturbances: Times at which balance is upset, in seconds, the start (0) among them: how long and how many rounds it
             takes to settle is counted from each.
         judged: Spans (from_s, to_s) in which balance is to be good: settled parts, for the aims.
+        policies: Policies of operators, in force from the start.
         remarks: What had to be assumed to make it.
     """
 
@@ -171,6 +179,7 @@ class Trace:
     disturbances: Sequence[float] = (0.0,)
     judged: Sequence[tuple[float, float]] = ()
     costs: Costs = field(default_factory=Costs)
+    policies: Policies = field(default_factory=Policies)
     remarks: Sequence[str] = ()
 
     def demand(self, step: int) -> Demand:

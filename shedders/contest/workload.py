@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shedders.contest.demand_noise import DemandVariation, LoadSwell, NamespaceWave, drawn, noise_layers, shuffled
-from shedders.contest.scenario import Fleet, LoadChange, Scenario, ScenarioError, ScenarioEvent, Spikes
+from shedders.contest.scenario import (
+    Fleet,
+    LoadChange,
+    Scenario,
+    ScenarioError,
+    ScenarioEvent,
+    ScenarioPin,
+    Spikes,
+)
 from shedders.contest.topics import first_owners, topics_of
 from shedders.contest.trace import (
     Costs,
@@ -25,6 +33,8 @@ from shedders.contest.trace import (
     settled_spans,
     together,
 )
+from shedders.model.cluster import IsolationPolicy, Policies
+from statechannel.protocol.bundle import children_of, namespace_bounds
 
 if TYPE_CHECKING:
     from shedders.contest.topics import Topics
@@ -63,6 +73,7 @@ def scenario_trace(scenario: Scenario, seed: int) -> Trace:
         disturbances=[last for _, last in upsets],
         judged=judged_of(scenario, upsets),
         costs=Costs(**scenario.costs.model_dump()),
+        policies=policies_of(scenario),
         base=topics.base,
         rows=lambda step: variation.at(step * scenario.step_s),
     )
@@ -102,6 +113,46 @@ def _machines(group: Fleet) -> Iterator[TraceMachine]:
         )
 
 
+def policies_of(scenario: Scenario) -> Policies:
+    """The policies of a scenario, as brokers read them."""
+    written, groups = scenario.policies, {fleet.group for fleet in scenario.fleet}
+
+    def patterns(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{name}-[0-9]+" if name in groups else name for name in names)
+
+    return Policies(
+        isolation=tuple(
+            IsolationPolicy(
+                entry.name,
+                tuple(f"sim/{name}-[0-9]+" for name in entry.namespaces),
+                patterns(entry.primary),
+                patterns(entry.secondary),
+                entry.min_available,
+            )
+            for entry in written.isolation
+        ),
+        anti_affinity={
+            name: entry.name
+            for entry in written.anti_affinity
+            for name, index in scenario.namespace_names()
+            if scenario.namespaces[index].group in entry.namespaces
+        },
+        pins=dict(pin for entry in written.pins for pin in _pinned(scenario, entry)),
+    )
+
+
+def _pinned(scenario: Scenario, pin: ScenarioPin) -> Iterator[tuple[str, str]]:
+    """Namespaces or bundles of a pin, each with its broker."""
+    for name, index in scenario.namespace_names():
+        group = scenario.namespaces[index]
+        if group.group != pin.group or (pin.namespace is not None and name != f"sim/{pin.group}-{pin.namespace}"):
+            continue
+        ranges = children_of(namespace_bounds(group.bundles))
+        yield from ((f"{name}/{ranges[number - 1]}", pin.broker) for number in pin.bundles)
+        if not pin.bundles:
+            yield name, pin.broker
+
+
 def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
     """All events before the end, by time.
 
@@ -133,10 +184,11 @@ def _expanded(scenario: Scenario, happens: ScenarioEvent, number: int, seed: int
     factor = 0.0 if what is TraceEventKind.SILENT else 1.0 if happens.factor is None else happens.factor
     for turn, machine in enumerate(numbers):
         at_s, name = happens.at_min * 60 + turn * happens.every_s, group.machine_name(machine)
-        yield TraceEvent(at_s, what, name, factor)
+        resources = tuple(happens.resources)
+        yield TraceEvent(at_s, what, name, factor, resources=resources)
         if happens.for_min is not None:
             then, back = _AFTER[happens.what]
-            yield TraceEvent(at_s + happens.for_min * 60, then, name, back)
+            yield TraceEvent(at_s + happens.for_min * 60, then, name, back, resources=resources)
 
 
 def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:

@@ -9,7 +9,10 @@ The same trace and contender give the same outcome, bit for bit, in any process 
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,10 +32,11 @@ from shedders.contest.bundles import (
     bounds_of,
 )
 from shedders.contest.manager import Manager, ManagerView
-from shedders.contest.measures import MachineCapacity, Meter
+from shedders.contest.measures import RESOURCE_ROWS, MachineCapacity, Meter
 from shedders.contest.outcome import RunOutcome, Timing
 from shedders.contest.reports import Reports
 from shedders.contest.trace import CORE, TraceEvent, TraceEventKind, absent_at_start
+from shedders.contest.zones import PolicyZones
 from shedders.model.cluster import Bundle, TopicLoad
 from statechannel.engine.cluster_view import BrokerSeen
 
@@ -118,6 +122,7 @@ class ContestWorld:
         self.manager = Manager(contender, self._view, lambda: self._now_s, self._topics)
         self._reports = Reports(trace.machines, self._table, self.manager.report_settings())
         self._capacity = MachineCapacity(trace.machines)
+        self._zones = PolicyZones(trace.policies, self._names, self._table)
         self._extra_cpu: Floats = np.zeros(len(self._names))
         self.meter = Meter(trace, self._names)
         self._brokers = _Brokers()
@@ -131,6 +136,10 @@ class ContestWorld:
         self._wanted: Floats = np.zeros((RESOURCES, 0))
         self._decide_s = self._split_s = 0.0
         self._view_now: ManagerView | None = None
+        self._queued: deque[BundleMove] = deque()
+        self._lanes: list[float] = []
+        self._splitting: list[float] = []
+        self._split_refused: dict[str, float] = {}
         self.decisions_ms: list[float] = []
         self._start()
 
@@ -179,6 +188,7 @@ class ContestWorld:
         self._read()
         self._extra_cpu[:] = 0.0
         self._place()
+        self._go_on()
         if self._now_s >= self._split_s - 1e-9:
             self._split_s = self._now_s + self.manager.settings.split_interval_s
             self._split()
@@ -206,7 +216,7 @@ class ContestWorld:
             case TraceEventKind.LEAVE:
                 self._leave(number)
             case TraceEventKind.SLOW:
-                self._capacity.factor[number] = event.factor
+                self._capacity.slow_down(number, event.factor, event.resources)
             case TraceEventKind.SILENT:
                 (brokers.silent.discard if event.factor else brokers.silent.add)(number)
             case TraceEventKind.LOSSY:
@@ -268,7 +278,7 @@ class ContestWorld:
         use, loads = self._loads()
         done = 1.0 / np.maximum(1.0, loads)
         use = use * done
-        use[CPU] += self._capacity.idle_cpu * np.minimum(1.0, self._capacity.factor)
+        use[CPU] += self._capacity.idle_cpu * np.minimum(1.0, self._capacity.factor[RESOURCE_ROWS["cpu"]])
         served = self._table.owner >= 0
         rates = self._wanted[[MSG_IN, MSG_OUT, BYTES_IN, BYTES_OUT]] * np.where(
             served, done[np.maximum(self._table.owner, 0)], 0.0
@@ -324,12 +334,14 @@ class ContestWorld:
         owner = self._names[int(self._table.owner[number])]
         return Bundle(top.name, owner, stats=top.stats, averages=top.averages, topics=self._topics(top.name))
 
-    def _cut(self, bundle: str, positions: Sequence[int]) -> None:
+    def _cut(self, bundle: str, positions: Sequence[int]) -> bool:
+        """Split a bundle; whether it was."""
         number = self._table.number[bundle]
         owner = int(self._table.owner[number])
         if owner < 0 or not positions:
-            return
+            return False
         self._was_gone(bundle, self._trace.costs.split_gap_s)
+        share, sessions = self._share(number), int(self._table.sessions[number])
         children = self._channel.split(bundle, positions)
         self._table.split(bundle, children)
         self.manager.was_split(bundle, sorted(positions))
@@ -342,26 +354,78 @@ class ContestWorld:
             # They are offered at once (`trigger_gap_s` of the balancer is less than a step).
             self._decide_s = min(self._decide_s, self._now_s + self._trace.step_s)
         if self.manager.split_limits.unload_children:
-            for child in children:
-                self._channel.unload(child)
-                self._was_gone(child, self._trace.costs.unload_gap_s)
-                self._owned(child, NOBODY)
-            self._look_up(children, 0.0)
-            # Within this step: that they are unserved for a while is in `unload_gap_s` already.
-            self._place()
+            self._place_children(children, owner)
+        else:
+            # Clients look their topics up and connect again, even though all children stay.
+            self.meter.split_off(share, sessions)
+            self._extra_cpu[owner] += self._reconnect_cpu(sessions)
+        return True
+
+    def _place_children(self, children: Sequence[str], owner: int) -> None:
+        """Unload the children of a split, and place them within this step: `unload_gap_s` has how long they are unserved."""
+        for child in children:
+            self._channel.unload(child)
+            self._was_gone(child, self._trace.costs.unload_gap_s)
+            self._owned(child, NOBODY)
+        self._look_up(children, 0.0)
+        self._place()
+        for child in children:
+            number = self._table.number[child]
+            now = int(self._table.owner[number])
+            if now == owner:
+                self.meter.split_off(self._share(number), 0)
+            elif now != NOBODY:
+                source, destination = self._names[owner], self._names[now]
+                self.meter.moved(self._now_s, child, source, destination, self._share(number), "placed after a split")
 
     # --- what the leader does ---------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
         decided = self.manager.decide()
         self.decisions_ms.append(decided.took_ms)
-        moves = sum(self._move(move) for move in decided.moves)
-        if moves:
+        self._queued += decided.moves
+        if self._go_on():
             self.meter.rounds_s.append(self._now_s)
         for bundle in decided.splits:
-            number = self._table.number.get(bundle)
-            if number is not None and self._table.owner[number] >= 0 and self._reports.has_read(number + 1):
-                self._cut(bundle, self.manager.cut(self._known(number)))
+            self._ask_split(bundle)
+
+    def _go_on(self) -> int:
+        """Make the moves of decisions for which there is room within this step; how many.
+
+        Live brokers have `moves_at_once` under way, each for as long as its bundle has no owner. Pulsar has no such bound.
+        """
+        carried, end_s = 0, self._now_s + self._trace.step_s
+        at_once = self.manager.moves_at_once
+        while self._queued:
+            begins_s = self._now_s
+            if at_once is not None and len(self._lanes) >= at_once:
+                begins_s = max(begins_s, self._lanes[0])
+                if begins_s >= end_s:
+                    break
+                heapq.heappop(self._lanes)
+            move = self._queued.popleft()
+            if self._move(move):
+                carried += 1
+                if at_once is not None:
+                    heapq.heappush(self._lanes, begins_s + self._gap_s())
+        return carried
+
+    def _ask_split(self, bundle: str) -> None:
+        """Ask the owner for a split that the strategy wants, as the live leader does.
+
+        No more than `splits_at_once` are under way, and none within `split_again_s` of one that was not possible.
+        """
+        limits, number = self.manager.settings, self._table.number.get(bundle)
+        self._splitting = [until_s for until_s in self._splitting if until_s > self._now_s]
+        if number is None or self._table.owner[number] < 0 or not self._reports.has_read(number + 1):
+            return
+        if not limits.splitting or self._now_s - self._split_refused.get(bundle, -math.inf) < limits.split_again_s:
+            return
+        if len(self._splitting) >= limits.splits_at_once:
+            return
+        self._splitting.append(self._now_s + self._trace.costs.split_gap_s)
+        if not self._cut(bundle, self.manager.cut(self._known(number))):
+            self._split_refused[bundle] = self._now_s
 
     def _move(self, move: BundleMove) -> bool:
         """Make a move; whether it was."""
@@ -370,8 +434,9 @@ class ContestWorld:
             number is None
             or taker not in self._brokers.alive
             or int(self._table.owner[number]) != self._number[move.source]
+            or not self.manager.wants(move.bundle)
         ):
-            self.manager.failed(move.bundle, "it is not there any more, or its destination is not")
+            self.manager.failed(move.bundle, "it is not there any more, its destination is not, or it waited too long")
             return False
         self._was_gone(move.bundle, self._gap_s())
         self.meter.moved(self._now_s, move.bundle, move.source, str(move.destination), self._share(number), move.why)
@@ -396,8 +461,12 @@ class ContestWorld:
         if broker >= 0:
             sessions = int(self._table.sessions[number])
             self.meter.reconnects += sessions
-            self._extra_cpu[broker] += sessions * self._trace.costs.reconnect_cpu_s / self._trace.step_s * CORE
+            self._extra_cpu[broker] += self._reconnect_cpu(sessions)
         self._view_now = None
+
+    def _reconnect_cpu(self, sessions: int) -> float:
+        """CPU of sessions that connect within a step, in percent of a core."""
+        return sessions * self._trace.costs.reconnect_cpu_s / self._trace.step_s * CORE
 
     def _gap_s(self) -> float:
         """How long a bundle has no owner when this manager moves it."""
@@ -423,9 +492,21 @@ class ContestWorld:
         done = 1.0 / np.maximum(1.0, loads)
         refused = float(((1 - done) * (use[BYTES_IN] + use[BYTES_OUT])).sum())
         alive = self._alive()
-        bound = self._capacity.bound(self._wanted[:, self._table.live], alive)
-        unserved = float(wanted[live].sum()) * step_s
-        self.meter.step(loads, alive, bound, whole * step_s, refused * step_s, unserved, int(live.sum()))
+        unserved, misplaced = float(wanted[live].sum()) * step_s, 0
+        if self._zones.divided:
+            parts = list(self._zones.parts(self._wanted, alive, self._capacity, self._topic_demand))
+            misplaced = self._zones.misplaced(alive)
+        else:
+            columns = np.flatnonzero(self._table.live)
+            topics = lambda large: self._topic_demand(columns[large])  # noqa: E731 - of some of these columns
+            parts = [(alive, self._capacity.bound(self._wanted[:, columns], alive, topics))]
+        self.meter.step(loads, parts, whole * step_s, refused * step_s, unserved, int(live.sum()), misplaced)
+
+    def _topic_demand(self, bundles: Ints) -> Floats:
+        """Demand of each unit of some bundles."""
+        asked = self._asked
+        units = self._table.units_in(bundles)
+        return np.zeros((RESOURCES, 0)) if asked is None else np.stack([row[units] for row in asked])
 
     def _view(self) -> ManagerView:
         cached = self._view_now
@@ -447,7 +528,8 @@ class ContestWorld:
             ]
             loads = self._reports.loads(alive, self._names, self._now_s)
             tops = self._reports.tops(alive, self._names, self._now_s)
-            cached = ManagerView(brokers, self._channel.seen(), loads, tops, self._channel.load(), self._channel.offset)
+            seen, held = self._channel.seen(), self._channel.load()
+            cached = ManagerView(brokers, seen, loads, tops, held, self._channel.offset, self._trace.policies)
             self._view_now = cached
         return cached
 

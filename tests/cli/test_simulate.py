@@ -278,3 +278,42 @@ def test_without_its_libraries_every_command_says_what_to_install(
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     monkeypatch.setattr(builtins, "__import__", without)
     refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "[simulate]")
+
+
+# --- generate, tuned ----------------------------------------------------------------------------------------------------------
+
+
+def test_generate_writes_the_same_scenarios_for_the_same_seed(run: Run) -> None:
+    first = loaded(run("simulate", "generate", "--seed", "9", "--count", "3", "--out", "drawn", "--output", "json"))
+    files = [Path(row["file"]) for row in first["scenarios"]]
+    assert [file.name for file in files] == [f"generated-9-0{number}.toml" for number in (1, 2, 3)]
+    before = [file.read_bytes() for file in files]
+    again = run("simulate", "generate", "--seed", "9", "--count", "3", "--out", "drawn")
+    assert again.exit_code == 0, again.stderr
+    assert "generated-9-03.toml" in again.stdout
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_generate_needs_a_seed_and_a_folder(run: Run) -> None:
+    assert run("simulate", "generate", "--out", "drawn").exit_code == ExitCode.USAGE
+    assert run("simulate", "generate", "--seed", "1").exit_code == ExitCode.USAGE
+
+
+def test_generated_scenarios_are_a_group_of_results(run: Run) -> None:
+    raw = TINY.replace('name = "tiny"', 'name = "tiny"\ngenerated_by_seed = 4')
+    Path("tiny.toml").write_text(raw)
+    result = loaded(run("simulate", "compare", "./tiny.toml", "--contenders", TWO, "--seeds", "1", "--output", "json"))
+    assert list(result["overall"]) == ["generated"]
+    assert result["scenarios"][0]["best"]
+
+
+def test_tuned_adds_the_best_of_a_sweep_and_hides_the_rest(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shedders.contest.tuning.PAIRS", [("extensible", "transfer", "least-resource-usage", "")])
+    words = ("simulate", "compare", "./tiny.toml", "--contenders", "ours", "--seeds", "1", "--tuned", "upstream")
+    result = loaded(run(*words, "--output", "json"))
+    rows = {row["contender"]: row for row in result["scenarios"][0]["rows"]}
+    assert list(rows) == ["ours", "pulsar/tuned-each", "pulsar/tuned-overall"]
+    assert "transfer" in rows["pulsar/tuned-each"]["about"]
+    table = run(*words)
+    assert "ours: best by max/bound, and dominated" in table.stdout
+    assert "pulsar/tuned-each" in table.stdout

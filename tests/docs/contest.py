@@ -1,6 +1,6 @@
 """Puts the figures of a contest into design/contest.md, and its pictures beside it.
 
-statechannel simulate compare --held-out --seeds 1-3 --out FOLDER
+statechannel simulate compare --held-out --tuned upstream --seeds 1-3 --out FOLDER
 python -m tests.docs.contest FOLDER
 """
 
@@ -13,7 +13,7 @@ import orjson
 from shedders.contest.comparison import ContestComparison
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.plots import scenario_picture
-from shedders.contest.tables import aims_grid, markdown, overall_grid, rivals_grid
+from shedders.contest.tables import aims_grid, markdown, overall_grid, rivals_grid, standing_grid
 
 DESIGN = Path(__file__).parents[2] / "design"
 PAGE = DESIGN / "contest.md"
@@ -35,7 +35,8 @@ _BLOCK = re.compile(r"(<!-- contest -->\n).*?(<!-- end -->)", re.DOTALL)
 def block(comparison: ContestComparison) -> str:
     """The tables of the page."""
     grids = [overall_grid(comparison, group) for group, rows in comparison.overall.items() if rows]
-    grids += [rivals_grid(comparison), aims_grid(comparison, comparison.against, missed_only=True)]
+    grids += [rivals_grid(comparison), standing_grid(comparison)]
+    grids += [aims_grid(comparison, comparison.against, missed_only=True)]
     return f"\n{markdown(grids, level=3)}\nDigest of all figures: `{comparison.digest}`.\n\n"
 
 

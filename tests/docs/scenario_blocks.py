@@ -18,7 +18,11 @@ from shedders.contest.scenario import (
     Namespaces,
     Noise,
     Scenario,
+    ScenarioAntiAffinity,
     ScenarioEvent,
+    ScenarioIsolation,
+    ScenarioPin,
+    ScenarioPolicies,
     Spikes,
     TopicKind,
     load_scenario,
@@ -35,6 +39,10 @@ PARTS: dict[str, type[BaseModel]] = {
     "`[[changes]]`": LoadChange,
     "`[[spikes]]`": Spikes,
     "`[[events]]`": ScenarioEvent,
+    "`[policies]`": ScenarioPolicies,
+    "`[[policies.isolation]]`": ScenarioIsolation,
+    "`[[policies.anti_affinity]]`": ScenarioAntiAffinity,
+    "`[[policies.pins]]`": ScenarioPin,
     "`[costs]`": CostsPart,
 }
 

@@ -26,6 +26,14 @@ PLAIN = {
     "overloaded_broker_s": 0.0,
     "moved_share": 0.2,
     "moved_share_per_h": 0.005,
+    "split_share": 0.0,
+    "churn_share": 0.2,
+    "returned_share_1h": 0.0,
+    "returned_share_6h": 0.0,
+    "returned_share_24h": 0.0,
+    "returned_moves_1h": 0,
+    "returned_moves_6h": 0,
+    "returned_moves_24h": 0,
     "moves": 12,
     "returns": 0,
     "rounds": 3,
@@ -36,6 +44,7 @@ PLAIN = {
     "unavailable_share": 0.0,
     "refused_share": 0.0,
     "reconnects": 40,
+    "misplaced_bundle_s": 0.0,
 }
 
 
@@ -120,11 +129,26 @@ def field_of(seeds: Sequence[int] = (1, 2, 3), of: TraceSource | None = None) ->
     for seed in seeds:
         more = 0.001 * seed
         results += [
-            ran("ours", seed, of, max_over_mean=1.04 + more, moved_share=0.2),
+            ran("ours", seed, of, max_over_mean=1.04 + more, max_over_bound=1.04 + more),
             ran(
-                "transfer@upstream", seed, of, max_over_mean=1.3 + more, max_over_bound=1.3, moved_share=0.1, returns=2
+                "transfer@upstream",
+                seed,
+                of,
+                max_over_mean=1.3 + more,
+                max_over_bound=1.3,
+                moved_share=0.1,
+                churn_share=0.1,
+                returns=2,
             ),
-            ran("threshold@upstream", seed, of, max_over_mean=1.2 + more, max_over_bound=1.2, moved_share=0.6),
-            ran("transfer", seed, of, max_over_mean=1.06 + more, max_over_bound=1.05, moved_share=0.3),
+            ran(
+                "threshold@upstream",
+                seed,
+                of,
+                max_over_mean=1.2 + more,
+                max_over_bound=1.2,
+                moved_share=0.6,
+                churn_share=0.6,
+            ),
+            ran("transfer", seed, of, max_over_mean=1.06 + more, max_over_bound=1.06, moved_share=0.3, churn_share=0.3),
         ]
     return results

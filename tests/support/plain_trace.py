@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shedders.contest.trace import Costs, Demand, Namespace, TraceEvent, TraceMachine, Units
+from shedders.model.cluster import Policies
 
 
 def _always(_step: int) -> float:
@@ -28,7 +29,9 @@ class PlainTrace:
     judged: Sequence[tuple[float, float]] = ()
     costs: Costs = field(default_factory=Costs)
     factor: Callable[[int], float] = _always
+    policies: Policies = field(default_factory=Policies)
     cpu_per_mb: float = 1.0
+    memory_per_mb: float = 1.0
     name: str = "plain"
     about: str = "written down"
     seed: int = 1
@@ -45,4 +48,6 @@ class PlainTrace:
 
     def demand(self, step: int) -> Demand:
         rates = self._rates * self.factor(step)
-        return Demand(rates / 1e3, rates / 1e3, rates, rates, rates / 1e6 * self.cpu_per_mb, rates / 1e6)
+        return Demand(
+            rates / 1e3, rates / 1e3, rates, rates, rates / 1e6 * self.cpu_per_mb, rates / 1e6 * self.memory_per_mb
+        )

@@ -1,4 +1,4 @@
-"""`statechannel simulate list|run|compare|replay-live`: simulation of strategies on the same traces."""
+"""`statechannel simulate list|run|compare|generate|replay-live`: simulation of strategies on the same traces."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Compare strategies on the same traces, in virtual time: list, run, compare, replay-live.",
+    help="Compare strategies on the same traces, in virtual time: list, run, compare, generate, replay-live.",
 )
 
 
 @app.callback()
 def group() -> None:
-    """Compare strategies on the same traces, in virtual time: list, run, compare, replay-live."""
+    """Compare strategies on the same traces, in virtual time: list, run, compare, generate, replay-live."""
 
 
 @app.command("list")
@@ -155,6 +155,38 @@ def run(
     say_written(written)
     if not outcome.steps:
         say("the trace has no step, so nothing was measured")
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the scenario files.")],
+    seed: Annotated[
+        int,
+        typer.Option("--seed", metavar="N", min=0, max=2**31, help="Random seed: the same files for the same seed."),
+    ],
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=99, help="How many scenarios.")] = 12,
+    output: OutputBesideFile = Output.TABLE,
+) -> None:
+    """Write scenarios drawn from stated distributions, to check a strategy on traces that were not chosen by hand."""
+    need_extra()
+    from shedders.contest.generator import generated
+    from shedders.contest.scenario import parse_scenario
+
+    folder = make_folder(out)
+    rows = []
+    with progress(f"{count} scenarios", count, unit="files") as shown:
+        for number in range(1, count + 1):
+            raw = generated(seed, number)
+            scenario = parse_scenario(raw)
+            path = folder / f"{scenario.name}.toml"
+            write_file(path, raw)
+            rows.append({"file": str(path), **_scenario(scenario.name, scenario, held_out=False)})
+            shown(number)
+    if output is Output.JSON:
+        print_json({"seed": seed, "scenarios": rows})
+        return
+    columns = ("file", "hours", "brokers", "bundles", "topics", "about")
+    print_table(columns, [[row[column] for column in columns] for row in rows])
 
 
 def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:

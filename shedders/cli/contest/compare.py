@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
     from shedders.contest.contenders import Contender
     from shedders.contest.outcome import RunResult, TraceSource
     from shedders.contest.recommendation import Recommendation
+
+
+class TunedSettings(StrEnum):
+    """Which of Pulsar's strategies are swept."""
+
+    UPSTREAM = "upstream"
+    RECOMMENDED = "recommended"
+    ALL = "all"
 
 
 LEAST_S: Final = 300.0
@@ -82,6 +91,7 @@ class CompareOptions:
     Attributes:
         contenders: Values of the option; empty: the default contenders.
         again: Repeat runs whose results are in the folder.
+        tuned: Which of Pulsar's strategies are swept (`shedders.contest.tuning.SWEEPS`); None: none.
         suits: One trace of a real cluster, so a strategy is recommended for it.
         command: Command line that repeats the comparison, for people.
     """
@@ -94,6 +104,7 @@ class CompareOptions:
     output: Output
     suits: bool
     command: str
+    tuned: str | None = None
 
 
 @with_kafka
@@ -113,6 +124,14 @@ def compare(
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
     ] = False,
+    tuned: Annotated[
+        TunedSettings | None,
+        typer.Option(
+            "--tuned",
+            help="Sweep the thresholds of Pulsar's strategies, as they are, mended, or both (24 or 48 runs of each trace): the "
+            "best of each scenario and the best overall become contenders.",
+        ),
+    ] = None,
     snapshot: Annotated[
         str | None,
         typer.Option(
@@ -155,7 +174,8 @@ def compare(
         again=again,
         output=output,
         suits=own.is_set,
-        command=_command(scenarios or [], contenders or [], seeds, own, held_out=held_out),
+        command=_command(scenarios or [], contenders or [], seeds, own, tuned, held_out=held_out),
+        tuned=None if tuned is None else tuned.value,
     )
     if not own.is_set:
         contest(asked, _sources(scenarios or [], held_out=held_out))
@@ -228,12 +248,24 @@ def _refuse_both(own: OwnCluster, scenarios: Sequence[str], *, held_out: bool) -
 
 
 def _command(
-    scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: OwnCluster, *, held_out: bool
+    scenarios: Sequence[str],
+    contenders: Sequence[str],
+    seeds: str,
+    own: OwnCluster,
+    tuned: TunedSettings | None,
+    *,
+    held_out: bool,
 ) -> str:
     words = ["statechannel", "simulate", "compare", *scenarios]
     for contender in contenders:
         words += ["--contenders", contender]
-    words += ["--seeds", seeds, *(["--held-out"] if held_out else []), *own.words]
+    words += [
+        "--seeds",
+        seeds,
+        *(["--held-out"] if held_out else []),
+        *(["--tuned", tuned] if tuned else []),
+        *own.words,
+    ]
     return shlex.join(words)
 
 
@@ -262,8 +294,12 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     from shedders.contest.outcome import ContestRun
     from shedders.contest.recommendation import recommended
     from shedders.contest.runner import ResultStore, program_digest, run_all
+    from shedders.contest.tuning import swept, without_sweep
+    from shedders.contest.tuning import tuned as best_of_sweep
 
-    field = [*contenders(contender_names(asked.contenders)), *extra]
+    named = [*contenders(contender_names(asked.contenders)), *extra]
+    sweep = [] if asked.tuned is None else swept(asked.tuned)
+    field = list({contender.name: contender for contender in (*named, *sweep)}.values())
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
     store = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
@@ -274,11 +310,12 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
             raise
-    comparison = compared(rans)
-    recommendation = recommended(comparison, rans) if asked.suits else None
+    shown = [*without_sweep(rans, sweep, named), *best_of_sweep(rans, sweep)]
+    comparison = compared(shown)
+    recommendation = recommended(comparison, shown) if asked.suits else None
     _print(asked, comparison, recommendation)
     if asked.out is not None:
-        say_written(write_results(asked, asked.out, comparison, recommendation, rans))
+        say_written(write_results(asked, asked.out, comparison, recommendation, shown))
     kept = sum(ran.kept for ran in rans)
     if kept:
         say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
@@ -289,7 +326,7 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
 
 
 def _print(asked: CompareOptions, comparison: ContestComparison, recommendation: Recommendation | None) -> None:
-    from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid
+    from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid, standing_grid
 
     if asked.output is Output.JSON:
         print_json(document(comparison, recommendation))
@@ -304,6 +341,7 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
     for group in comparison.overall:
         show(overall_grid(comparison, group))
     show(rivals_grid(comparison))
+    show(standing_grid(comparison))
     show(aims_grid(comparison, comparison.against, missed_only=True))
 
 
@@ -332,9 +370,18 @@ def write_results(
     from shedders.contest.page import page
     from shedders.contest.plots import churn_picture, scenario_picture
     from shedders.contest.runner import file_name
-    from shedders.contest.tables import aims_grid, markdown, overall_grid, ranking_grid, rivals_grid, scenario_grid
+    from shedders.contest.tables import (
+        aims_grid,
+        markdown,
+        overall_grid,
+        ranking_grid,
+        rivals_grid,
+        scenario_grid,
+        standing_grid,
+    )
 
-    grids = [*(overall_grid(comparison, group) for group in comparison.overall), rivals_grid(comparison)]
+    grids = [overall_grid(comparison, group) for group in comparison.overall]
+    grids += [rivals_grid(comparison), standing_grid(comparison)]
     grids = grids if recommendation is None else [ranking_grid(recommendation)]
     grids.append(aims_grid(comparison, comparison.against))
     grids += [scenario_grid(part, comparison.against) for part in comparison.scenarios]

@@ -19,6 +19,7 @@ from shedders.contest.tables import (
     ranking_grid,
     rivals_grid,
     scenario_grid,
+    standing_grid,
 )
 from tests.support.contest_runs import contender, failed, field_of, outcome, ran, source
 
@@ -165,27 +166,26 @@ def test_the_document_can_be_read_back():
 
 def test_the_best_of_upstream_is_the_evenest():
     assert compared(field_of()).scenarios[0].best_upstream == "threshold@upstream"
-    (alone,) = compared([ran("ours"), ran("a", max_over_mean=1.5), ran("b")]).scenarios
+    (alone,) = compared([ran("ours"), ran("a", max_over_bound=1.5), ran("b")]).scenarios
     assert (alone.best_upstream, alone.best_other) == (None, "b")
 
 
 @pytest.mark.parametrize(
     ("figures", "met"),
     [
-        ({"max_over_mean": 1.10, "bound_over_mean": 1.05}, True),
-        ({"max_over_mean": 1.11, "bound_over_mean": 1.05}, False),
+        ({"max_over_mean": 1.05, "max_over_bound": 1.10}, True),
+        ({"max_over_mean": 1.05, "max_over_bound": 1.11}, False),
         ({"max_over_mean": 1.40, "max_over_bound": 1.05, "bound_over_mean": 1.3}, True),
-        ({"max_over_mean": 1.40, "max_over_bound": 1.06, "bound_over_mean": 1.3}, False),
     ],
 )
-def test_balance_is_measured_against_what_bundles_allow(figures, met):
+def test_balance_is_measured_against_what_can_be_reached(figures, met):
     assert aim(row(compared([ran(**figures)]), "ours"), "balance").met is met
 
 
 @pytest.mark.parametrize(
     ("name", "sort", "figures", "broken"),
     [
-        ("returns", {}, {}, {"returns": 1}),
+        ("returned", {}, {"returned_share_24h": 0.05}, {"returned_share_24h": 0.06}),
         ("steady", {"steady": True}, {"moved_share_per_h": 0.01}, {"moved_share_per_h": 0.011}),
         ("scale-out", {"scale_out": True}, {"rounds_to_settle": 2.0}, {"rounds_to_settle": 3.0}),
         ("scale-out", {"scale_out": True}, {"rounds_to_settle": 0.0}, {"rounds_to_settle": None}),
@@ -202,16 +202,16 @@ def test_an_aim_is_met_only_if_the_worst_seed_meets_it(name, sort, figures, brok
 
 def test_aims_of_other_sorts_of_scenarios_do_not_apply():
     assert {aim.aim for aim in row(compared(field_of()), "ours").aims} == {
-        "balance", "returns", "spread", "spread-at-moved", "moved-at-spread"
+        "balance", "returned", "spread", "spread-at-moved", "moved-at-spread"
     }  # fmt: skip
-    assert {aim.aim for aim in row(compared(field_of()), "transfer@upstream").aims} == {"balance", "returns"}
+    assert {aim.aim for aim in row(compared(field_of()), "transfer@upstream").aims} == {"balance", "returned"}
 
 
 def against(ours: tuple[float, float], *rivals: tuple[float, float]) -> dict[str, bool]:
-    """Which aims are met; each contender is its max/mean and what it moved."""
-    runs = [ran("ours", max_over_mean=ours[0], moved_share=ours[1])]
+    """Which aims are met; each contender is its max/bound and its churn."""
+    runs = [ran("ours", max_over_bound=ours[0], churn_share=ours[1])]
     runs += [
-        ran(f"r{n}@upstream", max_over_mean=rival[0], moved_share=rival[1], max_over_mean_worst=1.9)
+        ran(f"r{n}@upstream", max_over_bound=rival[0], churn_share=rival[1], max_over_mean_worst=1.9)
         for n, rival in enumerate(rivals)
     ]
     names = ("spread", "spread-at-moved", "moved-at-spread")
@@ -233,6 +233,41 @@ def test_aims_against_upstream():
     assert against((1.2, 0.2), (1.195, 0.195)) == best
 
 
+def test_best_is_within_a_hundredth_and_dominated_is_as_even_for_less_churn():
+    runs = [
+        ran("ours", max_over_bound=1.05, churn_share=0.5),
+        ran("near", max_over_bound=1.06, churn_share=0.2),
+        ran("thrifty", max_over_bound=1.07, churn_share=0.05),
+        ran("alike", max_over_bound=1.05, churn_share=0.495),
+    ]
+    (part,) = compared(runs).scenarios
+    assert part.best == ["ours", "near", "alike"]
+    # `near` is as even as `ours` for less; `thrifty` is as even as `near`; half a percent of the traffic is no difference.
+    assert part.dominated == {"ours": "near", "alike": "near", "near": "thrifty"}
+    never = compared([*runs, ran("a", of=source("b", generated=True)), ran("ours", of=source("b", generated=True))])
+    counts = {
+        group: [(row.contender, row.best, row.dominated) for row in rows] for group, rows in never.overall.items()
+    }
+    assert counts["generated"] == [("ours", 1, 0), ("a", 1, 0)]
+    assert counts["seen"][0] == ("ours", 1, 1)
+
+
+def test_the_shares_of_best_and_dominated_are_shown_for_the_reference():
+    held = source("h", held_out=True)
+    runs = [
+        ran("ours", max_over_bound=1.05, churn_share=0.5),
+        ran("rival", max_over_bound=1.06, churn_share=0.2),
+        ran("ours", of=held, max_over_bound=1.2, churn_share=0.1),
+        ran("rival", of=held, max_over_bound=1.1, churn_share=0.3),
+    ]
+    grid = standing_grid(compared(runs))
+    assert grid.rows == (("seen", "1", "1 (100.0 %)", "1 (100.0 %)"), ("held-out", "1", "0 (0.0 %)", "0 (0.0 %)"))
+    assert grid.notes == (
+        "calm: dominated by rival: 1.06 for a churn of 20.0 %, 1.05 for 50.0 %",
+        "h: not best: 1.20, 1.10 of rival",
+    )
+
+
 # --- which one suits ----------------------------------------------------------------------------------------------------------
 
 
@@ -241,20 +276,20 @@ def best_of(*runs: RunResult) -> list[str]:
 
 
 def test_the_lowest_load_suits_best_then_the_least_moved_then_the_most_available():
-    a = {"max_over_mean": 1.20, "moved_share": 0.1}
-    assert best_of(ran("a", **a), ran("b", max_over_mean=1.02, moved_share=0.5)) == ["b", "a"]
-    assert best_of(ran("a", max_over_mean=1.02, moved_share=0.5), ran("b", max_over_mean=1.03, moved_share=0.1)) == [
+    a = {"max_over_bound": 1.20, "moved_share": 0.1}
+    assert best_of(ran("a", **a), ran("b", max_over_bound=1.02, moved_share=0.5)) == ["b", "a"]
+    assert best_of(ran("a", max_over_bound=1.02, moved_share=0.5), ran("b", max_over_bound=1.03, moved_share=0.1)) == [
         "b",
         "a",
     ]
-    alike = {"max_over_mean": 1.02, "moved_share": 0.5}
+    alike = {"max_over_bound": 1.02, "moved_share": 0.5}
     assert best_of(
         ran("a", unavailable_bundle_s=3, **alike), ran("b", unavailable_bundle_s=1, **alike)
     ) == ["b", "a"]  # fmt: skip
 
 
 def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
-    alike = {"max_over_mean": 1.02, "moved_share": 0.001}
+    alike = {"max_over_bound": 1.02, "moved_share": 0.001}
     now = contender("as-it-is")
     runs = [ran("a", **alike, unavailable_bundle_s=1), ran(who=now, **alike, unavailable_bundle_s=3)]
     recommendation = recommended(compared(runs), runs)
@@ -263,25 +298,18 @@ def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
         [],
     )
     assert "this is the present configuration of the cluster: no change is needed" in recommendation.said
-    better = [ran("a", max_over_mean=1.0, moved_share=0.0), ran(who=now, max_over_mean=1.02, moved_share=0.0)]
+    better = [ran("a", max_over_bound=1.0, moved_share=0.0), ran(who=now, max_over_bound=1.02, moved_share=0.0)]
     assert best_of(*better) == ["a", "as-it-is"]
-    several = [ran(who, seed, max_over_mean=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
+    several = [ran(who, seed, max_over_bound=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
     assert any("either is suitable" in line for line in recommended(compared(several), several).said)
-
-
-def test_a_bound_of_ones_own_is_no_merit():
-    """Who splits nothing has a large bound, and reaches it: its largest load is the higher all the same."""
-    whole = ran("whole", max_over_bound=1.0, max_over_mean=2.0, bound_over_mean=2.0)
-    split = ran("split", max_over_bound=1.1, max_over_mean=1.1, bound_over_mean=1.0)
-    assert best_of(whole, split) == ["split", "whole"]
 
 
 def test_whoever_fails_comes_last():
     runs = [
         failed("none", 1),
-        ran("a", 1, max_over_mean=1.0),
+        ran("a", 1, max_over_bound=1.0),
         failed("a", 2),
-        ran("b", 1, max_over_mean=3.0),
+        ran("b", 1, max_over_bound=3.0),
         ran("b", 2),
     ]
     assert best_of(*runs) == ["b", "a", "none"]
@@ -289,18 +317,18 @@ def test_whoever_fails_comes_last():
 
 def test_a_recommendation_says_settings_commands_and_how_sure_it_is():
     mine = contender("mine", overrides={"shedding.transfer.hit_threshold": 2, "parts.filters.max_topics": 5})
-    runs = [ran(seed=seed, who=mine, max_over_mean=1.1 + seed / 100) for seed in range(1, 7)]
-    runs += [ran("transfer@upstream", seed, max_over_mean=1.5) for seed in range(1, 7)]
+    runs = [ran(seed=seed, who=mine, max_over_bound=1.1 + seed / 100) for seed in range(1, 7)]
+    runs += [ran("transfer@upstream", seed, max_over_bound=1.5) for seed in range(1, 7)]
     recommendation = recommended(compared(runs), runs)
     assert recommendation.contender == "mine"
     assert recommendation.settings["shedding.transfer.hit_threshold"] == 2
     assert "statechannel policy set setting shedding.transfer.hit_threshold 2" in recommendation.commands
     assert "statechannel policy set setting filters.max_topics 5" in recommendation.commands
     assert "statechannel policy set manager extensible" in recommendation.commands
-    assert recommendation.against_next["max_over_mean"].certainty is Certainty.SURE
+    assert recommendation.against_next["max_over_bound"].certainty is Certainty.SURE
     said = " ".join(recommendation.said)
     assert "mine is lower on 6 of 6 seeds: sure (sign test, p = 0.031)" in said
-    assert "1.14 (worst seed 1.16) x the mean" in said.replace("1.135", "1.14")
+    assert "1.14 (worst seed 1.16) x the bound" in said.replace("1.135", "1.14")
 
 
 def test_one_seed_is_said_to_be_one():
@@ -350,9 +378,15 @@ def test_a_line_a_scenario_beside_the_best_of_upstream():
         failed("ours", of=source("c")),
     ]
     assert rivals_grid(compared(runs)).rows == (
-        ("a", "1.01", "1.04 (1.05)", "20.0 %", "0", "5 of 5", "threshold@upstream", "1.20 (1.21)**", "60.0 %**", "0"),
-        ("b (held out)", "1.01", "1.04", "20.0 %", "0", "5 of 5", "threshold@upstream", "1.20", "60.0 %", "0"),
-        ("c", "-", "-", "-", "-", "-", "-", "-", "-", "-"),
+        (
+            *("a", "1.01", "1.04 (1.05)", "1.04 (1.05)", "20.0 %", "0.0 %", "0.0 %", "5 of 5"),
+            *("threshold@upstream", "1.20**", "1.20 (1.21)**", "60.0 %**", "0.0 %", "0.0 %"),
+        ),
+        (
+            *("b (held out)", "1.01", "1.04", "1.04", "20.0 %", "0.0 %", "0.0 %", "5 of 5"),
+            *("threshold@upstream", "1.20", "1.20", "60.0 %", "0.0 %", "0.0 %"),
+        ),
+        ("c", *("-" for _ in range(13))),
     )
 
 
@@ -375,9 +409,9 @@ def test_never_settled_reads_as_never():
 
 
 def test_the_missed_aims_alone():
-    result = compared([ran(returns=3), ran("a@upstream", max_over_mean=1.01, moved_share=0.0)])
+    result = compared([ran(returned_share_24h=0.3), ran("a@upstream", max_over_bound=1.01, churn_share=0.0)])
     assert [line[1] for line in aims_grid(result, "ours", missed_only=True).rows] == [
-        "returns", "spread", "spread-at-moved", "moved-at-spread"
+        "returned", "spread", "spread-at-moved", "moved-at-spread"
     ]  # fmt: skip
 
 

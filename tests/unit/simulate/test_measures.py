@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shedders.contest.measures import MachineCapacity, Meter
+from shedders.contest.outcome import Measures
 from shedders.contest.trace import Namespace, TraceMachine
 from tests.support.plain_trace import PlainTrace
 
@@ -20,22 +21,52 @@ def _demand(cpu: list[float], size: list[float]) -> np.ndarray:
     return rows
 
 
+def _memory(mib: list[float]) -> np.ndarray:
+    rows = np.zeros((6, len(mib)))
+    rows[5] = mib
+    return rows
+
+
 def test_a_load_is_the_fullest_resource_of_the_real_machine() -> None:
     capacity = MachineCapacity(MACHINES)
     use = _demand([100.0, 100.0], [2e5, 1.6e6])
     # b0: CPU (20 + 100) / 200, network 0.2 of 1 MB/s; b1: CPU (40 + 100) / 400, network 1.6 of 2 MB/s.
     assert capacity.loads(use) == pytest.approx([0.6, 0.8])
-    capacity.factor[1] = 0.5
+    capacity.slow_down(1, 0.5)
     assert capacity.loads(use) == pytest.approx([0.6, 1.6])
+    capacity.slow_down(1, 1.0)
+    assert capacity.loads(use) == pytest.approx([0.6, 0.8])
+    assert capacity.loads(_memory([2_048.0, 6_144.0])) == pytest.approx([0.25, 0.75])
+    capacity.slow_down(1, 0.5)
+    assert capacity.loads(_memory([2_048.0, 6_144.0])) == pytest.approx([0.25, 0.75]), "memory is not slow"
+    capacity.slow_down(1, 0.5, ["direct-memory"])
+    assert capacity.loads(_memory([2_048.0, 6_144.0])) == pytest.approx([0.25, 1.5])
 
 
-def test_the_bound_is_the_whole_or_the_largest_bundle() -> None:
+def test_the_bound_is_the_whole_or_the_largest_topic() -> None:
     capacity = MachineCapacity(MACHINES)
     # CPU: 60 idle + 240 wanted, of 600; network: 0.3 of 3 MB/s.
     assert capacity.bound(_demand([120.0, 120.0], [1.5e5, 1.5e5]), ALIVE) == pytest.approx(0.5)
     # One bundle of 1.4 MB/s: on b1 it takes 0.7, on b0 1.4.
     assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), ALIVE) == pytest.approx(0.7)
     assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), np.array([0])) == pytest.approx(1.5)
+    # Direct memory: 12,288 of 16,384 MiB, or a bundle of 10,000 on a broker of 8,192.
+    assert capacity.bound(_memory([6_144.0, 6_144.0]), ALIVE) == pytest.approx(0.75)
+    assert capacity.bound(_memory([10_000.0, 0.0]), ALIVE) == pytest.approx(10_000 / 8_192)
+
+
+def test_the_bound_does_not_depend_on_how_bundles_are_split() -> None:
+    """A bundle that is too large alone can be split down to its topics, so who splits nothing has no larger bound."""
+    capacity = MachineCapacity(MACHINES)
+    whole, halves = _demand([0.0, 0.0], [1.4e6, 1e5]), _demand([0.0] * 3, [0.8e6, 0.6e6, 1e5])
+
+    def topics(large: np.ndarray) -> np.ndarray:
+        assert large.tolist() == [0], "only of bundles that are too large is more to be known"
+        return _demand([0.0] * 2, [0.8e6, 0.6e6])
+
+    assert capacity.bound(whole, ALIVE, topics) == capacity.bound(halves, ALIVE) == pytest.approx(0.5)
+    single = lambda _: _demand([0.0], [1.4e6])  # noqa: E731
+    assert capacity.bound(whole, ALIVE, single) == pytest.approx(0.7), "one topic cannot be split"
 
 
 def _meter(steps: int, **more: object) -> Meter:
@@ -44,7 +75,7 @@ def _meter(steps: int, **more: object) -> Meter:
 
 
 def _step(meter: Meter, first: float, second: float, bound: float = 0.5) -> None:
-    meter.step(np.array([first, second]), ALIVE, bound, 100.0, 5.0, 1.0, 0)
+    meter.step(np.array([first, second]), [(ALIVE, bound)], 100.0, 5.0, 1.0, 0)
 
 
 def test_balance_is_judged_in_its_spans_and_all_else_everywhere() -> None:
@@ -68,6 +99,59 @@ def test_a_return_is_a_move_to_where_it_was_within_half_an_hour() -> None:
     meter.split("x", ["y"])
     meter.moved(5_200.0, "y", "b2", "b1", 0.1, "")
     assert meter.returns == 2, "a child was where its parent was"
+
+
+def test_load_that_only_went_back_is_measured_in_three_windows() -> None:
+    meter = _meter(2_000)
+    _step(meter, 0.5, 0.5)
+    hour_s = 3_600.0
+    for at_s, bundle, source, destination, share in (
+        (0.0, "x", "b0", "b1", 0.4),
+        (0.9 * hour_s, "x", "b1", "b0", 0.1),  # within an hour
+        (5.0 * hour_s, "x", "b0", "b1", 0.2),  # it had left b1 4.1 hours before
+        (30.0 * hour_s, "x", "b1", "b0", 0.1),  # it had left b0 25 hours before
+        (31.0 * hour_s, "y", "b0", "b1", 0.2),
+    ):
+        meter.moved(at_s, bundle, source, destination, share, "")
+    measures = meter.measures()
+    assert measures.moved_share == pytest.approx(1.0)
+    shares = (measures.returned_share_1h, measures.returned_share_6h, measures.returned_share_24h)
+    assert shares == pytest.approx((0.1, 0.3, 0.3))
+    assert (measures.returned_moves_1h, measures.returned_moves_6h, measures.returned_moves_24h) == (1, 2, 2)
+    meter.split("y", ["y1", "y2"])
+    meter.moved(31.5 * hour_s, "y2", "b1", "b0", 1.0, "")
+    assert meter.measures().returned_share_1h == pytest.approx(1.1 / 2), "a child was where its parent was"
+
+
+def test_a_bundle_that_nothing_returns_has_no_share() -> None:
+    assert _measures_of_nothing().returned_share_24h == 0
+
+
+def _measures_of_nothing() -> Measures:
+    meter = _meter(3)
+    _step(meter, 0.5, 0.5)
+    return meter.measures()
+
+
+def test_splits_are_churn_beside_what_is_moved() -> None:
+    meter = _meter(3)
+    _step(meter, 0.5, 0.5)
+    meter.moved(0.0, "x", "b0", "b1", 0.25, "")
+    meter.split("y", ["y1", "y2"])
+    meter.split_off(0.5, 12)
+    measures = meter.measures()
+    assert (measures.moved_share, measures.split_share, measures.churn_share) == (0.25, 0.5, 0.75)
+    assert (measures.splits, measures.reconnects) == (1, 12)
+
+
+def test_of_several_parts_the_worst_counts() -> None:
+    meter = _meter(1, judged=[(0.0, 60.0)])
+    parts = [(np.array([0]), 0.2), (np.array([1]), 0.5)]
+    meter.step(np.array([0.3, 0.6]), parts, 100.0, 0.0, 0.0, 0, misplaced=4)
+    measures = meter.measures()
+    assert measures.max_over_mean == 1.0
+    assert measures.max_over_bound == pytest.approx(1.5)
+    assert measures.misplaced_bundle_s == 4 * 60.0
 
 
 def test_settled_is_five_good_minutes() -> None:
@@ -100,7 +184,7 @@ def test_where_nothing_can_be_balanced_nothing_is_judged(alive: list[int], loads
     """Nobody there, or no load at all: as even as can be, and a number."""
     meter = _meter(2, judged=[(0.0, 120.0)])
     _step(meter, 0.75, 0.25)
-    meter.step(np.array(loads), np.array(alive, dtype=np.int64), 0.0, 0.0, 0.0, 0.0, 0)
+    meter.step(np.array(loads), [(np.array(alive, dtype=np.int64), 0.0)], 0.0, 0.0, 0.0, 0)
     measures = meter.measures()
     assert measures.max_over_mean == pytest.approx((1.5 + 1.0) / 2)
     assert measures.max_over_bound == pytest.approx((1.5 + 1.0) / 2)

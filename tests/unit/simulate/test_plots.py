@@ -68,7 +68,7 @@ def test_all_contenders_of_a_scenario_are_side_by_side():
     words = set(re.findall(r">([^<>]+)</text>", text))
     assert {"mean", "overloaded from here on", "moves of bundles"} <= words
     assert {"a line for each broker", "middle half of the brokers"} & words
-    assert any(word.startswith("calm: contender-0 is the most even, max/mean ") for word in words)
+    assert any(word.startswith("calm: contender-0 is the most even, max/bound ") for word in words)
 
 
 def test_balance_against_churn_names_everybody():
@@ -76,7 +76,7 @@ def test_balance_against_churn_names_everybody():
     text = churn_picture(compared(runs)).svg()
     assert all(name in text for name in ("ours", "transfer@upstream", "threshold@upstream", "transfer"))
     words = re.findall(r">([^<>]+)</text>", text) + re.findall(r">([^<>]+)</tspan>", text)
-    assert any(word.startswith("ours: max/mean ") for word in words)
+    assert any(word.startswith("ours: max/bound ") for word in words)
     assert any("linear up to 1 %, logarithmic beyond" in word for word in words)
 
 

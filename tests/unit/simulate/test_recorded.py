@@ -9,10 +9,12 @@ import orjson
 import pytest
 
 from shedders.contest import recorded
+from shedders.contest.contenders import contender
 from shedders.contest.recorded import HEADER, TraceFileError, load, save
 from shedders.contest.scenario import load_scenario, parse_scenario
 from shedders.contest.trace import Trace
 from shedders.contest.workload import scenario_trace
+from shedders.contest.world import simulate
 from statechannel.errors import StateChannelError
 from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
 
@@ -78,6 +80,21 @@ def test_events_and_later_namespaces_are_kept(tmp_path):
         save(trace, tmp_path / "a.npz")
         assert load(tmp_path / "a.npz").events == list(trace.events)
         assert isinstance(load(tmp_path / "a.npz"), Trace)
+
+
+def test_policies_and_wrong_limits_are_kept(tmp_path):
+    for name in ("held-out/fenced", "held-out/weak-pair"):
+        trace = scenario_trace(load_scenario(name), 201)
+        trace.steps = 3
+        save(trace, tmp_path / "a.npz")
+        loaded = load(tmp_path / "a.npz")
+        assert loaded.events == list(trace.events)
+        assert (loaded.policies.pins, loaded.policies.anti_affinity) == (
+            trace.policies.pins,
+            trace.policies.anti_affinity,
+        )
+        assert [entry.name for entry in loaded.policies.isolation] == [entry.name for entry in trace.policies.isolation]
+        assert simulate(loaded, contender("ours")).digest() == simulate(trace, contender("ours")).digest()
 
 
 def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeypatch):

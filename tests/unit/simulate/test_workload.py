@@ -1,6 +1,7 @@
 """Traces made from scenarios: figures reckoned by hand, any order of asking, and what happens when."""
 
 import math
+import re
 import time
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedders.contest.demand_noise import LoadSwell, NamespaceWave, NoiseLayer, drawn, shuffled
-from shedders.contest.scenario import load_scenario, parse_scenario
+from shedders.contest.scenario import ScenarioError, load_scenario, parse_scenario
 from shedders.contest.topics import TotalCapacity, topics_of
 from shedders.contest.trace import TraceEvent, TraceEventKind
 from shedders.contest.workload import scenario_trace
@@ -80,6 +81,121 @@ def test_large_messages_fill_the_network():
     # Two machines, 10 Gbit each: half of both together go out.
     assert demand.msg_throughput_out.sum() == pytest.approx(10e9 / 8)
     assert demand.msg_throughput_in.sum() == pytest.approx(10e9 / 8 / 4)
+
+
+def test_what_is_cached_for_long_fills_direct_memory():
+    trace = trace_of('[[kinds]]\nname = "k"\nmsg_bytes = 1e4\nfan_out = 1\ncache_s = 60\n' + APP)
+    # Half of the 16,384 MiB of both machines, while CPU and network are far from it.
+    assert trace.demand(0).direct_memory_mib.sum() == pytest.approx(8_192)
+    assert trace.demand(0).cpu.sum() < 0.2 * 1_600
+    # A topic's part of a machine is of direct memory then: none has more than 15 % of 8,192 MiB.
+    assert trace.demand(0).direct_memory_mib.max() <= 0.15 * 8_192 + 1e-6
+
+
+def test_owners_are_balanced_by_direct_memory_where_it_is_scarce():
+    cached = '[[kinds]]\nname = "k"\nmsg_bytes = 1e4\nfan_out = 1\ncache_s = 60\n'
+    trace = trace_of(cached + APP.replace("bundles = 4", "bundles = 16") + 'owners = "balanced"\n')
+    lowers = [(item << 28) for item in range(16)]
+    place = np.searchsorted(np.array(lowers), trace.units.position, side="right") - 1
+    memory = np.bincount(place, weights=trace.demand(0).direct_memory_mib, minlength=16)
+    halves = [
+        sum(memory[number] for number, owner in enumerate(trace.namespaces[0].owners) if owner == name)
+        for name in ("b-1", "b-2")
+    ]
+    assert halves[0] == pytest.approx(halves[1], rel=0.1)
+
+
+POLICIES = """
+[[fleet]]
+group = "far"
+count = 12
+[[namespaces]]
+group = "app"
+count = 2
+bundles = 4
+topics = 40
+[[namespaces]]
+group = "bank"
+bundles = 4
+topics = 40
+owners_in = ["far"]
+[[policies.isolation]]
+name = "bank"
+namespaces = ["bank"]
+primary = ["far"]
+secondary = ["b-2"]
+min_available = 3
+[[policies.anti_affinity]]
+name = "apart"
+namespaces = ["app"]
+[[policies.pins]]
+group = "app"
+namespace = 2
+bundles = [2]
+broker = "b-1"
+[[policies.pins]]
+group = "bank"
+broker = "far-07"
+"""
+
+
+def test_policies_name_groups_of_machines_and_namespaces():
+    policies = trace_of(POLICIES).policies
+    (isolation,) = policies.isolation
+    assert (isolation.name, isolation.min_available) == ("bank", 3)
+    matched = [
+        re.fullmatch(isolation.primary[0], name) is not None for name in ("far-07", "far-12", "b-1", "farther-1")
+    ]
+    assert matched == [True, True, False, False]
+    assert isolation.secondary == ("b-2",)
+    assert re.fullmatch(isolation.namespaces[0], "sim/bank-1")
+    assert policies.anti_affinity == {"sim/app-1": "apart", "sim/app-2": "apart"}
+    assert policies.pins == {"sim/app-2/0x40000000_0x80000000": "b-1", "sim/bank-1": "far-07"}
+
+
+def test_what_is_pinned_begins_there():
+    owners = {namespace.name: namespace.owners for namespace in trace_of(POLICIES).namespaces}
+    assert owners["sim/app-2"][1] == "b-1"
+    assert set(owners["sim/bank-1"]) == {"far-07"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            'primary = ["far"]',
+            'primary = ["fra"]',
+            "policies.isolation[0].primary: unknown name fra; did you mean far?",
+        ),
+        ('secondary = ["b-2"]', 'secondary = ["b-3"]', "policies.isolation[0].secondary: unknown name b-3"),
+        ('namespaces = ["app"]', 'namespaces = ["ap"]', "policies.anti_affinity[0].namespaces: unknown name ap"),
+        ("bundles = [2]", "bundles = [5]", "policies.pins[0]: app has 2 namespaces of 4 bundles"),
+        ("namespace = 2", "namespace = 3", "policies.pins[0]: app has 2 namespaces of 4 bundles"),
+        ('broker = "far-07"', 'broker = "far-7"', "policies.pins[1].broker: unknown name far-7"),
+        (
+            "[[policies.anti_affinity]]",
+            '[[policies.isolation]]\nname = "bank"\nnamespaces = ["app"]\nprimary = ["b"]\n[[policies.anti_affinity]]',
+            "policies.isolation[1]: bank is duplicated",
+        ),
+        (
+            "[[policies.anti_affinity]]",
+            '[[events]]\nwhat = "silent"\ngroup = "b"\nat_min = 1\nresources = ["cpu"]\n[[policies.anti_affinity]]',
+            "events[0].resources: only for slow",
+        ),
+    ],
+)
+def test_policies_that_name_what_is_not_there_are_refused(old, new, problem):
+    with pytest.raises(ScenarioError) as caught:
+        trace_of(POLICIES.replace(old, new, 1))
+    assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
+
+
+def test_wrong_limits_from_the_start_are_slow_machines():
+    slow = '[[events]]\nwhat = "slow"\ngroup = "b"\nnumbers = [2]\nat_min = 0\nfactor = 0.4\nresources = ["bandwidth-in"]\n'
+    assert trace_of(APP + slow + "for_min = 30\n").events == [
+        TraceEvent(0.0, TraceEventKind.SLOW, "b-2", 0.4, resources=("bandwidth-in",)),
+        TraceEvent(1_800.0, TraceEventKind.SLOW, "b-2", 1.0, resources=("bandwidth-in",)),
+    ]
 
 
 def test_loads_follow_zipf_and_none_is_above_its_top():

@@ -1,13 +1,18 @@
 """A cluster in virtual time: what happens to it, and what it costs."""
 
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from shedders.balancer.settings import BalancerSettings
 from shedders.contest.contenders import contender
+from shedders.contest.manager import ManagerDecision
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.trace import Costs, Namespace, TraceEvent, TraceEventKind, TraceMachine
 from shedders.contest.world import ContestWorld, simulate
+from shedders.model.cluster import IsolationPolicy, Policies
 from tests.support.plain_trace import PlainTrace
 
 MENDED = "extensible/transfer+least-resource-usage@recommended"
@@ -170,7 +175,22 @@ def test_children_that_are_unloaded_are_unserved_for_the_gap_alone() -> None:
     outcome = _outcome(_trace(owners=EVENLY, steps=8, factor=_hot, costs=costs), UPSTREAM + SPLITS)
     assert outcome.measures.splits > 0
     children = 2 * outcome.measures.splits
-    assert outcome.measures.unavailable_bundle_s == children * 1.0 + outcome.measures.moves * 1.0
+    assert outcome.measures.rounds == 0
+    assert outcome.measures.unavailable_bundle_s == children * 1.0
+    assert 0 < outcome.measures.moves < children, "those that are placed on another broker are moved"
+
+
+def test_traffic_of_a_split_is_churn_once() -> None:
+    """As moved, where a child is placed on another broker, or as split, where it stays."""
+    upstream, stays = (
+        _outcome(_trace(owners=EVENLY, steps=5, factor=_hot), name + SPLITS) for name in (UPSTREAM, MENDED)
+    )
+    for outcome in (upstream, stays):
+        assert (outcome.measures.splits, outcome.measures.rounds) == (14, 0)
+        assert outcome.measures.reconnects >= 14 * 4 * 3, "the sessions of all their topics"
+    assert upstream.measures.moved_share > 0
+    assert stays.measures.split_share == stays.measures.churn_share
+    assert upstream.measures.churn_share == pytest.approx(stays.measures.churn_share)
 
 
 def test_children_stay_with_their_owner_under_the_extensible_manager_of_upstream() -> None:
@@ -218,3 +238,121 @@ def test_what_pulsars_leader_placed_counts_once() -> None:
     assert served
     assert booked
     assert not {item.name for item in served} & set(booked)
+
+
+# --- what live brokers bound ------------------------------------------------------------------------------------------------
+
+
+def test_no_more_moves_are_under_way_than_live_brokers_have() -> None:
+    """A hand-over takes 30 s here: of a decision's moves two begin, and two more each time that they have ended."""
+    trace = _trace(owners=["b0"] * 16, steps=30, cpu_per_mb=8.0, costs=Costs(transfer_gap_s=30.0))
+    bounded = _outcome(trace, "ours,balancer.moves_at_once=2")
+    by_time = Counter(move.at_s for move in bounded.moves)
+    assert len(bounded.moves) > 4
+    assert max(by_time.values()) == 2
+    for begun_s in by_time:
+        assert sum(number for at_s, number in by_time.items() if begun_s - 30.0 < at_s <= begun_s) <= 2 + 2
+    assert max(Counter(move.at_s for move in _outcome(trace, "ours,balancer.moves_at_once=100").moves).values()) > 2
+    assert ContestWorld(trace, contender("ours")).manager.moves_at_once == BalancerSettings().moves_at_once
+    assert ContestWorld(trace, contender(UPSTREAM)).manager.moves_at_once is None
+
+
+def test_a_move_that_waited_for_too_long_is_not_made() -> None:
+    """It is no longer booked, so the next decision does not count it any more."""
+    trace = _trace(owners=["b0"] * 16, steps=30, cpu_per_mb=8.0, costs=Costs(transfer_gap_s=600.0))
+    outcome = _outcome(trace, "ours,balancer.moves_at_once=1,balancer.move_timeout_s=100")
+    assert len(outcome.moves) == 1
+
+
+def test_a_decision_asks_for_no_more_splits_than_live_brokers_do_at_once() -> None:
+    def splits_at(name: str) -> list[int]:
+        world = ContestWorld(_trace(owners=["b0"] * 16, steps=12), contender(name))
+        monkey = ManagerDecision((), sorted(world._table.names), 0.0)
+        world.manager.decide = lambda: monkey  # type: ignore[method-assign]
+        counts = []
+        for step in range(8):
+            before = world.meter.splits
+            world.step(step)
+            counts.append(world.meter.splits - before)
+        return counts
+
+    assert max(splits_at(MENDED)) == BalancerSettings().splits_at_once
+    assert max(splits_at(f"{MENDED},balancer.splits_at_once=2")) == 2
+    assert max(splits_at(f"{MENDED},balancer.splits_at_once=0")) == 0
+    assert max(splits_at(f"{MENDED},balancer.splitting=false")) == 0
+
+
+# --- direct memory, wrong limits, policies ----------------------------------------------------------------------------------
+
+
+def test_direct_memory_fills_brokers_as_anything_else() -> None:
+    """12,288 MiB wanted on one of four brokers with 8,192 each: overloaded, refused, and the bound of all four."""
+    rate = sum(RATES)
+    trace = _trace(owners=["b0"] * 16, steps=4, memory_per_mb=12_288e6 / rate)
+    world = _ran(trace)
+    measures = world.meter.measures()
+    assert world.meter.series().loads["b0"][1] == pytest.approx(1.5)
+    assert measures.max_over_bound == pytest.approx(4.0, rel=0.01)
+    assert measures.overloaded_broker_s == 4 * 20
+    assert measures.refused_share == pytest.approx(1 / 3, rel=0.01)
+    told = world._view().loads["b0"].load
+    assert told.direct_memory.percent == pytest.approx(100.0)
+
+
+def test_a_broker_whose_network_is_slower_than_it_says_is_full_in_that_alone() -> None:
+    slow = TraceEvent(0.0, TraceEventKind.SLOW, "b0", 0.1, resources=("bandwidth-out",))
+    quick, wrong = (_ran(_trace(events, owners=EVENLY, steps=4)) for events in ((), (slow,)))
+    use, _ = quick._loads()
+    rows = quick._capacity.real_use(use)[:, 0] / quick._capacity.rows[:, 0]
+    assert wrong.meter.series().loads["b0"][2] == pytest.approx(max(rows[0], rows[1], 10 * rows[2], rows[3]))
+    assert wrong._view().loads["b0"].load.bandwidth_out.limit == MACHINES[0].bandwidth_out_kbit, "what it promises"
+
+
+ZONES = Policies(
+    isolation=(IsolationPolicy("near", ("t/n",), ("b0", "b1"), ("b2",), 2),),
+    pins={"t/n/0x00000000_0x10000000": "b1"},
+)
+
+
+@pytest.mark.parametrize("name", [MENDED, "ours", UPSTREAM, UPSTREAM_EXTENSIBLE])
+def test_policies_bind_all_contenders(name: str) -> None:
+    world = _ran(_trace(steps=20, policies=ZONES, cpu_per_mb=8.0), name)
+    assert set(_held(world)) == {"b0", "b1"}
+    pinned = world._table.number["t/n/0x00000000_0x10000000"]
+    assert world._names[int(world._table.owner[pinned])] == "b1"
+    assert world.meter.measures().misplaced_bundle_s == 0
+
+
+def test_bundles_where_policies_forbid_them_are_counted() -> None:
+    world = _ran(_trace(steps=1, policies=ZONES, owners=["b0"] * 14 + ["b2", "b3"]))
+    # Those two, and the pinned one, which is on b0.
+    assert world.meter.measures().misplaced_bundle_s == 3 * 20.0
+
+
+def test_secondaries_are_allowed_where_too_few_primaries_are_alive() -> None:
+    lost = TraceEvent(0.0, TraceEventKind.LOST, "b0")
+    world = _ran(_trace([lost], steps=2, policies=ZONES, owners=["b1"] * 14 + ["b2"] * 2))
+    assert world.meter.measures().misplaced_bundle_s == 0
+    assert set(_held(world)) == {"b1", "b2"}
+
+
+def test_balance_is_of_each_part_that_policies_divide_the_brokers_into() -> None:
+    """b0 and b1 share what they may have evenly; that b2 and b3 may have none of it is no unevenness."""
+    owners = [f"b{item % 2}" for item in range(16)]
+    apart = Policies(isolation=(IsolationPolicy("near", ("t/n",), ("b0", "b1")),))
+    free, divided = (_ran(_trace(steps=3, owners=owners, policies=some)) for some in (Policies(), apart))
+    _, loads = divided._loads()
+    assert divided.meter.measures().max_over_mean == pytest.approx(loads[:2].max() / loads[:2].mean())
+    assert free.meter.measures().max_over_mean == pytest.approx(loads.max() / loads.mean())
+    assert divided.meter.measures().max_over_bound < free.meter.measures().max_over_bound
+    whole = divided._capacity.whole(divided._wanted, np.array([0, 1]))
+    assert divided.meter.measures().max_over_bound == pytest.approx(loads[:2].max() / whole)
+
+
+def test_a_pin_makes_the_bound_that_of_its_broker() -> None:
+    """Half of the load has to be on one of four brokers."""
+    pinned = {f"t/n/0x{item << 28:08x}_0x{(item + 1) << 28:08x}": "b0" for item in range(8)}
+    owners = ["b0"] * 8 + ["b1", "b2", "b3"] * 2 + ["b1", "b2"]
+    world = _ran(_trace(steps=3, owners=owners, policies=Policies(pins=pinned)))
+    assert world.meter.measures().max_over_bound == pytest.approx(1.0, rel=0.001)
+    assert world.meter.measures().misplaced_bundle_s == 0
