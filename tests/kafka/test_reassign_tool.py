@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from loaddata.samples.partitions import ClusterLayout, KafkaBroker
-from shedders.kafka_rebalance.planning.plan import PartitionMove
+from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove
 from shedders.kafka_rebalance.planning.plan_files import to_json
 from tests.support.kafka_tools import from_json, generator, reassign
 from tests.support.three_nodes import three_nodes, until
@@ -105,6 +105,10 @@ def test_the_tools_code_reads_our_json_and_places_topics_by_rack():
     )
     with generator() as tool:
         assert tool.read(to_json(MOVES).decode()) == len(MOVES)
+        disk = LogDirMove(
+            topic=TOPIC, partition=1, broker=2, replicas=BEFORE[TOPIC, 1], before="/a", after="/b", size_bytes=1
+        )
+        assert tool.read(to_json(MOVES, "after", (disk,)).decode()) == len(MOVES) + 1
         with pytest.raises(Exception, match="Partition reassignment contains duplicate topic partitions"):
             tool.read(to_json((MOVES[0], MOVES[0])).decode())
         placed = tool.generate(BEFORE, layout, list(racks), seed=7)

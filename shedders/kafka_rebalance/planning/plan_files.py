@@ -247,15 +247,18 @@ def to_json(moves: Iterable[PartitionMove], which: Which = "after", dir_moves: I
         which: `after`: planned replicas; `before`: former ones, to roll back.
         dir_moves: Moves between log directories. A replica that was brought to its broker has no former directory.
     """
-    lists: dict[tuple[str, int], tuple[int, ...]] = {move.key: getattr(move, which) for move in moves}
+    lists: list[tuple[tuple[str, int], tuple[int, ...]]] = [(move.key, getattr(move, which)) for move in moves]
+    listed = {key for key, _ in lists}
     paths: dict[tuple[str, int], dict[int, str]] = {}
     for each in dir_moves:
         path, key = getattr(each, which), (each.topic, each.partition)
-        if path is not None:
-            lists.setdefault(key, each.replicas)
-            paths.setdefault(key, {})[each.broker] = path
+        if path is None:
+            continue
+        if key not in listed and key not in paths:
+            lists.append((key, each.replicas))
+        paths.setdefault(key, {})[each.broker] = path
     entries = []
-    for key, brokers in lists.items():
+    for key, brokers in lists:
         entry: dict[str, Any] = {"topic": key[0], "partition": key[1], "replicas": brokers}
         if key in paths:
             entry["log_dirs"] = [paths[key].get(broker, ANY_DIRECTORY) for broker in brokers]
