@@ -13,7 +13,10 @@ sys.path.insert(0, str(HERE))
 
 from statechannel_accelerator import FOLDERS, STAYS_PYTHON, library_of  # noqa: E402 - of this folder
 
-FOLD = Extension("statechannel_accelerator.plain_moves", ["statechannel_accelerator/plain_moves.pyx"])
+PARTS = [
+    Extension(f"statechannel_accelerator.{name}", [f"statechannel_accelerator/{name}.pyx"])
+    for name in ("messages", "plain_moves")
+]
 
 
 def core() -> list[Extension]:
@@ -34,4 +37,4 @@ def core() -> list[Extension]:
 # pip asks for the metadata first, and mypyc takes half a minute; some tests need the fold alone.
 is_asked_for_metadata = not {"egg_info", "dist_info"}.isdisjoint(sys.argv)
 wants_core = not is_asked_for_metadata and os.environ.get("STATECHANNEL_ACCELERATOR") != "off"
-setup(ext_modules=[FOLD, *(core() if wants_core else ())])
+setup(ext_modules=[*PARTS, *(core() if wants_core else ())])

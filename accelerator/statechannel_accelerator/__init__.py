@@ -98,4 +98,8 @@ def __getattr__(name: str) -> Any:
         from statechannel_accelerator.plain_moves import take_plain_moves
 
         return take_plain_moves
+    if name == "convert" and state() == IN_USE:
+        from statechannel_accelerator.messages import convert
+
+        return convert
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

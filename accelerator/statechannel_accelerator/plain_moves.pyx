@@ -10,16 +10,20 @@ What it applies it applies by `View.place` and `View.note`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject, Py_TYPE
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.string cimport memcmp, memcpy
 from libc.stdint cimport uint64_t
 
-from statechannel.protocol.codec import MAX_INT, MAX_VALUE_SIZE_BYTES, NAMES
+from types import GetSetDescriptorType, MemberDescriptorType
+
+from statechannel.protocol.codec import ID, MAX_INT, MAX_VALUE_SIZE_BYTES, NAMES
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.record import FORMAT
-from statechannel.protocol.states import BUNDLE_STATES, MOVES, MoveCondition, State, Who
+from statechannel.protocol.states import BUNDLE_STATES, MOVES, Flow, MoveCondition, State, Who
 
 cdef extern from *:
     """
@@ -34,13 +38,16 @@ cdef extern from *:
     #define QUOTES 0x2222222222222222ULL
     #define SLASHES 0x5C5C5C5C5C5C5C5CULL
     #define BLANKS 0x2020202020202020ULL
+    #define fetch_ahead(at) __builtin_prefetch(at)
     """
     int first_byte(uint64_t marks) nogil
     const bint EIGHT_AT_A_TIME
     const uint64_t ONES, MARKS, QUOTES, SLASHES, BLANKS
+    void fetch_ahead(const void *at) nogil
 
 cdef extern from "Python.h":
-    object PyUnicode_FromStringAndSize(const char *, Py_ssize_t)
+    object PyObject_Vectorcall(object, PyObject **, size_t, PyObject *)
+    object PyUnicode_New(Py_ssize_t, unsigned int)
     int PyUnicode_IS_ASCII(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     void *PyUnicode_DATA(object)
@@ -50,11 +57,87 @@ cdef extern from "Python.h":
 if FORMAT != 1:
     raise ImportError(f"the accelerator is made for another version: records are of format {FORMAT}")
 
+# --- attributes of the state of a key -----------------------------------------------------------------------------------
+
+cdef extern from *:
+    """
+    #include <structmember.h>
+
+    /* What is behind the descriptor of an attribute: getter and setter (a compiled class), or the place of a slot. */
+    typedef struct {
+        getter get;
+        setter set;
+        void *closure;
+        PyMemberDef *member;
+    } Attribute;
+
+    static inline PyObject *read_attribute(const Attribute *attribute, PyObject *owner) {
+        return attribute->get != NULL ? attribute->get(owner, attribute->closure)
+                                      : PyMember_GetOne((const char *)owner, attribute->member);
+    }
+
+    static inline int write_attribute(const Attribute *attribute, PyObject *owner, PyObject *value) {
+        return attribute->set != NULL ? attribute->set(owner, value, attribute->closure)
+                                      : PyMember_SetOne((char *)owner, attribute->member, value);
+    }
+
+    static void open_getset(PyObject *descriptor, Attribute *attribute) {
+        PyGetSetDef *found = ((PyGetSetDescrObject *)descriptor)->d_getset;
+        attribute->get = found->get;
+        attribute->set = found->set;
+        attribute->closure = found->closure;
+    }
+
+    static void open_member(PyObject *descriptor, Attribute *attribute) {
+        attribute->member = ((PyMemberDescrObject *)descriptor)->d_member;
+    }
+    """
+    ctypedef struct Attribute:
+        pass
+    object read_attribute(const Attribute *, object)
+    int write_attribute(const Attribute *, object, object) except -1
+    void open_getset(object, Attribute *)
+    void open_member(object, Attribute *)
+
+cdef Attribute LOWER, UPPER, STATE, VERSION, SETTLED, RECORD_ID, DERIVED, FROM, TO, OPERATION
+cdef PyObject *KEY_STATE = <PyObject *>KeyState
+
+
+cdef open_attribute(str name, Attribute *attribute):
+    """Find what the descriptor leads to, once: the way through it takes longer than all the rest.
+
+    It is only used for objects of this very class, as the descriptor would check.
+    """
+    descriptor = vars(KeyState)[name]
+    if type(descriptor) is GetSetDescriptorType:
+        open_getset(descriptor, attribute)
+    elif type(descriptor) is MemberDescriptorType:
+        open_member(descriptor, attribute)
+    else:
+        raise ImportError(f"the accelerator is made for another version: KeyState.{name} is a {type(descriptor).__name__}")
+
+
+open_attribute("lower", &LOWER)
+open_attribute("upper", &UPPER)
+open_attribute("state", &STATE)
+open_attribute("version", &VERSION)
+open_attribute("settled", &SETTLED)
+open_attribute("record_id", &RECORD_ID)
+open_attribute("derived", &DERIVED)
+open_attribute("from_", &FROM)
+open_attribute("to", &TO)
+open_attribute("operation", &OPERATION)
+
+
+cdef inline long long number_in(const Attribute *attribute, object key) except? -1:
+    return PyLong_AsLongLong(read_attribute(attribute, key))
+
 # --- the tables, as numbers -------------------------------------------------------------------------------------------
 
 cdef enum:
     STATES = 6
     NONE = -1
+    LONGEST_ID = 64
 
 cdef enum Need:  # of the accepted state, before a move is listed at all
     NEED_NOTHING
@@ -84,7 +167,7 @@ cdef tuple STATE_NAMES = tuple(state.value.encode() for state in STATE_OBJECTS)
 cdef long long MOST = MAX_INT
 cdef Py_ssize_t MOST_BYTES = MAX_VALUE_SIZE_BYTES
 cdef dict _NAMES = NAMES
-cdef dict NOTHING_RARE = {}
+cdef list FLOWS = [(flow.value.encode(), flow.value) for flow in Flow]
 
 _NEEDS = {
     MoveCondition.NOTHING: NEED_NOTHING,
@@ -324,16 +407,19 @@ cdef bint read_move(const char *at, Py_ssize_t size, Move *move) noexcept nogil:
             return False
 
 
+cdef bint ID_LETTERS[256]
+for _letter in range(256):
+    ID_LETTERS[_letter] = ID(chr(_letter)) is not None
+
+
 cdef inline bint is_id(Text text) noexcept nogil:
     cdef Py_ssize_t index
-    cdef char letter
-    if not 1 <= text.size <= 64:
+    cdef bint fits_all = True
+    if not 1 <= text.size <= LONGEST_ID:
         return False
-    for index in range(text.size):
-        letter = text.at[index]
-        if not (c'0' <= letter <= c'9' or c'A' <= letter <= c'Z' or c'a' <= letter <= c'z' or letter == c'-'):
-            return False
-    return True
+    for index in range(text.size):  # to the end: that is faster than to leave at the first
+        fits_all &= ID_LETTERS[<unsigned char>text.at[index]]
+    return fits_all
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -365,13 +451,13 @@ cdef inline bint is_hex(const char *at, long long number) noexcept nogil:
     return True
 
 
-cdef bint ids_fit(object key, Move *move) except -1:
+cdef bint ids_fit(object key, const Move *move) except -1:
     """Whether the base of a record is `KeyState.accepted_id`, and its own id is another."""
     cdef Text parent, range_
-    cdef object accepted = key.record_id
+    cdef object accepted = read_attribute(&RECORD_ID, key)
     if accepted is None:
         return False
-    if not key.derived:
+    if read_attribute(&DERIVED, key) is False:
         return same_text(accepted, move.base) and not same_text(accepted, move.id)
     if move.base.size <= RANGE_SIZE:  # a derived id is longer than any of a record
         return False
@@ -380,14 +466,35 @@ cdef bint ids_fit(object key, Move *move) except -1:
     return (
         same_text(accepted, parent)
         and memcmp(range_.at, b"/0x", 3) == 0
-        and is_hex(range_.at + 3, PyLong_AsLongLong(key.lower))
+        and is_hex(range_.at + 3, number_in(&LOWER, key))
         and memcmp(range_.at + 11, b"_0x", 3) == 0
-        and is_hex(range_.at + 14, PyLong_AsLongLong(key.upper))
+        and is_hex(range_.at + 14, number_in(&UPPER, key))
     )
 
 
-cdef inline object text_or_none(Text text):
-    return None if text.size == NONE else PyUnicode_FromStringAndSize(text.at, text.size)
+cdef inline object string_of(Text text):
+    cdef object string = PyUnicode_New(text.size, 127)  # the reader takes nothing else
+    memcpy(PyUnicode_DATA(string), text.at, text.size)
+    return string
+
+
+cdef object flow_of(Text text):
+    cdef object word, flow
+    if text.size == NONE:
+        return None
+    for word, flow in FLOWS:
+        if is_(text, PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word)):
+            return flow
+    return string_of(text)
+
+
+cdef object operation_of(Text text, object key):
+    """Mostly that of the record before."""
+    cdef object before
+    if text.size == NONE:
+        return None
+    before = read_attribute(&OPERATION, key)
+    return before if same_text(before, text) else string_of(text)
 
 
 cdef object name_of(Text text):
@@ -407,7 +514,7 @@ cdef object name_of(Text text):
     name = _names[index]
     if name is not None and same_text(name, text):
         return name
-    name = _NAMES.get(PyUnicode_FromStringAndSize(text.at, text.size))
+    name = _NAMES.get(string_of(text))
     if name is not None:
         _names[index] = name
     return name
@@ -419,9 +526,9 @@ cdef inline bint same(object one, object other):
 
 cdef inline bint fits(int asked, object broker, object from_, object key):
     if asked == ACCEPTED_FROM:
-        return same(broker, key.from_)
+        return same(broker, read_attribute(&FROM, key))
     if asked == ACCEPTED_TO:
-        return same(broker, key.to)
+        return same(broker, read_attribute(&TO, key))
     if asked == NO_ONE:
         return broker is None
     if asked == SOMEONE:
@@ -448,29 +555,31 @@ cdef inline int number_named(Text text):
 
 # --- the fold ---------------------------------------------------------------------------------------------------------
 
-cdef bint take(object view, dict open_debts, dict writers, object key, bytes value, object offset) except -1:
+cdef bint take(object view, object place, object note, dict open_debts, dict writers, object key, bytes value, object offset) except -1:
     """Apply a record if it is a plain move; whether it was."""
-    cdef Move move
+    cdef Move parsed
+    cdef Move *move = &parsed
     cdef int was, after
     cdef Row row
-    cdef object from_ = None, to = None, broker, incarnation, writer
-    cdef dict rare = NOTHING_RARE
+    cdef object from_ = None, to = None, broker, incarnation, writer, version, record_id, operation, flow
     cdef PyObject *found
-    if PyLong_AsLongLong(key.lower) < 0 or (open_debts and key in open_debts):
+    cdef PyObject *arguments[7]
+    if PyBytes_GET_SIZE(value) > MOST_BYTES or not read_move(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), move):
         return False
-    if PyBytes_GET_SIZE(value) > MOST_BYTES or not read_move(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), &move):
+    if number_in(&LOWER, key) < 0:
         return False
-    was, after = number_of(key.state), number_named(move.state)
+    was, after = number_of(read_attribute(&STATE, key)), number_named(move.state)
     if was == NONE or after == NONE:
         return False
     row = ROWS[was][after]
-    if not row.listed or move.version != PyLong_AsLongLong(key.version) + 1 or move.version > MOST:
+    version = read_attribute(&VERSION, key)
+    if not row.listed or move.version != PyLong_AsLongLong(version) + 1 or move.version > MOST:
         return False
-    if not PyLong_AsLongLong(key.settled) <= move.covers <= MOST:
+    if not number_in(&SETTLED, key) <= move.covers <= MOST:
         return False
-    if not (is_id(move.id) and ids_fit(key, &move)):
+    if not (is_id(move.id) and ids_fit(key, move)):
         return False
-    if row.need != NEED_NOTHING and (key.to is None) != (row.need == NEED_NO_TO):
+    if row.need != NEED_NOTHING and (read_attribute(&TO, key) is None) != (row.need == NEED_NO_TO):
         return False
     if move.from_.size != NONE:
         from_ = name_of(move.from_)
@@ -491,31 +600,68 @@ cdef bint take(object view, dict open_debts, dict writers, object key, bytes val
     writer = <object>found
     if not same(<object>PyTuple_GET_ITEM(writer, 0), broker):
         return False
-    if move.operation.size != NONE or move.flow.size != NONE:
-        rare = {"operation": text_or_none(move.operation), "flow": text_or_none(move.flow)}
-    view.place(key, <object>PyTuple_GET_ITEM(STATE_OBJECTS, after), move.version, from_, to)
-    view.note(key, PyUnicode_FromStringAndSize(move.id.at, move.id.size), writer, rare, offset)
-    key.settled = offset
+    if open_debts and PyDict_Contains(open_debts, key):
+        return False
+    version, record_id = move.version, string_of(move.id)
+    operation, flow = operation_of(move.operation, key), flow_of(move.flow)
+    arguments[0], arguments[1] = <PyObject *>view, <PyObject *>key
+    arguments[2] = PyTuple_GET_ITEM(STATE_OBJECTS, after)
+    arguments[3], arguments[4], arguments[5] = <PyObject *>version, <PyObject *>from_, <PyObject *>to
+    PyObject_Vectorcall(place, arguments, 6, NULL)
+    arguments[2], arguments[3] = <PyObject *>record_id, <PyObject *>writer
+    arguments[4], arguments[5], arguments[6] = <PyObject *>operation, <PyObject *>flow, <PyObject *>offset
+    PyObject_Vectorcall(note, arguments, 7, NULL)
+    write_attribute(&SETTLED, key, offset)
     return True
+
+
+cdef enum:  # how many records ahead something is fetched into the processor's caches, where hardly anything of it is
+    RECORDS_AHEAD = 12
+    VALUES_AHEAD = 8
+    KEYS_AHEAD = 4
+
+
+cdef inline void fetch_all(const void *at, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t line
+    for line in range(0, size, 64):
+        fetch_ahead(<const char *>at + line)
+
+
+cdef inline look_ahead(dict keys, list records, Py_ssize_t index, Py_ssize_t count):
+    cdef PyObject *record
+    cdef PyObject *found
+    if index + RECORDS_AHEAD < count:
+        fetch_all(PyList_GET_ITEM(records, index + RECORDS_AHEAD), 72)
+    if index + VALUES_AHEAD < count:
+        record = PyList_GET_ITEM(records, index + VALUES_AHEAD)
+        fetch_ahead(PyTuple_GET_ITEM(<object>record, 2))
+        fetch_all(PyTuple_GET_ITEM(<object>record, 4), 128)
+        fetch_all(PyTuple_GET_ITEM(<object>record, 5), 448)
+    if index + KEYS_AHEAD < count:
+        found = PyDict_GetItemWithError(keys, <object>PyTuple_GET_ITEM(<object>PyList_GET_ITEM(records, index + KEYS_AHEAD), 4))
+        if found != NULL:
+            fetch_all(found, 256)
 
 
 def take_plain_moves(view, list records not None, Py_ssize_t first, long long position, long long end):
     """See `statechannel.protocol.bulk_fold`."""
     cdef dict keys = view.keys, open_debts = view.ledger.open, writers = view.writers
+    cdef object place = type(view).place, note = type(view).note
     cdef Py_ssize_t index = first, count = PyList_GET_SIZE(records)
     cdef PyObject *found
     cdef object record, value, offset, last = None
     try:
         while index < count:
+            look_ahead(keys, records, index, count)
             record = <object>PyList_GET_ITEM(records, index)
             offset = <object>PyTuple_GET_ITEM(record, 2)
             if position >= 0 and (PyLong_AsLongLong(offset) != position or position >= end):
                 break
             value = <object>PyTuple_GET_ITEM(record, 5)
             found = PyDict_GetItemWithError(keys, <object>PyTuple_GET_ITEM(record, 4))
-            if found == NULL or not PyBytes_CheckExact(value):
+            if found == NULL or not PyBytes_CheckExact(value) or <PyObject *>Py_TYPE(<object>found) != KEY_STATE:
                 break
-            if not take(view, open_debts, writers, <object>found, <bytes>value, offset):
+            if not take(view, place, note, open_debts, writers, <object>found, <bytes>value, offset):
                 break
             last = offset
             index += 1

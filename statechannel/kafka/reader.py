@@ -45,6 +45,40 @@ _TRUNCATED = "truncat"
 """Of the client library's message: it reports a truncated log and a position that is out of range by the same code."""
 
 
+def _records(batch: Sequence[Message], topic: Topic, partition: int) -> Iterator[RecordRead]:
+    """Records of one partition. The hot path of a replay: no line of Python runs for a single record."""
+    rows = zip(
+        repeat(topic),
+        repeat(partition),
+        map(Message.offset, batch),
+        map(_LOG_TIME, map(Message.timestamp, batch)),
+        map(Message.key, batch),
+        map(Message.value, batch),
+        strict=False,
+    )
+    return map(_as_record, rows)
+
+
+def _convert(batch: list[Message], roles: Mapping[str, Topic]) -> tuple[str, int, list[RecordRead], int] | None:
+    """Records of fetched messages, with their topic and partition, and the bytes of their values.
+
+    Returns:
+        None if they are of several partitions, or if there is an event among them.
+    """
+    names, numbers = set(map(Message.topic, batch)), set(map(Message.partition, batch))
+    if len(names) != 1 or len(numbers) != 1 or any(map(Message.error, batch)):
+        return None
+    name, number = names.pop(), numbers.pop()
+    records = list(_records(batch, roles[name], number))  # type: ignore[index, arg-type]  # a record has them all
+    return name, number, records, sum(map(len, batch))  # type: ignore[return-value]
+
+
+try:  # the optional package of the folder `accelerator`
+    from statechannel_accelerator import convert
+except ImportError:
+    convert = _convert
+
+
 class _State(Enum):
     CLOSED = auto()  # to be opened, from its beginning
     OPEN = auto()
@@ -361,22 +395,20 @@ class LogReader:
 
     # --- delivering ----------------------------------------------------------------------------
 
-    def _deliver(self, batch: Sequence[Message]) -> None:
+    def _deliver(self, batch: list[Message]) -> None:
         """Convert fetched messages into inputs; in a replay nearly every batch is of one partition and without events."""
         inputs: list[Input] = []
         ends: dict[Place, int] = {}
-        names, numbers = set(map(Message.topic, batch)), set(map(Message.partition, batch))
-        if len(names) == len(numbers) == 1 and not any(map(Message.error, batch)):
-            name, number = place = names.pop(), numbers.pop()
-            records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
-            size_bytes = sum(map(len, batch))
+        converted = convert(batch, self._roles)
+        if converted is not None:
+            name, number, records, size_bytes = converted
             bulk = (
-                self._roles[name] is not Topic.REQUESTS  # type: ignore[index]
+                self._roles[name] is not Topic.REQUESTS
                 and len(records) > 1
                 and size_bytes <= self._tuning.portion_bytes
             )
             inputs += [RecordsRead(records, size_bytes)] if bulk else records
-            ends[place] = batch[-1].offset()  # type: ignore[index, assignment]
+            ends[name, number] = records[-1].offset
         else:
             self._sort_out(batch, inputs, ends)
         drained = len(batch) < self._tuning.batch_records
@@ -388,20 +420,6 @@ class LogReader:
             self._set_available(available=True)
             self._sink(inputs)
 
-    @staticmethod
-    def _records(batch: Sequence[Message], topic: Topic, partition: int) -> Iterator[RecordRead]:
-        """Records of one partition. The hot path of a replay: no line of Python runs for a single record."""
-        rows = zip(
-            repeat(topic),
-            repeat(partition),
-            map(Message.offset, batch),
-            map(_LOG_TIME, map(Message.timestamp, batch)),
-            map(Message.key, batch),
-            map(Message.value, batch),
-            strict=False,
-        )
-        return map(_as_record, rows)
-
     def _sort_out(self, batch: Sequence[Message], inputs: list[Input], ends: dict[Place, int]) -> None:
         """Records of several partitions, and events among them, one by one."""
         for message in batch:
@@ -410,7 +428,7 @@ class LogReader:
                 continue
             name, number = message.topic(), message.partition()
             ends[name, number] = message.offset()  # type: ignore[index, assignment]  # a record has them all
-            inputs += self._records((message,), self._roles[name], number)  # type: ignore[index, arg-type]
+            inputs += _records((message,), self._roles[name], number)  # type: ignore[index, arg-type]
 
     def _reached(self, place: Place, position: int, inputs: list[Input], *, drained: bool) -> None:
         """Note the position; say so at the end of the log, and where it is as of a later moment than the last one.

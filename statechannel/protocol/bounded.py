@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-_DROPPED = 8
+_DROPPED: Final = 8
 """Of a full table the oldest eighth goes at once: to find the oldest entry of a dict costs as much as all that went before it."""
 
 

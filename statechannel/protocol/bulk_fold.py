@@ -10,7 +10,7 @@ are only needed for a judgement, and so more than half of the time.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import orjson
 
@@ -28,6 +28,7 @@ from statechannel.protocol.codec import (
 from statechannel.protocol.record import FORMAT
 from statechannel.protocol.resolver import ROWS
 from statechannel.protocol.states import State
+from statechannel.protocol.unknown_fields import KNOWN, unknown_in
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
     Row = tuple[Topic, int, int, int, bytes | None, bytes | None]
     RowT = TypeVar("RowT", bound=Row)
 
-_loads = orjson.loads
-_STATES = BUNDLE_STATES_BY_NAME
-_SPLITTING = State.SPLITTING
-_STALE = Verdict.ASSERT_STALE
-_ACCEPTED, _UNSUPPORTED = Verdict.ACCEPTED, Verdict.UNSUPPORTED_FORMAT
-_PORTION = 500
-ANY_OFFSET = -1
+_loads: Final = orjson.loads
+_STATES: Final = BUNDLE_STATES_BY_NAME
+_SPLITTING: Final = State.SPLITTING
+_STALE: Final = Verdict.ASSERT_STALE
+_ACCEPTED: Final = Verdict.ACCEPTED
+_UNSUPPORTED: Final = Verdict.UNSUPPORTED_FORMAT
+_PORTION: Final = 500
+ANY_OFFSET: Final = -1
 """In place of a position: whatever offsets the records have."""
 
 
@@ -129,7 +131,7 @@ def _take_plain_moves(view: View, records: list[Row], first: int, position: int,
         Index of the first record that was not applied.
     """
     held, open_debts, writers = view.keys.get, view.ledger.open, view.writers
-    place, note = view.place, view.note
+    place, note, is_known = view.place, view.note, KNOWN.issuperset
     for index, (_, _, offset, _, name, value) in enumerate(islice(records, first, None), first):
         key = held(name)  # type: ignore[arg-type]  # nothing is held under None
         if key is None or value is None or key.lower < 0 or key in open_debts:
@@ -175,7 +177,9 @@ def _take_plain_moves(view: View, records: list[Row], first: int, position: int,
         except (KeyError, TypeError, ValueError):
             return index  # not a plain move: `View.read` finds the word for it
         place(key, state, version, from_, to)
-        note(key, record_id, writer, raw, offset)
+        note(key, record_id, writer, raw.get("operation"), raw.get("flow"), offset)
+        if not is_known(raw):
+            key.more = unknown_in(raw)
         key.settled = view.applied = offset
     return len(records)
 

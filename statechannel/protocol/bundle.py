@@ -12,28 +12,28 @@ from array import array
 from functools import lru_cache
 from itertools import pairwise
 from operator import lt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-FULL_LOWER = 0x00000000
-FULL_UPPER = 0xFFFFFFFF
-MAX_CHILDREN = 32_768
+FULL_LOWER: Final = 0x00000000
+FULL_UPPER: Final = 0xFFFFFFFF
+MAX_CHILDREN: Final = 32_768
 
-_NAME = r"[A-Za-z0-9_=:.\-]{1,128}"
-_RANGE = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
-_NAMESPACE = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
-_BUNDLE = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
-_LIKE_BUNDLE = re.compile(rf"{_NAME}/{_NAME}/0x[^/]*_0x[^/]*", re.ASCII)
-_RANGE_ONLY = re.compile(_RANGE, re.ASCII)
-_RANGES = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
-_RANGE_LENGTH = len("0x00000000_0x00000000")
-_FEWEST_BOUNDS = 2
-_SWAPPED = sys.byteorder == "little"
-_KEY = re.compile(rf"({_NAME}/{_NAME})(?:/({_RANGE}))?".encode(), re.ASCII)
-_TOPIC = re.compile(rf"(?:(persistent|non-persistent)://)?({_NAME}/{_NAME})/(.+)", re.ASCII)
+_NAME: Final = r"[A-Za-z0-9_=:.\-]{1,128}"
+_RANGE: Final = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
+_NAMESPACE: Final = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
+_BUNDLE: Final = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
+_LIKE_BUNDLE: Final = re.compile(rf"{_NAME}/{_NAME}/0x[^/]*_0x[^/]*", re.ASCII)
+_RANGE_ONLY: Final = re.compile(_RANGE, re.ASCII)
+_RANGES: Final = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
+_RANGE_LENGTH: Final = len("0x00000000_0x00000000")
+_FEWEST_BOUNDS: Final = 2
+_SWAPPED: Final = sys.byteorder == "little"
+_KEY: Final = re.compile(rf"({_NAME}/{_NAME})(?:/({_RANGE}))?".encode(), re.ASCII)
+_TOPIC: Final = re.compile(rf"(?:(persistent|non-persistent)://)?({_NAME}/{_NAME})/(.+)", re.ASCII)
 
 
 class KeyParts(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import orjson
 
@@ -17,45 +17,47 @@ from statechannel.protocol.bundle import MAX_CHILDREN, numbers_of
 from statechannel.protocol.record import FORMAT, NEWEST_FORMAT, Kind, Record
 from statechannel.protocol.states import BUNDLE_STATES, NAMESPACE_STATES, State
 
-MAX_VALUE_SIZE_BYTES = 900_000
-MAX_DEPTH = 100
-MAX_INT = 2**53 - 1
-HEARTBEAT_KEY = b"!heartbeat"
-COLD_START_KEY = b"!cold-start"
-CLOSING_PREFIX = b"!closing/"
+_loads: Final = orjson.loads
+MAX_VALUE_SIZE_BYTES: Final = 900_000
+MAX_DEPTH: Final = 100
+MAX_INT: Final = 2**53 - 1
+HEARTBEAT_KEY: Final = b"!heartbeat"
+COLD_START_KEY: Final = b"!cold-start"
+CLOSING_PREFIX: Final = b"!closing/"
 
-ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
-_REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
-_BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
-_NEWER = re.compile(
+ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
+_REFERENCE: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
+_BROKER: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
+_NEWER: Final = re.compile(
     rb'"(?:f|\\u0066)(?:o|\\u006[fF])(?:r|\\u0072)(?:m|\\u006[dD])(?:a|\\u0061)(?:t|\\u0074)"'
     rb"[ \t\n\r]*:[ \t\n\r]*(?:[2-9]|1[0-9])"
 ).search
 """The name `format`, in letters or escapes, and a number above 1: not a proof, but nothing newer is without it."""
-_FIRST_FORMAT = b'{"format":1,'
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
+_FIRST_FORMAT: Final = b'{"format":1,'
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
 BRACE, SQUARE = b"{["
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-NAMES: dict[str, str] = {}
-NAMES_MAX = 10_000
-BUNDLE_STATES_BY_NAME = {state.value: state for state in BUNDLE_STATES}
-_NAMESPACE_STATES = {state.value: state for state in NAMESPACE_STATES}
-_ACTIVE = State.ACTIVE
-_DELETED = State.DELETED
-_ABSENT = {State.ABSENT.value: State.ABSENT}
-_PROPOSAL, _HEARTBEAT = Kind.PROPOSAL, Kind.HEARTBEAT
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+NAMES: Final[dict[str, str]] = {}
+NAMES_MAX: Final = 10_000
+BUNDLE_STATES_BY_NAME: Final = {state.value: state for state in BUNDLE_STATES}
+_NAMESPACE_STATES: Final = {state.value: state for state in NAMESPACE_STATES}
+_ACTIVE: Final = State.ACTIVE
+_DELETED: Final = State.DELETED
+_ABSENT: Final = {State.ABSENT.value: State.ABSENT}
+_PROPOSAL: Final = Kind.PROPOSAL
+_HEARTBEAT: Final = Kind.HEARTBEAT
 
 _Form = tuple[Kind, dict[str, State], str]
-BUNDLE_FORMS: dict[str, _Form] = {
+BUNDLE_FORMS: Final[dict[str, _Form]] = {
     "proposal": (Kind.PROPOSAL, BUNDLE_STATES_BY_NAME, "base"),
     "assert": (Kind.ASSERT, BUNDLE_STATES_BY_NAME | _ABSENT, "asserts"),
 }
-NAMESPACE_FORMS: dict[str, _Form] = {
+NAMESPACE_FORMS: Final[dict[str, _Form]] = {
     "proposal": (Kind.PROPOSAL, _NAMESPACE_STATES, "base"),
     "assert": (Kind.ASSERT, _NAMESPACE_STATES | _ABSENT, "asserts"),
 }
-_HEARTBEAT_FORMS: dict[str, _Form] = {"heartbeat": (Kind.HEARTBEAT, {}, "")}
+_HEARTBEAT_FORMS: Final[dict[str, _Form]] = {"heartbeat": (Kind.HEARTBEAT, {}, "")}
 """By the word in `kind`, for each class of keys: the states it may name, and the field that refers to another record."""
 
 
@@ -91,7 +93,7 @@ def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | N
         newest: The newest format that this reader knows; it also knows the older ones.
     """
     try:
-        loaded = orjson.loads(value)
+        loaded = _loads(value)
     except orjson.JSONDecodeError as error:
         return _refused(value, str(error), newest)
     if type(loaded) is not dict:
@@ -267,7 +269,7 @@ def encode(fields: dict[str, Any]) -> bytes:
 
 
 _TOKEN = re.compile(r'[ \t\n\r]*(?:([\[\]{},:])|("(?:[^"\\]|\\.)*")|([-+0-9.eE]+|true|false|null))', re.DOTALL)
-_TAIL = re.compile(r"[ \t\n\r]*")
+_TAIL: Final = re.compile(r"[ \t\n\r]*")
 
 # What may follow, by what was read last: (inside an object?) -> state machine over token classes.
 _VALUE, _FIRST_NAME, _NAME, _COLON, _AFTER, _FIRST_VALUE = range(6)

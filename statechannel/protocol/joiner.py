@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statechannel.protocol import codec
 from statechannel.protocol.bundle import parse_key, partition_of, range_name
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
 
 
-LATE_MAX = 4_000
+LATE_MAX: Final = 4_000
 """Records that a joiner decodes late, at most: to decode them must not last, either."""
-LATE_MAX_BYTES = 8 * 2**20
+LATE_MAX_BYTES: Final = 8 * 2**20
 
 
 class HeldRecord(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sortedcontainers import SortedDict
 
@@ -12,6 +12,11 @@ from statechannel.protocol.states import State
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Mapping
+
+_ASSIGNING: Final = State.ASSIGNING
+_ASSIGNED: Final = State.ASSIGNED
+_RELEASING: Final = State.RELEASING
+_SPLITTING: Final = State.SPLITTING
 
 
 class Writer(NamedTuple):
@@ -121,29 +126,29 @@ class KeyState:
     @property
     def owner(self) -> str | None:
         """Broker that serves the bundle: Assigned `to`, Releasing and Splitting `from`."""
-        if self.state is State.ASSIGNED:
+        if self.state is _ASSIGNED:
             return self.to
-        if self.state is State.RELEASING or self.state is State.SPLITTING:
+        if self.state is _RELEASING or self.state is _SPLITTING:
             return self.from_
         return None
 
     @property
     def generation(self) -> int | None:
         """Fencing token of the owner: the version of the Assigned record by which it serves."""
-        if self.state is State.ASSIGNED:
+        if self.state is _ASSIGNED:
             return self.version
-        if self.state is State.RELEASING or self.state is State.SPLITTING:
+        if self.state is _RELEASING or self.state is _SPLITTING:
             return self.version - 1
         return None
 
     @property
     def bound_for(self) -> str | None:
         """Broker that the bundle counts for in placement: its owner, or the destination of its move."""
-        if self.state is State.ASSIGNED or self.state is State.ASSIGNING:
+        if self.state is _ASSIGNED or self.state is _ASSIGNING:
             return self.to
-        if self.state is State.RELEASING:
+        if self.state is _RELEASING:
             return self.to or self.from_
-        return self.from_ if self.state is State.SPLITTING else None
+        return self.from_ if self.state is _SPLITTING else None
 
     @property
     def children(self) -> list[str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.cold_start_marks import Mark
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.view import Judgement, View
     from statechannel.protocol.view_rows import KeyRow
 
-RESTATED_MAX = 1_000_000
+RESTATED_MAX: Final = 1_000_000
 
 
 class OverruledState(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.protocol.bundle import bounds_of, joined_bounds
 from statechannel.protocol.states import State
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from array import array
 
 
-FORMAT = 1
+FORMAT: Final = 1
 """The first format of records, written by every version while a registered broker knows no newer one."""
-NEWEST_FORMAT = 1
+NEWEST_FORMAT: Final = 1
 """The newest format that this version reads (`statechannel.protocol.record`)."""
 
 
@@ -101,7 +101,7 @@ class Record:
         return value if isinstance(value, str) else None
 
 
-_NAMED_MAX = 64
+_NAMED_MAX: Final = 64
 
 
 def readable(newest: int) -> tuple[int, ...]:

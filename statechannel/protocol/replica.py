@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from statechannel.protocol import codec
 from statechannel.protocol.bulk_fold import read_many
@@ -32,7 +32,7 @@ class Phase(StrEnum):
     BROKEN = "broken"  # the topic is not the one that was opened
 
 
-KEPT_MAX_BYTES = 256 * 2**20
+KEPT_MAX_BYTES: Final = 256 * 2**20
 
 
 class Replica:

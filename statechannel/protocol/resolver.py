@@ -7,7 +7,7 @@ always valid) are closed here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import BUNDLE_STATES, FORCED, MOVES, Move, MoveCondition, State, Who
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     _Fits = Callable[[str | None, str | None, KeyState], bool]
 
-_ASSERT, _DELETED = Kind.ASSERT, State.DELETED
-_ACCEPTED = Verdict.ACCEPTED
+_ASSERT: Final = Kind.ASSERT
+_DELETED: Final = State.DELETED
+_ACCEPTED: Final = Verdict.ACCEPTED
 
 
 def judge(record: Record, accepted: KeyState) -> Verdict:
@@ -90,7 +91,7 @@ def _bundle_move(record: Record, accepted: KeyState) -> Verdict:
     return _ACCEPTED
 
 
-_MET: dict[MoveCondition, Callable[[KeyState], bool] | None] = {
+_MET: Final[dict[MoveCondition, Callable[[KeyState], bool] | None]] = {
     MoveCondition.NOTHING: None,
     MoveCondition.DESTINATION: lambda accepted: accepted.to is not None,
     MoveCondition.NO_DESTINATION: lambda accepted: accepted.to is None,
@@ -98,7 +99,7 @@ _MET: dict[MoveCondition, Callable[[KeyState], bool] | None] = {
 }
 """Whether a move is listed at all from this accepted state; None: always."""
 
-_FITS: dict[Who, _Fits] = {
+_FITS: Final[dict[Who, _Fits]] = {
     Who.ANY: lambda _broker, _from, _accepted: True,
     Who.NULL: lambda broker, _from, _accepted: broker is None,
     Who.SET: lambda broker, _from, _accepted: broker is not None,
@@ -116,10 +117,10 @@ def _row(move: Move) -> _Row:
 
 
 # The tables with their checks looked up once, by accepted state and then by the record's.
-ROWS: dict[State, dict[State, _Row]] = {
+ROWS: Final[dict[State, dict[State, _Row]]] = {
     was: {to: _row(move) for (from_, to), move in MOVES.items() if from_ is was} for was in BUNDLE_STATES
 }
-_FORCED_ROWS: dict[State, dict[State, _Row]] = {
+_FORCED_ROWS: Final[dict[State, dict[State, _Row]]] = {
     was: {} if was is _DELETED else {to: _row(move) for to, move in FORCED.items()} for was in BUNDLE_STATES
 }
 

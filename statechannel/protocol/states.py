@@ -7,7 +7,7 @@ design/protocol.md is generated from it. Upstream: `ServiceUnitState.isValidTran
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class State(StrEnum):
@@ -78,14 +78,14 @@ class Move(NamedTuple):
     need: MoveCondition = MoveCondition.NOTHING
 
 
-BUNDLE_STATES = frozenset(
+BUNDLE_STATES: Final = frozenset(
     {State.UNASSIGNED, State.ASSIGNING, State.ASSIGNED, State.RELEASING, State.SPLITTING, State.DELETED},
 )
-NAMESPACE_STATES = frozenset({State.ACTIVE, State.DELETED})
-BETWEEN_OWNERS = frozenset({State.ASSIGNING, State.RELEASING})
-IN_FLIGHT = BETWEEN_OWNERS | {State.SPLITTING}
+NAMESPACE_STATES: Final = frozenset({State.ACTIVE, State.DELETED})
+BETWEEN_OWNERS: Final = frozenset({State.ASSIGNING, State.RELEASING})
+IN_FLIGHT: Final = BETWEEN_OWNERS | {State.SPLITTING}
 
-MOVES: dict[tuple[State, State], Move] = {
+MOVES: Final[dict[tuple[State, State], Move]] = {
     (State.UNASSIGNED, State.ASSIGNING): Move(Action.OWN, Who.NULL, Who.SET),
     (State.ASSIGNING, State.ASSIGNED): Move(Action.RETURN, Who.ACCEPTED_FROM, Who.ACCEPTED_TO),
     (State.ASSIGNING, State.UNASSIGNED): Move(Action.DECLINE, Who.ACCEPTED_TO, Who.NULL),
@@ -102,7 +102,7 @@ MOVES: dict[tuple[State, State], Move] = {
 }
 """Moves of bundles that are not forced."""
 
-FORCED: dict[State, Move] = {
+FORCED: Final[dict[State, Move]] = {
     State.UNASSIGNED: Move(Action.REPAIR, Who.ANY, Who.NULL),
     State.ASSIGNING: Move(Action.REPAIR, Who.ANY, Who.SET),
 }

@@ -7,11 +7,11 @@ the record that it restates, and a reaction continues the one that it answers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-KNOWN = frozenset(
+KNOWN: Final = frozenset(
     {
         "action",
         "asserts",
@@ -38,7 +38,7 @@ KNOWN = frozenset(
     }
 )
 """The fields of records.md; also `server`, which asserts of this version have."""
-KEPT_MAX_BYTES = 1024
+KEPT_MAX_BYTES: Final = 1024
 """Maximum size of unknown fields that are passed on: otherwise a record near the size limit could not be restated, and each key
 could need that much memory."""
 

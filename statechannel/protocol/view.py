@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import children_of, parse_key, partition_of
+from statechannel.protocol.codec import BUNDLE_FORMS, NAMESPACE_FORMS, NewerFormat, decode, decode_form, load_object
 from statechannel.protocol.debts import Debts
 from statechannel.protocol.keys import KeyState, Ring, Writer
 from statechannel.protocol.record import NEWEST_FORMAT, Record
@@ -41,18 +41,22 @@ class Judgement(NamedTuple):
     settles: bool = False
 
 
-WRITERS_MAX = 10_000
-_OWNED = IN_FLIGHT | {State.ASSIGNED}
-_FLOWS = {flow.value: flow.value for flow in Flow}
-_ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
-_ASSIGNING, _DELETED = State.ASSIGNING, State.DELETED
-_decode, _BUNDLE_FORMS, _NAMESPACE_FORMS = codec.decode_form, codec.BUNDLE_FORMS, codec.NAMESPACE_FORMS
-_KNOWN = KNOWN.issuperset
-_SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
+WRITERS_MAX: Final = 10_000
+_OWNED: Final = IN_FLIGHT | {State.ASSIGNED}
+_FLOWS: Final = {flow.value: flow.value for flow in Flow}
+_ACCEPTED: Final = Verdict.ACCEPTED
+_EQUAL: Final = Verdict.ASSERT_EQUAL
+_STALE: Final = Verdict.ASSERT_STALE
+_UNSUPPORTED: Final = Verdict.UNSUPPORTED_FORMAT
+_ASSIGNED: Final = State.ASSIGNED
+_SPLITTING: Final = State.SPLITTING
+_ASSIGNING: Final = State.ASSIGNING
+_DELETED: Final = State.DELETED
+_SERVED: Final = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
 # Half the price of the named tuple's own constructor, which takes keywords and defaults.
-_judgement = tuple.__new__
-_CONTROL = Judgement(Verdict.CONTROL)
-_PURGED = Judgement(Verdict.PURGED)
+_judgement: Final = tuple.__new__
+_CONTROL: Final = Judgement(Verdict.CONTROL)
+_PURGED: Final = Judgement(Verdict.PURGED)
 
 
 class View:
@@ -83,17 +87,17 @@ class View:
         if state is None:
             held = self._unheld(key, value)
             if isinstance(held, Judgement):
-                if held.verdict is not Verdict.UNSUPPORTED_FORMAT:
+                if held.verdict is not _UNSUPPORTED:
                     self.applied = offset
                 return held
             state = held
         if value is None:
             return self._null(offset, state)
-        forms = _BUNDLE_FORMS if state.lower >= 0 else _NAMESPACE_FORMS
-        record = _decode(value, forms, state.record_id, self.newest_format)
+        forms = BUNDLE_FORMS if state.lower >= 0 else NAMESPACE_FORMS
+        record = decode_form(value, forms, state.record_id, self.newest_format)
         if record.__class__ is not Record:
-            if isinstance(record, codec.NewerFormat):
-                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
+            if isinstance(record, NewerFormat):
+                return Judgement(_UNSUPPORTED, format=record.format)
             self._hold(state)
             self.applied = offset
             self.ledger.unclean(state, offset, -1)
@@ -104,12 +108,12 @@ class View:
             self.accept(record, state, offset)
             self.ledger.clean(state, offset, record.covers, record.version)
             return _judgement(Judgement, (verdict, record, state, "", 0, False))
-        if verdict is Verdict.ASSERT_EQUAL:
+        if verdict is _EQUAL:
             self._hold(state)
             self.ledger.clean(state, offset, record.covers, record.version)
         else:
             self._hold(state)
-            settles = verdict is Verdict.ASSERT_STALE and self.ledger.settles(state, record.covers, record.version)
+            settles = verdict is _STALE and self.ledger.settles(state, record.covers, record.version)
             self.ledger.unclean(state, offset, record.version)
             return Judgement(verdict, record, state, settles=settles)
         return Judgement(verdict, record, state)
@@ -126,12 +130,12 @@ class View:
         if value is not None:
             newest = self.newest_format
             loaded = (
-                codec.load_object(value, newest)
+                load_object(value, newest)
                 if parts is None
-                else codec.decode(value, namespace=parts.is_namespace, newest=newest)
+                else decode(value, namespace=parts.is_namespace, newest=newest)
             )
-            if isinstance(loaded, codec.NewerFormat):
-                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
+            if isinstance(loaded, NewerFormat):
+                return Judgement(_UNSUPPORTED, format=loaded.format)
             record = loaded if isinstance(loaded, Record) else None
         if parts is not None:
             return Judgement(Verdict.WRONG_PARTITION, record)
@@ -158,7 +162,10 @@ class View:
         if key.lower < 0 and derive:
             self._accept_namespace(record, key)
         self.place(key, record.state, record.version, record.from_, record.to)
-        self.note(key, record.id, writer, record.raw, offset)
+        raw = record.raw
+        self.note(key, record.id, writer, raw.get("operation"), raw.get("flow"), offset)
+        if not KNOWN.issuperset(raw):
+            key.more = unknown_in(raw)
         key.forced = record.forced
         if record.state is _SPLITTING:
             key.intent = _intent(record)
@@ -177,22 +184,26 @@ class View:
             remember(self.writers, incarnation, known, WRITERS_MAX)
         return known
 
-    def note(self, key: KeyState, record_id: str, writer: Writer, raw: dict[str, Any], offset: int) -> None:
-        """Note the record of the key's new state; rare fields are only set if present."""
+    def note(self, key: KeyState, record_id: str, writer: Writer, operation: object, flow: object, offset: int) -> None:
+        """Note the record of the key's new state.
+
+        Args:
+            operation, flow: As the record has them: only strings count.
+        """
         key.record_id = record_id
         key.derived = False
         key.forced = False
         key.writer = writer
-        if key.state is _ASSIGNED:
+        state = key.state
+        if state is _ASSIGNED:
             key.server = writer
-        elif key.state not in _SERVED:
+        elif state not in _SERVED:
             key.server = None
-        operation, flow = raw.get("operation"), raw.get("flow")
         key.operation = operation if type(operation) is str else None
         key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
         key.offset = offset
         key.intent = None
-        key.more = None if _KNOWN(raw) else unknown_in(raw)
+        key.more = None
 
     def _accept_namespace(self, record: Record, key: KeyState) -> None:
         if key.ring is not None:

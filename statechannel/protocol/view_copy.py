@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from statechannel.protocol.digest import line
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
-ROUNDS_MAX = 100
+ROUNDS_MAX: Final = 100
 
 
 class ViewChangedError(Exception):

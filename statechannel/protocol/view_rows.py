@@ -8,7 +8,7 @@ them: they are for writers, and a reader of rows does not write.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statechannel.protocol.debts import Debt
 from statechannel.protocol.keys import KeyState, Ring, Writer
@@ -18,8 +18,8 @@ from statechannel.protocol.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_STATES = {state.value: state for state in State}
-_OWNED = IN_FLIGHT | {State.ASSIGNED}
+_STATES: Final = {state.value: state for state in State}
+_OWNED: Final = IN_FLIGHT | {State.ASSIGNED}
 
 
 class KeyRow(NamedTuple):

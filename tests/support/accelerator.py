@@ -98,10 +98,10 @@ def under_compiled_core(*command: str, path: Path | None = None, **variables: st
 
 
 @cache
-def compiled() -> ModuleType:
-    """The compiled fold of plain moves, loaded past the package: it works with either core."""
-    (path,) = built(fold_alone=True).glob("statechannel_accelerator/plain_moves*.so")
-    loader = importlib.machinery.ExtensionFileLoader("statechannel_accelerator.plain_moves", os.fspath(path))
+def compiled(name: str = "plain_moves") -> ModuleType:
+    """A module in Cython, such as the fold of plain moves, loaded past the package: it works with either core."""
+    (path,) = built(fold_alone=True).glob(f"statechannel_accelerator/{name}.*.so")
+    loader = importlib.machinery.ExtensionFileLoader(f"statechannel_accelerator.{name}", os.fspath(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

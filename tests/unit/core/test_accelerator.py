@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka import KafkaError, Message
 
+from statechannel.kafka import reader
 from statechannel.protocol import bulk_fold
 from statechannel.protocol.bulk_fold import ANY_OFFSET, read_many
 from statechannel.protocol.bundle import range_name
@@ -129,27 +133,80 @@ def test_what_is_not_written_as_brokers_write_is_left_to_the_python_code(change:
     assert not taken(change)
 
 
+ROLES = {"channel": Topic.CHANNEL, "requests": Topic.REQUESTS}
+EVENT = KafkaError(KafkaError._PARTITION_EOF)
+
+
+def message(offset: int, topic: str = "channel", partition: int = 3, **changes: Any) -> Message:
+    """A fetched one, as the client library makes them."""
+    fields: dict[str, Any] = {
+        "key": b"k%d" % offset,
+        "value": b"v" * (offset % 500),
+        "timestamp": (2, 1_700_000_000_000),
+    }
+    return Message(topic=str(topic), partition=partition, offset=offset, **fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_plain"),
+    [
+        ([message(7)], True),
+        ([message(offset) for offset in range(400)], True),
+        ([message(2**40), message(2**40 + 1, timestamp=(2, 5)), message(2**40 + 9, timestamp=(1, 5))], True),
+        ([message(7, key=None), message(8, value=None), message(9, value=b""), message(10, key=b"")], True),
+        ([message(7, "requests"), message(8, "requests")], True),
+        ([message(7), message(8, "requests")], False),
+        ([message(7), message(8, partition=4)], False),
+        ([message(7), message(8, error=EVENT)], False),
+        ([message(7, error=EVENT), message(8)], False),
+    ],
+)
+def test_messages_become_the_same_records(batch: list[Message], is_plain: bool) -> None:
+    expected, converted = reader._convert(batch, ROLES), compiled("messages").convert(batch, ROLES)
+    assert (expected is not None) is is_plain
+    assert converted == expected
+    if converted is not None:
+        records = converted[2]
+        assert {type(record) for record in records} == {RecordRead}
+        assert [hash(record) for record in records] == [hash(RecordRead(*record)) for record in records]
+
+
+def test_messages_and_records_free_what_they_held() -> None:
+    """References are counted by hand in the compiled code."""
+    value = b"a value of its own" * 3
+    batch = [message(offset, value=value, timestamp=(2, 10**12 + offset // 3)) for offset in range(100)]
+    before = sys.getrefcount(value), sys.getrefcount(batch[0]), sys.getrefcount(Topic.CHANNEL)
+    for _ in range(100):
+        converted = compiled("messages").convert(batch, ROLES)
+        refused = compiled("messages").convert([*batch, message(100, error=EVENT)], ROLES)
+        assert (len(converted[2]), refused) == (100, None)
+    del converted
+    gc.collect()
+    assert (sys.getrefcount(value), sys.getrefcount(batch[0]), sys.getrefcount(Topic.CHANNEL)) == before
+
+
 of_the_core = pytest.mark.skipif(not WANTED, reason="compiles the core: make accelerator-test")
 
 SAYS = """
 from statechannel.protocol import bulk_fold, keys
 from statechannel.engine import engine
+from statechannel.kafka import reader
 from statechannel.cli.debug import _accelerator
 compiled = [not module.__file__.endswith(".py") for module in (bulk_fold, keys, engine)]
-print(_accelerator(), *compiled, bulk_fold.take_plain_moves.__name__)
+print(_accelerator(), *compiled, bulk_fold.take_plain_moves.__name__, reader.convert.__name__)
 """
 
 
 @of_the_core
 def test_it_is_used_where_it_is_installed() -> None:
-    assert under_compiled_core("-c", SAYS) == "in use True True True take_plain_moves"
+    assert under_compiled_core("-c", SAYS) == "in use True True True take_plain_moves convert"
 
 
 @pytest.mark.parametrize("word", ["off", "0", "FALSE"])
 @of_the_core
 def test_a_variable_switches_it_off(word: str) -> None:
     said = under_compiled_core("-c", SAYS, STATECHANNEL_ACCELERATOR=word)
-    assert said == "switched off False False False _take_plain_moves"
+    assert said == "switched off False False False _take_plain_moves _convert"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +224,7 @@ def test_it_steps_aside_where_the_sources_are_others(change: Callable[[Path], ob
     shutil.copytree(ROOT / "statechannel", tmp_path / "statechannel", ignore=ignored)
     change(tmp_path / "statechannel")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SAYS}"
-    assert under_compiled_core("-c", code) == "made from other sources False False False _take_plain_moves"
+    assert under_compiled_core("-c", code) == "made from other sources False False False _take_plain_moves _convert"
 
 
 @of_the_core
@@ -177,7 +234,7 @@ def test_it_steps_aside_where_it_was_built_for_another_python(tmp_path: Path) ->
     for library in package.rglob("*.so"):
         library.rename(library.with_name(library.name.split(".")[0] + ".cpython-27-a-machine.so"))
     said = under_compiled_core("-c", SAYS, path=tmp_path)
-    assert said == "made from other sources False False False _take_plain_moves"
+    assert said == "made from other sources False False False _take_plain_moves _convert"
 
 
 CALLS = """
