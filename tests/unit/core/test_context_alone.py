@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,9 +114,9 @@ FALSE_AFTER = {
     "may_write": {be_unannounced, be_safe, be_starting, meet_newer_format},
     "is_elected": {be_unelected, be_safe, settle, be_starting},
     "leading": UNSURE | {be_unelected, be_safe, settle, be_starting},
-    "could_lead": UNSURE | {be_safe, settle, be_starting, be_unfit, drain},
-    "deputizing": UNSURE | {be_safe, settle, be_starting, be_unfit, drain, stop_deputizing},
-    "accepting": UNSURE | {be_safe, settle, be_starting, be_mute, lose_lease, drain},
+    "could_lead": UNSURE | {be_unannounced, be_safe, settle, be_starting, be_unfit, drain},
+    "deputizing": UNSURE | {be_unannounced, be_safe, settle, be_starting, be_unfit, drain, stop_deputizing},
+    "accepting": UNSURE | {be_unannounced, be_safe, settle, be_starting, be_mute, lose_lease, drain},
 }
 """The facts of which each alone makes a property of a healthy leader false."""
 
@@ -246,3 +247,11 @@ def test_a_namespace_is_bound_to_a_living_broker_of_a_bound_tenant() -> None:
     assert context.bound_broker(f"{tenant}/b") == "b"
     assert context.bound_broker(f"{tenant}/c") is None
     assert context.bound_broker("t/b") is None
+
+
+def test_an_observer_begins_nothing() -> None:
+    context = healthy()
+    context.config = replace(context.config, observes=True)
+    refusal = context.refusal()
+    assert refusal is not None
+    assert refusal.reason == "read-only"
