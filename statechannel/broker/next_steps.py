@@ -48,6 +48,7 @@ REJECTED: dict[str, str] = {
     "starting-mode": f"{_AGAIN}: {_WHO}.",
     "safe-mode": f"{_AGAIN}: the broker lost its connection to Kafka. {_WHO}.",
     "settling-mode": f"{_AGAIN}: the broker lost its connection to Kafka, and waits for heartbeats of the others.",
+    "read-only": "This process only reads the channel: ask a broker. `statechannel brokers` lists them.",
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
     "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
