@@ -9,7 +9,7 @@ import pytest
 from shedders.contest.contenders import contender
 from shedders.contest.manager import Manager, ManagerView
 from shedders.decision.dry_run import Decision, decide, place_all, run_splits
-from shedders.model.cluster import Bundle, Cluster, TopicLoad
+from shedders.model.cluster import Bundle, Cluster, Policies, TopicLoad
 from shedders.model.profiles import PROFILES
 from shedders.model.strategy import SplitAlgorithm
 from shedders.snapshots.cluster import cluster_of
@@ -254,7 +254,9 @@ def test_ours_counts_the_moves_of_a_plan() -> None:
 
 def contest_moves(name: str, snapshot: Snapshot) -> list[str | None]:
     """What a manager of the contest decides on a snapshot's cluster."""
-    manager = Manager(contender(name), lambda: ManagerView([], [], {}, {}, {}, 0), lambda: 0.0, lambda _: ())
+    manager = Manager(
+        contender(name), lambda: ManagerView([], [], {}, {}, {}, 0, Policies()), lambda: 0.0, lambda _: ()
+    )
     cluster = cluster_of(snapshot)
     manager._cluster = lambda *, arrived=False: cluster  # type: ignore[method-assign]
     return [move.destination for move in manager.decide().moves]
@@ -268,7 +270,9 @@ def test_the_contest_herds_as_pulsar_does() -> None:
 def test_the_contest_keeps_the_other_half_of_a_swap_and_its_hits() -> None:
     name = "extensible/transfer+least-resource-usage@upstream,hit_threshold=0"
     name = name.replace(",hit_threshold", ",shedding.transfer.hit_threshold")
-    manager = Manager(contender(name), lambda: ManagerView([], [], {}, {}, {}, 0), lambda: 0.0, lambda _: ())
+    manager = Manager(
+        contender(name), lambda: ManagerView([], [], {}, {}, {}, 0, Policies()), lambda: 0.0, lambda _: ()
+    )
     cluster = cluster_of(case("d1-transfer-in-flight"))
     manager._cluster = lambda *, arrived=False: cluster  # type: ignore[method-assign]
     assert [move.bundle for move in manager.decide().moves] == ["t/b/0x00000000_0x80000000"]
@@ -336,7 +340,9 @@ def test_upstream_profiles_cut_where_pulsar_does(profile: str) -> None:
     "name", ["extensible/transfer+least-resource-usage@upstream", "modular/threshold+least-long-term-rate@upstream"]
 )
 def test_contenders_of_upstream_cut_where_pulsar_does(name: str) -> None:
-    manager = Manager(contender(name), lambda: ManagerView([], [], {}, {}, {}, 0), lambda: 0.0, lambda _: ())
+    manager = Manager(
+        contender(name), lambda: ManagerView([], [], {}, {}, {}, 0, Policies()), lambda: 0.0, lambda _: ()
+    )
     assert manager.cut(Bundle("t/n/0x00000000_0xffffffff", "a")) == [0x7FFFFFFF]
 
 
