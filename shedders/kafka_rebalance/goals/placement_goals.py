@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.planning.scope import RackSpread
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Reorder
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class RackAwareness(Goal):
         self.usable = sum(size > 0 for size in sizes)
         places = cluster.replicas.shape[1]
         self.most = np.array([_most(sizes, factor) for factor in range(places + 1)], dtype=np.int64)
+        self.scope.spread = RackSpread(self.rack, self.most)
         return None
 
     def _surplus(self, partitions: Any = slice(None)) -> NDArray[np.int64]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from shedders.kafka_rebalance.goals.goal import Goal, whole_range
+from shedders.kafka_rebalance.goals.goal import Goal, range_near, whole_range
 from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
+from shedders.kafka_rebalance.planning.reachable import RackMeans
 from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+from shedders.model.amounts import count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,21 +29,21 @@ class _Way(NamedTuple):
 
     Attributes:
         sources: B. takers: B.
-        floor: A broker that counts gives while it has more.
-        ceiling: A broker takes while it has less.
+        floor: A broker that counts gives while it has more. B.
+        ceiling: A broker takes while it has less. B.
     """
 
     sources: NDArray[np.bool_]
     takers: NDArray[np.bool_]
-    floor: int
-    ceiling: int
+    floor: NDArray[np.int64]
+    ceiling: NDArray[np.int64]
 
 
 class TopicGoal(Goal):
     """A goal whose cells are topics on brokers.
 
     Attributes:
-        low: T. high: T. cells: brokers that count, B.
+        low: T x B. high: T x B. cells: brokers that count, B.
     """
 
     leading: ClassVar[bool] = False
@@ -67,18 +69,42 @@ class TopicGoal(Goal):
         np.add.at(totals, cluster.topic_of[rows], 1)
         if not self.leading:
             np.add.at(totals, cluster.topic_of, scope.extra)
-        self.low = np.full(len(totals), -FAR, dtype=np.int64)
-        self.high = np.full(len(totals), FAR, dtype=np.int64)
+        low = np.full(len(totals), -FAR, dtype=np.int64)
+        high = np.full(len(totals), FAR, dtype=np.int64)
         part = Fraction(1, int(np.count_nonzero(self.cells)))
         ranges = {int(total): whole_range(int(total), part, self.share) for total in np.unique(totals)}
         for topic in np.nonzero(scope.free_topics)[0].tolist():
-            self.low[topic], self.high[topic] = ranges[int(totals[topic])]
+            low[topic], high[topic] = ranges[int(totals[topic])]
+        shape = len(totals), len(cluster.broker_ids)
+        self.low, self.high = np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, None], shape)
+        if not self.leading and scope.spread is not None:
+            self._heed_racks(part)
         return None
+
+    def _heed_racks(self, part: Fraction) -> None:
+        """Move the ranges of racks that cannot hold the mean."""
+        scope = self.scope
+        low, high = self.low.copy(), self.high.copy()
+        racks = RackMeans(scope)
+        strayed: set[int] = set()
+        for topic in np.nonzero(scope.free_topics)[0].tolist():
+            within = int(low[topic, 0]), int(high[topic, 0])
+            for brokers, mean in racks.of_topic(topic):
+                near = range_near(within, mean, self.share)
+                if near != within:
+                    low[topic, brokers], high[topic, brokers] = near
+                    strayed.add(topic)
+        if strayed:
+            self.low, self.high = low, high
+            self.remarks.append(
+                f"{self.name}: of {count(len(strayed), 'topic')} racks of different size cannot hold equally many on each broker; "
+                "the ranges there are around the nearest means that can be reached"
+            )
 
     def _distance(self, topics: Any = slice(None)) -> NDArray[np.int64]:
         counts = self.counts[topics]
-        distance: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
-        distance += np.maximum(self.low[topics, None] - counts, 0)
+        distance: NDArray[np.int64] = np.maximum(counts - self.high[topics], 0)
+        distance += np.maximum(self.low[topics] - counts, 0)
         distance[:, ~self.cells] = 0
         return distance
 
@@ -102,7 +128,7 @@ class TopicGoal(Goal):
 
     def _step(self, search: Search, topic: int) -> bool:
         """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
-        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
+        counts, low, high = self.counts[topic], self.low[topic], self.high[topic]
         over, under = self.cells & (counts > high), self.cells & (counts < low)
         if not over.any() and not under.any():
             return False
@@ -116,8 +142,8 @@ class TopicGoal(Goal):
     def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
         """Whether a move from here to there still helps."""
         counts = self.counts[topic]
-        here = int(counts[source]) > (way.floor if self.cells[source] else 0)
-        return here and int(counts[to]) < way.ceiling
+        here = int(counts[source]) > (int(way.floor[source]) if self.cells[source] else 0)
+        return here and int(counts[to]) < int(way.ceiling[to])
 
     def _rows(self, topic: int) -> NDArray[np.int64]:
         first = self.cluster.first_of
@@ -192,7 +218,7 @@ class TopicGoal(Goal):
             search.move(partition, source, broker)
             moved = True
             spare[source] -= 1
-            if counts[broker] >= way.ceiling:
+            if counts[broker] >= way.ceiling[broker]:
                 open_[takers == broker] = False
                 if not open_.any():
                     break
@@ -201,7 +227,7 @@ class TopicGoal(Goal):
     def witness(self, search: Search) -> str:
         beyond = self._distance()
         topic, broker = map(int, np.unravel_index(int(beyond.argmax()), beyond.shape))
-        value, low, high = int(self.counts[topic, broker]), int(self.low[topic]), int(self.high[topic])
+        value, low, high = (int(of[topic, broker]) for of in (self.counts, self.low, self.high))
         text = (
             f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
             f"the range is {low} to {high}"
@@ -212,7 +238,7 @@ class TopicGoal(Goal):
         """Why nothing helps a topic on a broker that is out of its range."""
         cluster, scope = search.cluster, search.scope
         counts = self.counts[topic]
-        above = counts[broker] > self.high[topic]
+        above = counts[broker] > self.high[topic, broker]
         rows = np.arange(cluster.first_of[topic], cluster.first_of[topic + 1])
         held = cluster.replicas[rows]
         fits = held >= 0
@@ -229,7 +255,7 @@ class TopicGoal(Goal):
         if above:
             useful[:] = self.cells & (counts < self.high[topic])
         else:
-            useful[:, broker] = counts[here] > self.low[topic]
+            useful[:, broker] = counts[here] > self.low[topic][here]
         if not useful.any():
             return "no broker has one to give or room for one"
         return search.forbidden(partitions, here, useful)

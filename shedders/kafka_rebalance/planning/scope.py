@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -266,6 +266,18 @@ SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode
 """Modes in which leaders may be switched."""
 
 
+class RackSpread(NamedTuple):
+    """Rule of racks, for the goals after it.
+
+    Attributes:
+        rack: Rack of each broker; a broker without one has its own. B.
+        most: Most replicas of a partition in one rack, by its number of replicas.
+    """
+
+    rack: NDArray[np.int64]
+    most: NDArray[np.int64]
+
+
 class Scope:
     """Scope of a plan, computed once from the cluster at the beginning.
 
@@ -280,6 +292,7 @@ class Scope:
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
         extra: Replicas to add per partition (to remove, if negative). P.
+        spread: Rule of racks, once a goal has set it.
     """
 
     def __init__(
@@ -319,6 +332,7 @@ class Scope:
         self.extra = np.zeros(cluster.size, dtype=np.int64)
         if mode is PlanMode.REPLICATION_FACTOR and request.replication_factor is not None:
             self.extra[~frozen] = request.replication_factor - (cluster.replicas[~frozen] >= 0).sum(axis=1)
+        self.spread: RackSpread | None = None
         self._totals: dict[int, int] = {}
         self._behind = np.where(cluster.in_sync & ~cluster.offline, -2, cluster.replicas)
 
@@ -375,6 +389,14 @@ class Scope:
         brokers = cluster.replicas[rows, places]
         fits = self.movable(rows, brokers)
         return rows[fits], brokers[fits]
+
+    def led_at_home(self) -> NDArray[np.bool_]:
+        """Whether partitions are led from homes, or by replicas that may move there. P."""
+        leader = self.cluster.leader
+        mask: NDArray[np.bool_] = np.append(self.homes, False)[leader]
+        rows, brokers = self.coming()
+        mask[rows[leader[rows] == brokers]] = True
+        return mask
 
     def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether these replicas may become leaders: in sync, or placed by the plan; both arrays of n."""
