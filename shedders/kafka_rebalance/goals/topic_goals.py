@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal, range_near, whole_range
+from shedders.kafka_rebalance.planning.chains import Links, pass_along
 from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
 from shedders.kafka_rebalance.planning.reachable import RackMeans
 from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 CHUNK: Final = 128
+LINKS_MAX: Final = 200_000
+"""Most replicas x brokers of a topic for which chains of moves are looked for."""
 
 
 class _Way(NamedTuple):
@@ -136,7 +139,7 @@ class TopicGoal(Goal):
         takers = self.cells & (counts < high)
         ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
         ways = [way for way in ways if way.sources.any() and way.takers.any()]
-        means = [self._switch] * self.leading + [self._move] * self.moves_data
+        means = [self._switch, self._pass_on] * self.leading + [self._move, self._move_on] * self.moves_data
         return any(move(search, topic, way) for move in means for way in ways)
 
     def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
@@ -175,6 +178,46 @@ class TopicGoal(Goal):
                 search.switch(partition, broker)
                 moved = True
         return moved
+
+    def _pass_on(self, search: Search, topic: int, way: _Way) -> bool:
+        """Pass leaderships on over brokers in the middle, which lead as many as before."""
+        cluster, rows = self.cluster, self._rows(topic)
+        rows = rows[search.scope.may_switch(rows)]
+        partitions, to = np.repeat(rows, cluster.replicas.shape[1]), cluster.replicas[rows].ravel()
+        fits = (to >= 0) & (to != cluster.leader[partitions])
+        partitions, to = partitions[fits], to[fits]
+        fits = search.scope.may_lead(partitions, to)
+        partitions, to = partitions[fits], to[fits]
+        return pass_along(search, Links(partitions, cluster.leader[partitions], to), *self._ends(topic, way))
+
+    def _move_on(self, search: Search, topic: int, way: _Way) -> bool:
+        """Move replicas in a chain, where brokers in the middle hold as many as before."""
+        cluster, rows, takers = self.cluster, self._rows(topic), np.nonzero(search.scope.takers)[0]
+        if search.bounded or rows.size * cluster.replicas.shape[1] * takers.size > LINKS_MAX:
+            return False
+        at, places = np.nonzero(cluster.replicas[rows] >= 0)
+        partitions, sources = rows[at], cluster.replicas[rows[at], places]
+        if self.leading:
+            leads = sources == cluster.leader[partitions]
+            partitions, sources = partitions[leads], sources[leads]
+        fits = search.scope.movable(partitions, sources)
+        partitions, sources = partitions[fits], sources[fits]
+        allowed = ~(cluster.replicas[partitions][:, :, None] == takers).any(axis=1)
+        if not search.scope.all_lead:
+            allowed &= (cluster.leader[partitions] != sources)[:, None] | search.scope.leaders[takers]
+        if search.scope.lost is not None:
+            allowed &= ~(search.scope.lost[partitions][:, :, None] == takers).any(axis=1)
+        for rule in search.limits.rules:
+            allowed &= rule.moves(partitions, sources, takers)
+        at, to = np.nonzero(allowed)
+        links = Links(partitions[at], sources[at], takers[to])
+        return pass_along(search, links, *self._ends(topic, way), length_max=2)
+
+    def _ends(self, topic: int, way: _Way) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Brokers where a chain may begin, and where it may end."""
+        counts = self.counts[topic]
+        gives = way.sources & (counts > np.where(self.cells, way.floor, 0))
+        return gives, way.takers & (counts < way.ceiling) & ~gives
 
     def _move(self, search: Search, topic: int, way: _Way) -> bool:
         cluster, sources = self.cluster, way.sources
