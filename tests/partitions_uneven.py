@@ -79,10 +79,7 @@ def uneven_cluster(seed: int) -> tuple[ClusterLayout, PartitionLoads]:
         scale = 10**9 * chance.paretovariate(1.5)
         parts = []
         for number in range(chance.randint(8, 30)):
-            held = [
-                min(chance.choice(ids), chance.choice(ids))
-                for ids in chance.sample(racks, factor)
-            ]
+            held = [min(chance.choice(ids), chance.choice(ids)) for ids in chance.sample(racks, factor)]
             parts.append(KafkaPartition(partition=number, replicas=tuple(held), leader=held[0], isr=tuple(held)))
             size = int(scale * (0.5 + chance.random()))
             loads[name, number] = PartitionLoad(disk_bytes=size, completeness=1.0)

@@ -98,6 +98,10 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
         yield replace(asked, mode=PlanMode.FIX_OFFLINE)
     if chance.random() < 0.2:
         yield replace(asked, mode=PlanMode.DEMOTE, subjects=cluster.leaving)
+    alive = [broker.id for broker in cluster.layout.brokers if broker.alive]
+    if chance.random() < 0.3:
+        chosen = chance.sample(alive, chance.randint(min(3, len(alive)), len(alive)))
+        yield replace(asked, topics=(chance.choice(list(cluster.layout.topics)),), brokers=tuple(sorted(chosen)))
 
 
 def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_partitions) -> Checked:
@@ -126,9 +130,7 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
     return checked
 
 
-def measured_of(
-    meter: Meter, plan: ReassignmentPlan, *, after: bool, levelled: bool = False
-) -> dict[str, Measured]:
+def measured_of(meter: Meter, plan: ReassignmentPlan, *, after: bool, levelled: bool = False) -> dict[str, Measured]:
     """The dumb measure of each goal of the plan that has data."""
     state = state_after(meter.layout, plan) if after else state_of(meter.layout)
     return {

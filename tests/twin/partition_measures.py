@@ -76,7 +76,11 @@ def coming(layout: ClusterLayout, request: PlanRequest) -> Iterator[tuple[Key, i
     for topic, partition in layout.partitions():
         for one in partition.replicas:
             lost = request.mode is PlanMode.FIX_OFFLINE and one in partition.offline
-            if one not in allowed and (one in leaving or lost) and (topic.name, partition.partition) in may:
+            if (
+                one not in allowed
+                and (one in leaving or lost or request.migrates)
+                and (topic.name, partition.partition) in may
+            ):
                 yield (topic.name, partition.partition), one
 
 
@@ -152,7 +156,8 @@ def _limits(
     limits = {one: None if has is None else floor(has * Fraction(str(share))) for one, has in capacities.items()}
     known = {one: limit for one, limit in limits.items() if limit is not None}
     whole = sum(known.values())
-    if levelled and whole and len(known) == len(limits):
+    stays = request.mode is PlanMode.REBALANCE and not to_empty(layout, request) and not request.migrates
+    if levelled and stays and whole and len(known) == len(limits):
         parts = {one: Fraction(limit, whole) for one, limit in known.items()}
         for one, mean in partition_reach.near_means(goal, layout, loads, request, parts).items():
             if mean > known[one]:

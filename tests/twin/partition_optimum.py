@@ -3,7 +3,7 @@
 `partition_bounds` looks at one goal after the other and cuts replicas in pieces; here all goals are looked at together and
 replicas stay whole. A variable says whether a partition has a replica on a broker at the end, and another whether it leads there:
 
-- replicas go to new brokers only, if the plan is for new ones; each partition keeps its number of replicas, and one of them leads;
+- replicas go to new brokers only, if the plan is for new ones; each partition keeps its number of replicas, one leads;
 - partitions are as well spread over racks as the plan spreads them;
 - each cell of each goal (a broker, or a topic on it) lies in its range, or is as near to it as the plan has brought it. A plan
   that leaves other cells as far out, so that the goal stands as well in sum, may copy less: it is not among those looked at.

@@ -104,9 +104,7 @@ def near_means_of_topic(
     return {one: load / len(group) for group, load in zip(groups, found, strict=True) for one in group}
 
 
-def _groups(
-    goal: str, layout: ClusterLayout, request: PlanRequest, parts: Mapping[int, Fraction]
-) -> list[list[int]]:
+def _groups(goal: str, layout: ClusterLayout, request: PlanRequest, parts: Mapping[int, Fraction]) -> list[list[int]]:
     rack_of: dict[int, str] = dict(measures.racks_of(layout))
     if not ruled(goal, layout, request):
         return [[one] for one in sorted(parts)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,7 @@ ID_MAX: Final = 2**31 - 1
 _SPAN: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20})(%?))?", re.ASCII)
 _AMOUNT: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*([kMGTP]?i?)B?", re.ASCII)
+_PERCENT: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)%?", re.ASCII)
 _UNITS: Final = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("kMGTP", 1)
@@ -104,6 +106,18 @@ def parse_amount(text: str, option: str) -> int:
     return amount
 
 
+def parse_percent(text: str, option: str) -> float:
+    """A share: `50` and `50%` are one half.
+
+    Raises:
+        CommandError: The text is not a percentage, or negative.
+    """
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100 * SHARE_MAX:
+        raise CommandError(f"{option} {text}: not a percentage", hint="Use 0, 10 or 50%.", code=ExitCode.USAGE)
+    return float(Decimal(match[1]) / 100)
+
+
 EXTRA: Final = "partitions"
 NEEDED: Final = {"numpy": "numpy", "kafka": "kafka-python"}
 """Required modules, with the names of their packages."""
@@ -162,6 +176,7 @@ class PlanOptions:
     replicas_max: int | None = None
     capacities: Path | None = None
     capacity: Sequence[str] = ()
+    worsen_at_most: str | None = None
 
 
 def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
@@ -193,6 +208,9 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
         bytes_max=None if asked.bytes_max is None else parse_amount(asked.bytes_max, "--max-bytes"),
         time_budget_s=length_s,
         completeness_min=settings.sample.completeness_min,
+        worsen_max_share=settings.plan.worsen_max_share
+        if asked.worsen_at_most is None
+        else parse_percent(asked.worsen_at_most, "--worsen-at-most"),
     )
 
 

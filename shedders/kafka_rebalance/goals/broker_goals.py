@@ -13,6 +13,7 @@ from shedders.kafka_rebalance.planning.leveling import level
 from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.plan import compared
 from shedders.kafka_rebalance.planning.reachable import nearest_means
+from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class CapacityGoal(LeveledGoal):
     Attributes:
         capacity: Field of `BrokerCapacity` that limits it.
         bounds: What each broker may carry. B.
-        overloaded: Brokers that have to carry more than that, whatever moves; their `high` is around their nearest mean.
+        forced: Brokers that have to carry more than that, whatever moves, with their nearest means.
+        overloaded: Those of them that are levelled: their `high` is around that mean.
     """
 
     hard = True
@@ -118,6 +120,7 @@ class CapacityGoal(LeveledGoal):
     def __init__(self, cluster: VirtualCluster, scope: Scope, share: float | None, request: PlanRequest) -> None:
         super().__init__(cluster, scope, share, request)
         self.overloaded: list[int] = []
+        self.forced: dict[int, Fraction] = {}
 
     def capacities(self) -> dict[int, int]:
         """What brokers can carry, by place, where that is known."""
@@ -149,25 +152,42 @@ class CapacityGoal(LeveledGoal):
         if not whole:
             return
         parts = {broker: Fraction(bound, whole) for broker, bound in bounds.items()}
-        for broker, mean in nearest_means(self.scope, self.measure, parts).items():
-            if mean > bounds[broker]:
+        means = nearest_means(self.scope, self.measure, parts)
+        self.forced = {broker: mean for broker, mean in means.items() if mean > bounds[broker]}
+        if self.scope.mode is PlanMode.REBALANCE and not self.scope.emptied.any():
+            # Nothing has to come to these brokers, so that limits may only be exceeded where they are exceeded already.
+            for broker, mean in self.forced.items():
                 self.overloaded.append(broker)
                 self.high[broker] = max(bounds[broker], whole_range(mean, Fraction(1), LEVELLED)[1])
+
+    def shortage(self) -> str:
+        """Which brokers have to get more than they may, as part of a sentence; empty: none."""
+        short = {broker: mean for broker, mean in self.forced.items() if mean > self.values[broker]}
+        if not short:
+            return ""
+        carried, limit = compared(round(sum(short.values())), int(self.bounds[list(short)].sum()), self.unit)
+        return f"{self._named(list(short))} would carry {carried}, more than the {limit} that may be"
+
+    def _named(self, brokers: list[int]) -> str:
+        ids = [str(self.cluster.broker_ids[broker]) for broker in brokers[:WITNESS_BROKERS_MAX]]
+        more = ", ..." if len(ids) < len(brokers) else ""
+        return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(ids)}{more}"
 
     def measured(self) -> tuple[Any, Any]:
         return self.values[self.cells], np.maximum(self.values - self.bounds, 0)[self.cells]
 
     def witness(self, search: Search) -> str:
+        bounds, total = self.bounds[self.cells], self.scope.total(self.measure)
+        instead = "; they are levelled around their mean instead" if self.overloaded else ""
+        if (bounds < FAR).all() and total > int(bounds.sum()):
+            carried, limit = compared(total, int(bounds.sum()), self.unit)
+            return f"all brokers together carry {carried}, more than the {limit} that they may{instead}"
         if not self.overloaded:
             return super().witness(search)
-        limits = self.bounds[self.overloaded]
-        few = len(self.overloaded) < int(np.count_nonzero(self.cells))
-        load = int(self.values[self.overloaded].sum()) if few else self.scope.total(self.measure)
-        carried, limit = compared(load, int(limits.sum()), self.unit)
-        ids = [str(self.cluster.broker_ids[broker]) for broker in self.overloaded[:WITNESS_BROKERS_MAX]]
-        more = ", ..." if len(ids) < len(self.overloaded) else ""
-        who = f"brokers {', '.join(ids)}{more}, which no other rack can relieve," if few else "all brokers together"
-        return f"{who} carry {carried}, more than the {limit} that they may; they are levelled around their mean instead"
+        few = self.overloaded
+        carried, limit = compared(int(self.values[few].sum()), int(self.bounds[few].sum()), self.unit)
+        who = f"{self._named(few)}, which no other rack can relieve,"
+        return f"{who} carry {carried}, more than the {limit} that they may{instead}"
 
 
 def requested_capacities(cluster: VirtualCluster, requested: Capacities, field: str) -> dict[int, Any]:

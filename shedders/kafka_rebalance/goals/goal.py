@@ -74,6 +74,10 @@ class Goal(ABC):
     def limit(self, limits: GoalLimits) -> None:  # noqa: B027 - goals without ranges
         """Set its ranges for later goals. Without ranges: no later goal can undo what this one does."""
 
+    def guard(self, limits: GoalLimits, margin: float) -> None:  # noqa: ARG002 - goals without a mean
+        """Set bounds for goals before it: cells may go beyond their ranges by this share of the mean, or stay as far beyond."""
+        self.limit(limits)
+
     @abstractmethod
     def improve(self, search: Search) -> None:
         """Make moves that lessen its excess until there is none left."""
@@ -94,6 +98,7 @@ class Goal(ABC):
             high=float(values.max()),
             mean=float(values.mean()),
             std=float(values.std()),
+            furthest=int(beyond.max()),
         )
 
 
@@ -160,6 +165,13 @@ class BrokerGoal(Goal):
 
     def limit(self, limits: GoalLimits) -> None:
         limits.narrow(self.measure, self.low, self.high)
+
+    def guard(self, limits: GoalLimits, margin: float) -> None:
+        more = exact(margin) * self.scope.total(self.measure) // max(1, int(np.count_nonzero(self.cells)))
+        wide = min(int(more), FAR)
+        low = np.where(self.low > -FAR, np.maximum(self.low - wide, -FAR), -FAR)
+        high = np.where(self.high < FAR, np.minimum(self.high + wide, FAR), FAR)
+        limits.narrow(self.measure, low, high)
 
     def blocked(self, search: Search, broker: int, *, above: bool) -> str:
         """Why nothing helps a broker that is out of the range."""
@@ -242,6 +254,6 @@ def out_of_reach(cluster: VirtualCluster, strayed: Mapping[int, Fraction]) -> st
     more = " and others" if len(racks) > RACKS_NAMED_MAX else ""
     span = f"{float(lowest):.2f}" if lowest == highest else f"{float(lowest):.2f} to {float(highest):.2f}"
     return (
-        f"{count(len(strayed), 'broker')}{where}{more} cannot carry the mean of all brokers; they are levelled around the nearest "
-        f"that can be reached, {span} of it"
+        f"{count(len(strayed), 'broker')}{where}{more} cannot carry the mean of all brokers; they are levelled around the "
+        f"nearest that can be reached, {span} of it"
     )

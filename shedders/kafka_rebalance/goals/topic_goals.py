@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CHUNK: Final = 128
 LINKS_MAX: Final = 200_000
 """Most replicas x brokers of a topic for which chains of moves are looked for."""
+WIDEST: Final = 1_000.0
+"""Largest margin of a topic, in means."""
 
 
 class _Way(NamedTuple):
@@ -46,6 +48,7 @@ class TopicGoal(Goal):
     """A goal whose cells are topics on brokers.
 
     Attributes:
+        totals: Of each topic. T.
         low: T x B. high: T x B. cells: brokers that count, B.
     """
 
@@ -53,6 +56,7 @@ class TopicGoal(Goal):
     share_of = "of the topic's mean, up and down"
     default_share = 0.1
 
+    totals: NDArray[np.int64]
     low: NDArray[np.int64]
     high: NDArray[np.int64]
     cells: NDArray[np.bool_]
@@ -72,6 +76,7 @@ class TopicGoal(Goal):
         np.add.at(totals, cluster.topic_of[rows], 1)
         if not self.leading:
             np.add.at(totals, cluster.topic_of, scope.extra)
+        self.totals = totals
         low = np.full(len(totals), -FAR, dtype=np.int64)
         high = np.full(len(totals), FAR, dtype=np.int64)
         part = Fraction(1, int(np.count_nonzero(self.cells)))
@@ -81,14 +86,16 @@ class TopicGoal(Goal):
         shape = len(totals), len(cluster.broker_ids)
         self.low, self.high = np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, None], shape)
         if not self.leading and scope.spread is not None:
-            self._heed_racks(part)
+            self._heed_racks()
         return None
 
-    def _heed_racks(self, part: Fraction) -> None:
+    def _heed_racks(self) -> None:
         """Move the ranges of racks that cannot hold the mean."""
         scope = self.scope
-        low, high = self.low.copy(), self.high.copy()
         racks = RackMeans(scope)
+        if racks.even:
+            return
+        low, high = self.low.copy(), self.high.copy()
         strayed: set[int] = set()
         for topic in np.nonzero(scope.free_topics)[0].tolist():
             within = int(low[topic, 0]), int(high[topic, 0])
@@ -100,7 +107,7 @@ class TopicGoal(Goal):
         if strayed:
             self.low, self.high = low, high
             self.remarks.append(
-                f"{self.name}: of {count(len(strayed), 'topic')} racks of different size cannot hold equally many on each broker; "
+                f"{self.name}: of {count(len(strayed), 'topic')} racks of different size cannot hold equally many per broker; "
                 "the ranges there are around the nearest means that can be reached"
             )
 
@@ -118,6 +125,12 @@ class TopicGoal(Goal):
 
     def limit(self, limits: GoalLimits) -> None:
         limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
+
+    def guard(self, limits: GoalLimits, margin: float) -> None:
+        more = (self.totals * min(margin, WIDEST) // max(1, int(np.count_nonzero(self.cells)))).astype(np.int64)[
+            :, None
+        ]
+        limits.topics.append(TopicRange(self.leading, self.low - more, self.high + more, self.cells))
 
     def improve(self, search: Search) -> None:
         before = -1

@@ -1,8 +1,8 @@
 """Chains: steps that are only good together, such as two leaderships exchanged, or one passed on over a third broker.
 
-A chain is looked for from a broker out of its range: it gives a leadership (or a replica) to a broker, which may give another on,
-and so on; the chain may end where it began. Only what remains of all its steps counts for limits of earlier goals, so that brokers
-in the middle may be full. The shortest chain that helps is made; among many, a bounded number of the most promising is followed.
+A chain is looked for from a broker out of its range: it gives a leadership (or a replica) to a broker, which may give another
+on, and so on; the chain may end where it began. Only what remains of all its steps counts for limits of earlier goals, so that
+brokers in the middle may be full. The shortest chain that helps is made; a bounded number of the most promising is followed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LENGTH_MAX: Final = 4
 FOLLOWED: Final = 16
 """Chains that are followed from one length to the next, the most promising first."""
+FOLLOWED_FEW: Final = 48
+"""The same in small clusters."""
+FEW_PARTITIONS: Final = 400
 WORK_MAX: Final = 400_000
 """Most steps that are looked at for one chain; in large clusters fewer chains are followed."""
 PIECES_MAX: Final = 40
@@ -51,7 +54,7 @@ class _Steps(NamedTuple):
 
     def of(self, rows: Any) -> _Steps:
         """Some of them."""
-        return _Steps(*(part[rows] for part in self[:4]), self.moves)
+        return _Steps(self.partitions[rows], self.sources[rows], self.to[rows], self.leads[rows], self.moves)
 
 
 class _Chain(NamedTuple):
@@ -73,13 +76,18 @@ class _Chain(NamedTuple):
 
 
 def pass_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
-    """Exchange leaderships, or pass them on, so that a broker out of its range comes nearer to it; copies nothing."""
+    """Exchange leaderships, or pass them on, so that a broker out of its range comes nearer to it; copies nothing.
+
+    Trials of other results are many and make no chains.
+    """
+    if search.trail is not None:
+        return False
     return _Finder(search, goal, moves=False).find(broker)
 
 
 def move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
-    """Move replicas in a chain, so that a broker out of its range comes nearer to it."""
-    if search.bounded:
+    """Move replicas in a chain, so that a broker out of its range comes nearer to it; not in trials."""
+    if search.bounded or search.trail is not None:
         return False
     return _Finder(search, goal, moves=True).find(broker)
 
@@ -94,6 +102,7 @@ class _Finder:
         self._most = np.maximum(limits.high[self._rows], sums)
         self._least = np.minimum(limits.low[self._rows], sums)
         self._left = WORK_MAX
+        self._followed = FOLLOWED_FEW if search.cluster.size <= FEW_PARTITIONS else FOLLOWED
         self._known: dict[int, list[_Steps]] = {}
 
     def find(self, broker: int) -> bool:
@@ -113,7 +122,7 @@ class _Finder:
                     found = None if length == 1 else self._best(chain, steps, gain, weight)
                     if found is not None and (best is None or gain[found] > best[0]):
                         best = int(gain[found]), chain, steps, found
-                    rows = np.lexsort((steps.to, steps.partitions, left))[: 2 * FOLLOWED].tolist()
+                    rows = np.lexsort((steps.to, steps.partitions, left))[: 2 * self._followed].tolist()
                     grown += [(int(left[row]), number, row, chain, steps, int(weight[row])) for row in rows]
             if best is not None:
                 self._make(*best[1:])
@@ -121,7 +130,10 @@ class _Finder:
             if self._left <= 0:
                 return False
             grown.sort(key=lambda entry: entry[:3])
-            chains = [self._grow(chain, steps, row, weight, above=above) for _, _, row, chain, steps, weight in grown[:FOLLOWED]]
+            chains = [
+                self._grow(chain, steps, row, weight, above=above)
+                for _, _, row, chain, steps, weight in grown[: self._followed]
+            ]
         return False
 
     def _best(self, chain: _Chain, steps: _Steps, gain: Any, weight: Any) -> int | None:
@@ -224,7 +236,9 @@ class _Finder:
         cluster = self._search.cluster
         if steps.moves:
             return cluster.weight(steps.partitions, steps.leads, row)
-        weights: NDArray[np.int64] = cluster.as_leader[row][steps.partitions] - cluster.as_follower[row][steps.partitions]
+        weights: NDArray[np.int64] = (
+            cluster.as_leader[row][steps.partitions] - cluster.as_follower[row][steps.partitions]
+        )
         return weights
 
     def _judge(self, chain: _Chain, steps: _Steps) -> tuple[Any, Any, Any]:
@@ -323,6 +337,10 @@ class Links(NamedTuple):
     sources: NDArray[np.int32]
     to: NDArray[np.int64]
 
+    def of(self, rows: Any) -> Links:
+        """Some of them."""
+        return Links(self.partitions[rows], self.sources[rows], self.to[rows])
+
 
 ATTEMPTS_MAX: Final = 8
 """Most chains of a topic that are tried, as earlier goals may forbid the first ones."""
@@ -348,7 +366,7 @@ def pass_along(
     search.look()
     open_ = np.ones(len(links.partitions), dtype=bool)
     for _ in range(ATTEMPTS_MAX):
-        chosen = _shortest(Links(*(part[open_] for part in links)), begins, ends, length_max)
+        chosen = _shortest(links.of(open_), begins, ends, length_max)
         if not chosen:
             return False
         if _kept(search, chosen):

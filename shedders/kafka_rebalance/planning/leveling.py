@@ -7,6 +7,7 @@ is looked at helps.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -207,10 +208,18 @@ def _pass_over(search: Search, goal: BrokerGoal, off: Sequence[Way], on: Sequenc
     under = [broker for broker in order if goal.values[broker] < goal.low[broker]]
     for number, broker in enumerate(over):
         search.advance(number, len(order))
-        _by(off, search, goal, broker, lambda broker=broker: bool(goal.values[broker] > goal.high[broker]))
+        _by(off, search, goal, broker, partial(_is_above, goal, broker))
     for number, broker in enumerate(under, len(over)):
         search.advance(number, len(order))
-        _by(on, search, goal, broker, lambda broker=broker: bool(goal.values[broker] < goal.low[broker]))
+        _by(on, search, goal, broker, partial(_is_below, goal, broker))
+
+
+def _is_above(goal: BrokerGoal, broker: int) -> bool:
+    return bool(goal.values[broker] > goal.high[broker])
+
+
+def _is_below(goal: BrokerGoal, broker: int) -> bool:
+    return bool(goal.values[broker] < goal.low[broker])
 
 
 def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> None:

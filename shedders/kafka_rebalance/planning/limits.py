@@ -9,7 +9,7 @@ for any number of goals. Checks cover many replicas and all their possible desti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -263,7 +263,8 @@ class GoalLimits:
 class LimitingGoal(Protocol):
     """What the search needs of a goal that comes before the one at work; `goals.goal.Goal` is one."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
 
     def limit(self, limits: GoalLimits) -> None:
         """Set its ranges for later goals."""

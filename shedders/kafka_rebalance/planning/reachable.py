@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.virtual_cluster import Measure
 
 KINDS_MAX: Final = 10
-"""Most kinds of replicas that are told apart, one for each replication factor; the lightest beyond count as free to go anywhere."""
+"""Most kinds of replicas that are told apart, one for each replication factor; others count as free to go anywhere."""
 
 
 class ReplicaKind(NamedTuple):
@@ -222,6 +222,11 @@ class RackMeans:
         self._factors, self._counts = replica_counts(scope)
         self._known: dict[tuple[tuple[int, int, int], ...], list[Fraction]] = {}
 
+    @property
+    def even(self) -> bool:
+        """Whether all racks have equally many brokers, so that each of them can hold as much."""
+        return len(set(self._sizes)) == 1
+
     def of_topic(self, topic: int) -> list[tuple[list[int], Fraction]]:
         """Brokers of each rack, and the mean of each of them."""
         first = self._scope.cluster.first_of
@@ -229,9 +234,13 @@ class RackMeans:
         pairs, numbers = np.unique(
             np.stack((self._factors[rows], self._counts[rows]), axis=1), axis=0, return_counts=True
         )
-        key = tuple((factor, own, number) for (factor, own), number in zip(pairs.tolist(), numbers.tolist(), strict=True))
+        key = tuple(
+            (factor, own, number) for (factor, own), number in zip(pairs.tolist(), numbers.tolist(), strict=True)
+        )
         if key not in self._known:
-            kinds = [kind_in(self._sizes, number, own, _most(self._scope, factor)) for factor, own, number in key if own]
+            kinds = [
+                kind_in(self._sizes, number, own, _most(self._scope, factor)) for factor, own, number in key if own
+            ]
             loads = nearest_loads(self._parts, kinds)
             self._known[key] = [load / size for load, size in zip(loads, self._sizes, strict=True)]
         return list(zip(self._racks, self._known[key], strict=True))
