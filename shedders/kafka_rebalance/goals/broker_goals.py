@@ -220,8 +220,8 @@ class BytesIn(RangeGoal):
         mean = bytes in of all partitions / brokers
         mean x (1 - range) <= bytes in of the partitions that it leads <= mean x (1 + range)
 
-    Moves: leader switches, the largest first (no bytes); then the leader's replica is moved, first what copies the fewest
-    bytes for the load that it takes along; then swaps.
+    Moves: leader switches, the largest first, and leaderships exchanged or passed on (no bytes); then the leader's replica is
+    moved, first what copies the fewest bytes for the load that it takes along; then swaps.
 
     Example: 60 and 20 bytes/s on two brokers that both hold all replicas: partitions of 20 bytes/s switch.
 
@@ -330,6 +330,8 @@ class Disk(RangeGoal):
 
         mean = bytes of all replicas x disk of the broker / disks of all brokers
         mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)
+
+    Where racks cannot hold that, the mean is the nearest that they can; above the range, brokers are levelled to a tenth of it.
 
     Moves: off a broker above its range go the pieces that together are little more than what is too much; a broker below is
     filled up to its lower bound only, from the fullest. Swaps of a large replica for a small one where counts forbid moves.

@@ -327,7 +327,8 @@ class TopicLeaders(TopicGoal):
 
     The bounds are whole numbers, and at least those of a fair split: 10 leaders on 4 brokers are 2 or 3 each.
 
-    Moves: leader switches from a broker above to one below (no bytes); then the leader's replica is moved, the smallest first.
+    Moves: leader switches from a broker above to one below, or passed on over others (no bytes); then the leader's replica is
+    moved, the smallest first.
 
     Example: 4 partitions, all led by the first of two brokers that both hold replicas: 2 switches.
 

@@ -45,8 +45,8 @@ REBALANCE_PARTITIONS_MAX: Final = 400
 """The same of a rebalance, where each search takes longer."""
 FAILURES_MAX: Final = 8
 """Most other results of a rebalance in a row that are not better."""
-TRIALS_MAX: Final = 24
-"""Most other results of a rebalance."""
+TRIALS_MAX: Final = 48
+"""Most searches of a goal for other results of a rebalance: with more goals, fewer results are tried."""
 
 
 def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
         tried.add(away)
         better = _without(search, at, goals, settle, list(away))
         failures = 0 if better else failures + 1
-        if rebalance and (failures == FAILURES_MAX or len(tried) == TRIALS_MAX):
+        if rebalance and (failures == FAILURES_MAX or len(tried) >= TRIALS_MAX // len(goals)):
             return
         if better is not None:
             settle()  # trials make no chains

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 LENGTH_MAX: Final = 4
 FOLLOWED: Final = 16
 """Chains that are followed from one length to the next, the most promising first."""
-FOLLOWED_FEW: Final = 48
+FOLLOWED_FEW: Final = 32
 """The same in small clusters."""
 FEW_PARTITIONS: Final = 400
-WORK_MAX: Final = 400_000
+WORK_MAX: Final = 60_000
 """Most steps that are looked at for one chain; in large clusters fewer chains are followed."""
 PIECES_MAX: Final = 40
 """Most replicas of a broker that are looked at, the smallest first."""
@@ -82,14 +82,25 @@ def pass_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """
     if search.trail is not None:
         return False
-    return _Finder(search, goal, moves=False).find(broker)
+    return _find(search, goal, broker, moves=False)
 
 
 def move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """Move replicas in a chain, so that a broker out of its range comes nearer to it; not in trials."""
     if search.bounded or search.trail is not None:
         return False
-    return _Finder(search, goal, moves=True).find(broker)
+    return _find(search, goal, broker, moves=True)
+
+
+def _find(search: Search, goal: BrokerGoal, broker: int, *, moves: bool) -> bool:
+    """Look for a chain, unless nothing has changed since there was none."""
+    key = goal.name, broker, moves
+    if search.dead_ends.get(key) == search.steps_made:
+        return False
+    found = _Finder(search, goal, moves=moves).find(broker)
+    if not found:
+        search.dead_ends[key] = search.steps_made
+    return found
 
 
 class _Finder:

@@ -195,7 +195,9 @@ def level(search: Search, goal: BrokerGoal) -> None:
                 continue
         if goal.moves_data:
             switches: list[tuple[Way, Way]] = [(_switch_off, _switch_on)] * goal.by_leader
-            ways = [*switches, (_move_off, _move_on), (swap_down, swap_up), (move_on, move_on)]
+            ways = [*switches, (_move_off, _move_on), (swap_down, swap_up)]
+            if not goal.by_leader:  # for others chains of leader switches do as well, and copy nothing
+                ways.append((move_on, move_on))
             _pass_over(search, goal, [off for off, _ in ways], [on for _, on in ways])
 
 
