@@ -46,6 +46,12 @@ class PlanSettings(SettingsGroup):
         default_factory=list,
         description="Patterns (RE2, whole name) of topics whose replicas stay where they are: one, or a list as JSON has it.",
     )
+    worsen_max_share: float = setting(
+        0.5,
+        "How far soft goals may bring a broker beyond the range of a later goal, as a share of the mean; 0: not at all.",
+        ge=0,
+        le=1_000,
+    )
     copy_bytes_per_s: int = setting(
         50_000_000,
         "Assumed copy rate of a broker in each direction without a throttle, for the estimated duration only.",

@@ -396,4 +396,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenarios-held-out": scenario_blocks.held_out,
     "partitions-check": partition_blocks.check,
     "partitions-generate": partition_blocks.generate,
+    "partitions-uneven": partition_blocks.uneven,
 }

@@ -31,6 +31,22 @@ def _side(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def uneven() -> str:
+    """Plans of clusters with racks of different size, beside integer programs."""
+    figures = kept()["uneven"]
+    fullest, copied = figures["fullest disk beyond the best"], figures["bytes / least bytes"]
+    rows = [
+        ["fullest disk beyond the best", *(f"{100 * fullest[name]:.1f} %" for name in ("median", "p95", "worst"))],
+        ["bytes / least bytes", *(f"{copied[name]:.3f}" for name in ("median", "p95", "worst"))],
+    ]
+    shares = (
+        f"{figures['clusters']:,} clusters from seed {figures['seed']}: {100 * fullest['within 2 %']:.0f} % within 2 % of the "
+        f"best, {100 * copied['within 1.05']:.0f} % within 1.05 of the least bytes, which all together are copied "
+        f"{figures['all bytes / all least bytes']:.3f} times."
+    )
+    return f"{shares}\n\n{_table(['', 'median', '95 % below', 'worst'], rows)}"
+
+
 def check() -> str:
     """What was found on random clusters."""
     figures = kept()["check"]

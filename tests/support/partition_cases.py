@@ -98,6 +98,10 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
         yield replace(asked, mode=PlanMode.FIX_OFFLINE)
     if chance.random() < 0.2:
         yield replace(asked, mode=PlanMode.DEMOTE, subjects=cluster.leaving)
+    alive = [broker.id for broker in cluster.layout.brokers if broker.alive]
+    if chance.random() < 0.3:
+        chosen = chance.sample(alive, chance.randint(min(3, len(alive)), len(alive)))
+        yield replace(asked, topics=(chance.choice(list(cluster.layout.topics)),), brokers=tuple(sorted(chosen)))
 
 
 def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_partitions) -> Checked:
@@ -126,11 +130,11 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
     return checked
 
 
-def measured_of(meter: Meter, plan: ReassignmentPlan, *, after: bool) -> dict[str, Measured]:
+def measured_of(meter: Meter, plan: ReassignmentPlan, *, after: bool, levelled: bool = False) -> dict[str, Measured]:
     """The dumb measure of each goal of the plan that has data."""
     state = state_after(meter.layout, plan) if after else state_of(meter.layout)
     return {
-        goal.name: meter(goal.name, state, goal.range_share)
+        goal.name: meter(goal.name, state, goal.range_share, levelled=levelled)
         for goal in plan.goals
         if goal.status is not GoalStatus.NO_DATA and goal.name in MEASURED
     }
@@ -153,7 +157,7 @@ def _told_wrong(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
 
 def _first_worsened(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
     request = meter.request
-    before, after = (measured_of(meter, plan, after=end) for end in (False, True))
+    before, after = (measured_of(meter, plan, after=end, levelled=True) for end in (False, True))
     first = next(iter(before), None)
     nothing_has_to_leave = request.mode in {PlanMode.REBALANCE, PlanMode.ADD_BROKERS} and not request.offline_brokers
     if nothing_has_to_leave and first and after[first].excess > before[first].excess:
@@ -183,7 +187,7 @@ def _worsened_on_the_way(meter: Meter, plan: ReassignmentPlan, steps: list[Searc
     watched = [name for name in names if name in MEASURED and name in shares]
 
     def excesses() -> dict[str, int]:
-        return {name: meter(name, replay.state, shares[name]).excess for name in watched}
+        return {name: meter(name, replay.state, shares[name], levelled=True).excess for name in watched}
 
     before = excesses()
     for (goal, upto), group in itertools.groupby(steps, key=lambda step: (step.goal, step.upto)):

@@ -14,6 +14,7 @@ from math import ceil, floor
 
 from loaddata.samples.partitions import CPU_UNITS, ClusterLayout, KafkaBroker, PartitionLoad, PartitionLoads
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
+from tests.twin import partition_reach
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of, to_empty
 
 BY_BROKER = ("disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
@@ -75,7 +76,11 @@ def coming(layout: ClusterLayout, request: PlanRequest) -> Iterator[tuple[Key, i
     for topic, partition in layout.partitions():
         for one in partition.replicas:
             lost = request.mode is PlanMode.FIX_OFFLINE and one in partition.offline
-            if one not in allowed and (one in leaving or lost) and (topic.name, partition.partition) in may:
+            if (
+                one not in allowed
+                and (one in leaving or lost or request.migrates)
+                and (topic.name, partition.partition) in may
+            ):
                 yield (topic.name, partition.partition), one
 
 
@@ -100,14 +105,27 @@ def _groups(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[str]
     return sorted({topic for topic, _ in free(layout, request)}) if goal in BY_TOPIC else [""]
 
 
-def ranges(goal: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float) -> Ranges:
-    """The range of each cell, by the cluster as it is before the plan."""
+def ranges(
+    goal: str,
+    layout: ClusterLayout,
+    loads: PartitionLoads,
+    request: PlanRequest,
+    share: float,
+    *,
+    levelled: bool = False,
+) -> Ranges:
+    """The range of each cell, by the cluster as it is before the plan.
+
+    Args:
+        goal: Name.
+        layout: Before the plan.
+        loads: Of its partitions.
+        request: Of the plan.
+        share: Range of the goal.
+        levelled: Of a limit that brokers cannot keep, what they are levelled to instead.
+    """
     if goal in CAPACITIES:
-        limits = {one: _capacity(goal, layout, request, one) for one in counted(goal, layout, request)}
-        return {
-            ("", one): (0, INFINITE if limit is None else floor(limit * Fraction(str(share))))
-            for one, limit in limits.items()
-        }
+        return _limits(goal, layout, loads, request, share, levelled=levelled)
     before = state_of(layout)
     allowed = allowed_brokers(layout, request)
     totals: Counter[str] = Counter()
@@ -117,17 +135,34 @@ def ranges(goal: str, layout: ClusterLayout, loads: PartitionLoads, request: Pla
         load = load_of(loads, key, request.completeness_min)
         totals[key[0] if goal in BY_TOPIC else ""] += weight(goal, load, len(replicas), leads=one == leader)
     parts = _parts(goal, layout, request)
+    near: dict[str, Mapping[int, Fraction]] = {}
+    for name in _groups(goal, layout, request):
+        near[name] = {one: totals[name] * part for one, part in parts.items()}
+        if goal in BY_BROKER and set(parts) == set(allowed):
+            near[name] = partition_reach.near_means(goal, layout, loads, request, parts)
+        elif goal == "topic-replicas" and partition_reach.ruled(goal, layout, request):
+            near[name] = partition_reach.near_means_of_topic(name, goal, layout, request, parts)
     return {
-        (name, one): bounds(totals[name] * part, share)
-        for name in _groups(goal, layout, request)
+        (name, one): partition_reach.bounds(totals[name] * part, share, near[name][one])
+        for name in near
         for one, part in parts.items()
     }
 
 
-def bounds(mean: Fraction, share: float) -> tuple[int, int]:
-    """The range about a mean, as whole numbers; the mean itself, rounded either way, is always inside."""
-    part = Fraction(str(share))
-    return max(0, min(ceil(mean * (1 - part)), floor(mean))), max(floor(mean * (1 + part)), ceil(mean))
+def _limits(
+    goal: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float, *, levelled: bool
+) -> Ranges:
+    capacities = {one: _capacity(goal, layout, request, one) for one in counted(goal, layout, request)}
+    limits = {one: None if has is None else floor(has * Fraction(str(share))) for one, has in capacities.items()}
+    known = {one: limit for one, limit in limits.items() if limit is not None}
+    whole = sum(known.values())
+    stays = request.mode is PlanMode.REBALANCE and not to_empty(layout, request) and not request.migrates
+    if levelled and stays and whole and len(known) == len(limits):
+        parts = {one: Fraction(limit, whole) for one, limit in known.items()}
+        for one, mean in partition_reach.near_means(goal, layout, loads, request, parts).items():
+            if mean > known[one]:
+                limits[one] = max(known[one], floor(mean * Fraction(11, 10)), ceil(mean))
+    return {("", one): (0, INFINITE if limit is None else limit) for one, limit in limits.items()}
 
 
 def _parts(goal: str, layout: ClusterLayout, request: PlanRequest) -> dict[int, Fraction]:
@@ -169,7 +204,7 @@ class Meter:
 
     def __init__(self, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> None:
         self.layout, self.loads, self.request = layout, loads, request
-        self._ranges: dict[tuple[str, float], Ranges] = {}
+        self._ranges: dict[tuple[str, float, bool], Ranges] = {}
         self._free = free(layout, request)
         self._most = {
             count: most_in_rack(count, layout, request)
@@ -177,16 +212,18 @@ class Meter:
         }
         self._rack_of = racks_of(layout)
 
-    def __call__(self, goal: str, state: State, share: float) -> Measured:
-        """How far a goal is from being met in a state."""
+    def __call__(self, goal: str, state: State, share: float, *, levelled: bool = False) -> Measured:
+        """How far a goal is from being met in a state; `levelled` as of `ranges`."""
         if goal in BY_PARTITION:
             places = [state[key] for key in sorted(self._free)]
             if goal == "preferred-leader":
                 return _of(int(leader not in (None, replicas[0])) for replicas, leader in places)
             return _of(self._surplus(replicas) for replicas, _ in places)
-        if (goal, share) not in self._ranges:
-            self._ranges[goal, share] = ranges(goal, self.layout, self.loads, self.request, share)
-        within = self._ranges[goal, share]
+        if (goal, share, levelled) not in self._ranges:
+            self._ranges[goal, share, levelled] = ranges(
+                goal, self.layout, self.loads, self.request, share, levelled=levelled
+            )
+        within = self._ranges[goal, share, levelled]
         distances = []
         for cell, value in cells(goal, state, self.layout, self.loads, self.request).items():
             low, high = within[cell]

@@ -1,12 +1,14 @@
-"""The least that any plan for new brokers copies which brings every goal as far as a given plan: an integer program.
+"""The least that any plan copies which brings every goal as far as a given plan; the most even layout: integer programs.
 
 `partition_bounds` looks at one goal after the other and cuts replicas in pieces; here all goals are looked at together and
 replicas stay whole. A variable says whether a partition has a replica on a broker at the end, and another whether it leads there:
 
-- replicas go to new brokers only; each partition keeps its number of replicas, and one of them leads;
+- replicas go to new brokers only, if the plan is for new ones; each partition keeps its number of replicas, one leads;
 - partitions are as well spread over racks as the plan spreads them;
 - each cell of each goal (a broker, or a topic on it) lies in its range, or is as near to it as the plan has brought it. A plan
   that leaves other cells as far out, so that the goal stands as well in sum, may copy less: it is not among those looked at.
+
+The most even layout has the least fullest disk of all that spread each partition over racks as well as can be.
 
 What a solver could not end within its time is still a bound: it then is what the solver has proven.
 """
@@ -20,7 +22,7 @@ import highspy
 import numpy as np
 
 from loaddata.samples.partitions import ClusterLayout, PartitionLoads
-from shedders.kafka_rebalance.planning.request import PlanRequest
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of
 
@@ -112,13 +114,15 @@ def least_copied(
     Args:
         layout: The cluster before.
         loads: Of its partitions.
-        request: For new brokers.
+        request: For new brokers, or a rebalance.
         after: Where the plan has brought it.
         shares: Range of each goal that counts.
         time_limit_s: For the solver.
     """
     program, before = Program(), state_of(layout)
-    may, new = free(layout, request), set(request.subjects) & set(allowed_brokers(layout, request))
+    may, new = free(layout, request), set(allowed_brokers(layout, request))
+    if request.mode is PlanMode.ADD_BROKERS:
+        new &= set(request.subjects)
     on: dict[Key, dict[int, int]] = {}
     leads: dict[Key, dict[int, int]] = {}
     unit = max(1, sum(measures.size_of(loads, key, request) * len(before[key][0]) for key in may)) / 1e6
@@ -137,6 +141,35 @@ def least_copied(
         if goal in measures.MEASURED and goal not in measures.BY_PARTITION:
             _keep_cells(program, goal, share, layout, loads, request, after, on, leads)
     return int(program.least(time_limit_s) * unit * (1 - TOLERANCE))
+
+
+def most_even(
+    layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, *, time_limit_s: float = 20.0
+) -> float:
+    """Bytes that the fullest disk has in every layout with as few replicas of a partition in one rack as can be.
+
+    Args:
+        layout: The cluster before, of which everything may move.
+        loads: Of its partitions.
+        request: A rebalance.
+        time_limit_s: For the solver.
+    """
+    program, rack_of = Program(), measures.racks_of(layout)
+    brokers = allowed_brokers(layout, request)
+    whole = sum(measures.size_of(loads, key, request) * len(held) for key, (held, _) in state_of(layout).items())
+    fullest = program.column(cost=1_000.0, upper=float("inf"), whole=False)  # in means
+    disks: dict[int, Row] = {one: {fullest: -whole / len(brokers)} for one in brokers}
+    for key, (replicas, _) in sorted(state_of(layout).items()):
+        on = {one: program.column() for one in brokers}
+        program.row(dict.fromkeys(on.values(), 1), len(replicas), len(replicas))
+        most = measures.most_in_rack(len(replicas), layout, request)
+        for rack in sorted({rack_of[one] for one in brokers}):
+            program.row({on[one]: 1 for one in brokers if rack_of[one] == rack}, 0, most)
+        for one in brokers:
+            disks[one][on[one]] = measures.size_of(loads, key, request)
+    for row in disks.values():
+        program.row(row, -float("inf"), 0)
+    return program.least(time_limit_s) / 1_000 * whole / len(brokers)
 
 
 def _keep_racks(

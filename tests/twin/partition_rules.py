@@ -46,6 +46,9 @@ def violations(layout: ClusterLayout, request: PlanRequest, plan: ReassignmentPl
             yield f"{key} is twice on a broker: {replicas}"
         if key in may and leaving & set(replicas) and not kept_back:
             yield f"{key} is still on brokers that leave: {replicas}"
+        astray = key in may and request.migrates and not set(replicas) <= allowed
+        if astray and all(one.name != "chosen-brokers" for one in plan.infeasible):
+            yield f"{key} is not on the chosen brokers only: {replicas}"
         if leader is not None and leader not in replicas:
             yield f"{key} is led from outside: {leader}"
         if was_led is not None and leader is None:

@@ -37,6 +37,7 @@ _AMOUNT: Final = re.compile(
     r"([0-9]{1,18}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(\.[0-9]{1,6})?\s*([kmgtp]i?)?B?", re.ASCII | re.IGNORECASE
 )
 _BITS: Final = re.compile(r".*[0-9]\s*[kmgtpKMGTP]?[iI]?b(?:its?)?(?:ps|/s)?", re.ASCII)
+_PERCENT: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)%?", re.ASCII)
 _UNITS: Final = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("kmgtp", 1)
@@ -140,6 +141,18 @@ def _bits_hint(text: str) -> str:
     return "Write B for bytes; b stands for bits. " if _BITS.fullmatch(text.strip()) else ""
 
 
+def parse_percent(text: str, option: str) -> float:
+    """A share: `50` and `50%` are one half.
+
+    Raises:
+        CommandError: The text is not a percentage, or negative.
+    """
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100 * SHARE_MAX:
+        raise CommandError(f"{option} {text}: not a percentage", hint="Use 0, 10 or 50%.", code=ExitCode.USAGE)
+    return float(Decimal(match[1]) / 100)
+
+
 EXTRA: Final = "partitions"
 NEEDED: Final = {"numpy": "numpy", "kafka": "kafka-python"}
 """Required modules, with the names of their packages."""
@@ -198,6 +211,7 @@ class PlanOptions:
     replicas_max: int | None = None
     capacities: Path | None = None
     capacity: Sequence[str] = ()
+    worsen_at_most: str | None = None
 
 
 def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
@@ -229,6 +243,9 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
         bytes_max=None if asked.bytes_max is None else parse_amount(asked.bytes_max, "--max-bytes"),
         time_budget_s=length_s,
         completeness_min=settings.sample.completeness_min,
+        worsen_max_share=settings.plan.worsen_max_share
+        if asked.worsen_at_most is None
+        else parse_percent(asked.worsen_at_most, "--worsen-at-most"),
     )
 
 

@@ -139,6 +139,14 @@ def plan(
     capacities: Annotated[
         Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
     ] = None,
+    worsen_at_most: Annotated[
+        str | None,
+        typer.Option(
+            "--worsen-at-most",
+            metavar="PERCENT",
+            help="How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
+        ),
+    ] = None,
     layout: LayoutFile = None,
     loads: LoadsFile = None,
     out: Annotated[
@@ -179,6 +187,7 @@ def plan(
             replicas_max=replicas_max,
             capacities=capacities,
             capacity=capacity or (),
+            worsen_at_most=worsen_at_most,
         ),
         settings,
     )

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 from loaddata.samples.partitions import CPU_UNITS
-from shedders.kafka_rebalance.goals.goal import BrokerGoal, exact, whole_range
+from shedders.kafka_rebalance.goals.goal import BrokerGoal, exact, out_of_reach, range_near, whole_range
 from shedders.kafka_rebalance.planning.leveling import level
 from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.plan import compared
+from shedders.kafka_rebalance.planning.reachable import nearest_means
+from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from loaddata.samples.partitions import ClusterLayout
-    from shedders.kafka_rebalance.planning.request import Capacities
+    from shedders.kafka_rebalance.planning.request import Capacities, PlanRequest
+    from shedders.kafka_rebalance.planning.scope import Scope
     from shedders.kafka_rebalance.planning.search import Search
     from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 
 
+LEVELLED: Final = 0.1
+"""Range around the mean of brokers that cannot keep a limit, up."""
+WITNESS_BROKERS_MAX: Final = 5
 WORDS = {0: "size", 1: "bytes in", 2: "bytes out", 3: "CPU"}
 
 
@@ -72,9 +80,18 @@ class RangeGoal(LeveledGoal):
             return reason
         self.cells = self.scope.leaders if self.leading else self.scope.homes
         self._without_limits()
-        total = self.scope.total(self.measure)
-        for broker, part in self._parts().items():
-            self.low[broker], self.high[broker] = whole_range(total, part, self.share)
+        total, parts = self.scope.total(self.measure), self._parts()
+        means = {broker: total * part for broker, part in parts.items()}
+        if self.cells is self.scope.homes or self.scope.all_lead:
+            means = nearest_means(self.scope, self.measure, parts)
+        strayed: dict[int, Fraction] = {}
+        for broker, part in parts.items():
+            common = whole_range(total, part, self.share)
+            self.low[broker], self.high[broker] = near = range_near(common, means[broker], self.share)
+            if near != common:
+                strayed[broker] = means[broker] / (total * part)
+        if strayed:
+            self.remarks.append(f"{self.name}: {out_of_reach(self.cluster, strayed)}")
         return None
 
     def _parts(self) -> dict[int, Fraction]:
@@ -88,12 +105,22 @@ class CapacityGoal(LeveledGoal):
 
     Attributes:
         capacity: Field of `BrokerCapacity` that limits it.
+        bounds: What each broker may carry. B.
+        forced: Brokers that have to carry more than that, whatever moves, with their nearest means.
+        overloaded: Those of them that are levelled: their `high` is around that mean.
     """
 
     hard = True
     share_of = "of the capacity that may be used"
     default_share = 0.8
     capacity: ClassVar[str]
+
+    bounds: NDArray[np.int64]
+
+    def __init__(self, cluster: VirtualCluster, scope: Scope, share: float | None, request: PlanRequest) -> None:
+        super().__init__(cluster, scope, share, request)
+        self.overloaded: list[int] = []
+        self.forced: dict[int, Fraction] = {}
 
     def capacities(self) -> dict[int, int]:
         """What brokers can carry, by place, where that is known."""
@@ -110,18 +137,57 @@ class CapacityGoal(LeveledGoal):
             return reason
         for broker, capacity in known.items():
             self.high[broker] = int(capacity * exact(self.share) // 1)
+        self.bounds = self.high.copy()
         without = int(np.count_nonzero(self.cells)) - len(known)
         if without:
             self.remarks.append(f"{self.name}: the capacity of {without} brokers is not known; they are not limited")
+        else:
+            self._heed_sums()
         return None
 
+    def _heed_sums(self) -> None:
+        """Where brokers have to carry more than they may, level them instead of filling some up to their limits."""
+        bounds = {broker: int(self.bounds[broker]) for broker in np.nonzero(self.cells)[0].tolist()}
+        whole = sum(bounds.values())
+        if not whole:
+            return
+        parts = {broker: Fraction(bound, whole) for broker, bound in bounds.items()}
+        means = nearest_means(self.scope, self.measure, parts)
+        self.forced = {broker: mean for broker, mean in means.items() if mean > bounds[broker]}
+        if self.scope.mode is PlanMode.REBALANCE and not self.scope.emptied.any():
+            # Nothing has to come to these brokers, so that limits may only be exceeded where they are exceeded already.
+            for broker, mean in self.forced.items():
+                self.overloaded.append(broker)
+                self.high[broker] = max(bounds[broker], whole_range(mean, Fraction(1), LEVELLED)[1])
+
+    def shortage(self) -> str:
+        """Which brokers have to get more than they may, as part of a sentence; empty: none."""
+        short = {broker: mean for broker, mean in self.forced.items() if mean > self.values[broker]}
+        if not short:
+            return ""
+        carried, limit = compared(round(sum(short.values())), int(self.bounds[list(short)].sum()), self.unit)
+        return f"{self._named(list(short))} would carry {carried}, more than the {limit} that may be"
+
+    def _named(self, brokers: list[int]) -> str:
+        ids = [str(self.cluster.broker_ids[broker]) for broker in brokers[:WITNESS_BROKERS_MAX]]
+        more = ", ..." if len(ids) < len(brokers) else ""
+        return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(ids)}{more}"
+
+    def measured(self) -> tuple[Any, Any]:
+        return self.values[self.cells], np.maximum(self.values - self.bounds, 0)[self.cells]
+
     def witness(self, search: Search) -> str:
-        bounds = self.high[self.cells]
-        total = self.scope.total(self.measure)
+        bounds, total = self.bounds[self.cells], self.scope.total(self.measure)
+        instead = "; they are levelled around their mean instead" if self.overloaded else ""
         if (bounds < FAR).all() and total > int(bounds.sum()):
             carried, limit = compared(total, int(bounds.sum()), self.unit)
-            return f"all brokers together carry {carried}, more than the {limit} that they may"
-        return super().witness(search)
+            return f"all brokers together carry {carried}, more than the {limit} that they may{instead}"
+        if not self.overloaded:
+            return super().witness(search)
+        few = self.overloaded
+        carried, limit = compared(int(self.values[few].sum()), int(self.bounds[few].sum()), self.unit)
+        who = f"{self._named(few)}, which no other rack can relieve,"
+        return f"{who} carry {carried}, more than the {limit} that they may{instead}"
 
 
 def requested_capacities(cluster: VirtualCluster, requested: Capacities, field: str) -> dict[int, Any]:
@@ -154,8 +220,8 @@ class BytesIn(RangeGoal):
         mean = bytes in of all partitions / brokers
         mean x (1 - range) <= bytes in of the partitions that it leads <= mean x (1 + range)
 
-    Moves: leader switches, the largest first (no bytes); then the leader's replica is moved, first what copies the fewest
-    bytes for the load that it takes along; then swaps.
+    Moves: leader switches, the largest first, and leaderships exchanged or passed on (no bytes); then the leader's replica is
+    moved, first what copies the fewest bytes for the load that it takes along; then swaps.
 
     Example: 60 and 20 bytes/s on two brokers that both hold all replicas: partitions of 20 bytes/s switch.
 
@@ -264,6 +330,8 @@ class Disk(RangeGoal):
 
         mean = bytes of all replicas x disk of the broker / disks of all brokers
         mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)
+
+    Where racks cannot hold that, the mean is the nearest that they can; above the range, brokers are levelled to a tenth of it.
 
     Moves: off a broker above its range go the pieces that together are little more than what is too much; a broker below is
     filled up to its lower bound only, from the fullest. Swaps of a large replica for a small one where counts forbid moves.

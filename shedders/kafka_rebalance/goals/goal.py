@@ -11,8 +11,11 @@ import numpy as np
 from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.plan import GoalSpread
 from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
+from shedders.model.amounts import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from shedders.kafka_rebalance.planning.limits import GoalLimits
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.search import Search
     from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure, VirtualCluster
 
+RACKS_NAMED_MAX: Final = 5
 _RICHEST: Final = 3
 """Brokers with most to spare whose replicas are checked for a witness."""
 
@@ -70,6 +74,10 @@ class Goal(ABC):
     def limit(self, limits: GoalLimits) -> None:  # noqa: B027 - goals without ranges
         """Set its ranges for later goals. Without ranges: no later goal can undo what this one does."""
 
+    def guard(self, limits: GoalLimits, margin: float) -> None:  # noqa: ARG002 - goals without a mean
+        """Set bounds for goals before it: cells may go beyond their ranges by this share of the mean, or stay as far beyond."""
+        self.limit(limits)
+
     @abstractmethod
     def improve(self, search: Search) -> None:
         """Make moves that lessen its excess until there is none left."""
@@ -90,6 +98,7 @@ class Goal(ABC):
             high=float(values.max()),
             mean=float(values.mean()),
             std=float(values.std()),
+            furthest=int(beyond.max()),
         )
 
 
@@ -157,6 +166,13 @@ class BrokerGoal(Goal):
     def limit(self, limits: GoalLimits) -> None:
         limits.narrow(self.measure, self.low, self.high)
 
+    def guard(self, limits: GoalLimits, margin: float) -> None:
+        more = exact(margin) * self.scope.total(self.measure) // max(1, int(np.count_nonzero(self.cells)))
+        wide = min(int(more), FAR)
+        low = np.where(self.low > -FAR, np.maximum(self.low - wide, -FAR), -FAR)
+        high = np.where(self.high < FAR, np.minimum(self.high + wide, FAR), FAR)
+        limits.narrow(self.measure, low, high)
+
     def blocked(self, search: Search, broker: int, *, above: bool) -> str:
         """Why nothing helps a broker that is out of the range."""
         cluster, scope = search.cluster, search.scope
@@ -185,12 +201,32 @@ class BrokerGoal(Goal):
         return search.forbidden(partitions, here, useful)
 
 
+NEAR: Final = 0.1
+"""Share of a range that is left to brokers which have to carry more than their range: they are levelled this closely."""
+
+
+def range_near(within: tuple[int, int], mean: Fraction, share: float) -> tuple[int, int]:
+    """The range of a cell whose range may be out of reach: around the mean that can be reached.
+
+    Args:
+        within: Range around the mean of all cells.
+        mean: Reachable mean that is nearest to it.
+        share: How far from the mean.
+    """
+    low, high = within
+    if low <= mean <= high:
+        return within
+    near = whole_range(mean, Fraction(1), share)
+    # Above what was asked for nothing is given away: no cell has more than it needs to.
+    return near if mean < low else (near[0], whole_range(mean, Fraction(1), share * NEAR)[1])
+
+
 def exact(share: float) -> Fraction:
     """A share as people write it: 0.1 is one tenth."""
     return Fraction(repr(share))
 
 
-def whole_range(total: int, part: Fraction, share: float) -> tuple[int, int]:
+def whole_range(total: int | Fraction, part: Fraction, share: float) -> tuple[int, int]:
     """The range of a cell, in whole numbers: within the share of its mean, and a fair split is always inside.
 
     Args:
@@ -203,3 +239,21 @@ def whole_range(total: int, part: Fraction, share: float) -> tuple[int, int]:
     low = -((-mean * (1 - wide)) // 1)
     high = mean * (1 + wide) // 1
     return max(0, min(int(low), int(mean // 1))), max(int(high), int(-(-mean // 1)))
+
+
+def out_of_reach(cluster: VirtualCluster, strayed: Mapping[int, Fraction]) -> str:
+    """Sentence on brokers that cannot carry the mean.
+
+    Args:
+        cluster: Cluster of the plan.
+        strayed: Nearest reachable mean of such brokers, in parts of the mean of all.
+    """
+    lowest, highest = (min(strayed.values()), max(strayed.values()))
+    racks = sorted({cluster.racks[rack] for broker in strayed if (rack := int(cluster.rack_of[broker])) >= 0})
+    where = f" of {'rack' if len(racks) == 1 else 'racks'} {', '.join(racks[:RACKS_NAMED_MAX])}" if racks else ""
+    more = " and others" if len(racks) > RACKS_NAMED_MAX else ""
+    span = f"{float(lowest):.2f}" if lowest == highest else f"{float(lowest):.2f} to {float(highest):.2f}"
+    return (
+        f"{count(len(strayed), 'broker')}{where}{more} cannot carry the mean of all brokers; they are levelled around the "
+        f"nearest that can be reached, {span} of it"
+    )

@@ -93,6 +93,31 @@ class BrokersLeave(Evacuation):
         return rows, cluster.replicas[rows, places]
 
 
+class ChosenBrokers(Evacuation):
+    """All replicas of the chosen topics are on the chosen brokers.
+
+    Formula, for each broker that was not chosen:
+
+        replicas of the chosen topics on the broker = 0
+
+    Moves: as those of brokers-leave. What is on a chosen broker already stays there, unless a later goal needs it elsewhere
+    among them; other topics stay.
+
+    Example: `--topics orders --brokers 4,5,6`: the replicas of orders on 1, 2 and 3 go to 4, 5 and 6, each to another rack.
+
+    Source: Cruise Control's destination_broker_ids.
+    """
+
+    name = "chosen-brokers"
+    what = "of the chosen topics are on other brokers"
+
+    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        cluster, scope = self.cluster, self.scope
+        away = np.append(~scope.homes, False)[cluster.replicas] & scope.chosen[:, None]
+        rows, places = np.nonzero(away)
+        return rows, cluster.replicas[rows, places]
+
+
 class OfflineReplicas(Evacuation):
     """No replica stays on a broker or log directory that is away.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.planning.scope import RackSpread, most_in_rack
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Reorder
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class RackAwareness(Goal):
         sizes = np.bincount(self.rack[self.scope.homes]).tolist()
         self.usable = sum(size > 0 for size in sizes)
         places = cluster.replicas.shape[1]
-        self.most = np.array([_most(sizes, factor) for factor in range(places + 1)], dtype=np.int64)
+        self.most = np.array([most_in_rack(sizes, factor) for factor in range(places + 1)], dtype=np.int64)
+        self.scope.spread = RackSpread(self.rack, self.most)
         return None
 
     def _surplus(self, partitions: Any = slice(None)) -> NDArray[np.int64]:
@@ -197,11 +199,3 @@ class PreferredLeader(Goal):
 
     def witness(self, search: Search) -> str:  # noqa: ARG002 - others need it
         return "some leaders do not stand first"
-
-
-def _most(sizes: list[int], factor: int) -> int:
-    """The least number of replicas per rack with which `factor` replicas find a place, by the numbers of brokers of the racks."""
-    for most in range(1, factor + 1):
-        if sum(min(most, size) for size in sizes) >= factor:
-            return most
-    return max(1, -(-factor // max(1, sum(size > 0 for size in sizes))))

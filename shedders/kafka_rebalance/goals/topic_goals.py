@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from shedders.kafka_rebalance.goals.goal import Goal, whole_range
+from shedders.kafka_rebalance.goals.goal import Goal, range_near, whole_range
+from shedders.kafka_rebalance.planning.chains import Links, pass_along
 from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
+from shedders.kafka_rebalance.planning.reachable import RackMeans
 from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+from shedders.model.amounts import count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
 
 CHUNK: Final = 128
+LINKS_MAX: Final = 200_000
+"""Most replicas x brokers of a topic for which chains of moves are looked for."""
+WIDEST: Final = 1_000.0
+"""Largest margin of a topic, in means."""
 
 
 class _Way(NamedTuple):
@@ -27,27 +34,29 @@ class _Way(NamedTuple):
 
     Attributes:
         sources: B. takers: B.
-        floor: A broker that counts gives while it has more.
-        ceiling: A broker takes while it has less.
+        floor: A broker that counts gives while it has more. B.
+        ceiling: A broker takes while it has less. B.
     """
 
     sources: NDArray[np.bool_]
     takers: NDArray[np.bool_]
-    floor: int
-    ceiling: int
+    floor: NDArray[np.int64]
+    ceiling: NDArray[np.int64]
 
 
 class TopicGoal(Goal):
     """A goal whose cells are topics on brokers.
 
     Attributes:
-        low: T. high: T. cells: brokers that count, B.
+        totals: Of each topic. T.
+        low: T x B. high: T x B. cells: brokers that count, B.
     """
 
     leading: ClassVar[bool] = False
     share_of = "of the topic's mean, up and down"
     default_share = 0.1
 
+    totals: NDArray[np.int64]
     low: NDArray[np.int64]
     high: NDArray[np.int64]
     cells: NDArray[np.bool_]
@@ -67,18 +76,45 @@ class TopicGoal(Goal):
         np.add.at(totals, cluster.topic_of[rows], 1)
         if not self.leading:
             np.add.at(totals, cluster.topic_of, scope.extra)
-        self.low = np.full(len(totals), -FAR, dtype=np.int64)
-        self.high = np.full(len(totals), FAR, dtype=np.int64)
+        self.totals = totals
+        low = np.full(len(totals), -FAR, dtype=np.int64)
+        high = np.full(len(totals), FAR, dtype=np.int64)
         part = Fraction(1, int(np.count_nonzero(self.cells)))
         ranges = {int(total): whole_range(int(total), part, self.share) for total in np.unique(totals)}
         for topic in np.nonzero(scope.free_topics)[0].tolist():
-            self.low[topic], self.high[topic] = ranges[int(totals[topic])]
+            low[topic], high[topic] = ranges[int(totals[topic])]
+        shape = len(totals), len(cluster.broker_ids)
+        self.low, self.high = np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, None], shape)
+        if not self.leading and scope.spread is not None:
+            self._heed_racks()
         return None
+
+    def _heed_racks(self) -> None:
+        """Move the ranges of racks that cannot hold the mean."""
+        scope = self.scope
+        racks = RackMeans(scope)
+        if racks.even:
+            return
+        low, high = self.low.copy(), self.high.copy()
+        strayed: set[int] = set()
+        for topic in np.nonzero(scope.free_topics)[0].tolist():
+            within = int(low[topic, 0]), int(high[topic, 0])
+            for brokers, mean in racks.of_topic(topic):
+                near = range_near(within, mean, self.share)
+                if near != within:
+                    low[topic, brokers], high[topic, brokers] = near
+                    strayed.add(topic)
+        if strayed:
+            self.low, self.high = low, high
+            self.remarks.append(
+                f"{self.name}: of {count(len(strayed), 'topic')} racks of different size cannot hold equally many per broker; "
+                "the ranges there are around the nearest means that can be reached"
+            )
 
     def _distance(self, topics: Any = slice(None)) -> NDArray[np.int64]:
         counts = self.counts[topics]
-        distance: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
-        distance += np.maximum(self.low[topics, None] - counts, 0)
+        distance: NDArray[np.int64] = np.maximum(counts - self.high[topics], 0)
+        distance += np.maximum(self.low[topics] - counts, 0)
         distance[:, ~self.cells] = 0
         return distance
 
@@ -89,6 +125,12 @@ class TopicGoal(Goal):
 
     def limit(self, limits: GoalLimits) -> None:
         limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
+
+    def guard(self, limits: GoalLimits, margin: float) -> None:
+        more = (self.totals * min(margin, WIDEST) // max(1, int(np.count_nonzero(self.cells)))).astype(np.int64)[
+            :, None
+        ]
+        limits.topics.append(TopicRange(self.leading, self.low - more, self.high + more, self.cells))
 
     def improve(self, search: Search) -> None:
         before = -1
@@ -102,7 +144,7 @@ class TopicGoal(Goal):
 
     def _step(self, search: Search, topic: int) -> bool:
         """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
-        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
+        counts, low, high = self.counts[topic], self.low[topic], self.high[topic]
         over, under = self.cells & (counts > high), self.cells & (counts < low)
         if not over.any() and not under.any():
             return False
@@ -110,14 +152,14 @@ class TopicGoal(Goal):
         takers = self.cells & (counts < high)
         ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
         ways = [way for way in ways if way.sources.any() and way.takers.any()]
-        means = [self._switch] * self.leading + [self._move] * self.moves_data
+        means = [self._switch, self._pass_on] * self.leading + [self._move, self._move_on] * self.moves_data
         return any(move(search, topic, way) for move in means for way in ways)
 
     def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
         """Whether a move from here to there still helps."""
         counts = self.counts[topic]
-        here = int(counts[source]) > (way.floor if self.cells[source] else 0)
-        return here and int(counts[to]) < way.ceiling
+        here = int(counts[source]) > (int(way.floor[source]) if self.cells[source] else 0)
+        return here and int(counts[to]) < int(way.ceiling[to])
 
     def _rows(self, topic: int) -> NDArray[np.int64]:
         first = self.cluster.first_of
@@ -149,6 +191,46 @@ class TopicGoal(Goal):
                 search.switch(partition, broker)
                 moved = True
         return moved
+
+    def _pass_on(self, search: Search, topic: int, way: _Way) -> bool:
+        """Pass leaderships on over brokers in the middle, which lead as many as before."""
+        cluster, rows = self.cluster, self._rows(topic)
+        rows = rows[search.scope.may_switch(rows)]
+        partitions, to = np.repeat(rows, cluster.replicas.shape[1]), cluster.replicas[rows].ravel()
+        fits = (to >= 0) & (to != cluster.leader[partitions])
+        partitions, to = partitions[fits], to[fits]
+        fits = search.scope.may_lead(partitions, to)
+        partitions, to = partitions[fits], to[fits]
+        return pass_along(search, Links(partitions, cluster.leader[partitions], to), *self._ends(topic, way))
+
+    def _move_on(self, search: Search, topic: int, way: _Way) -> bool:
+        """Move replicas in a chain, where brokers in the middle hold as many as before."""
+        cluster, rows, takers = self.cluster, self._rows(topic), np.nonzero(search.scope.takers)[0]
+        if search.bounded or rows.size * cluster.replicas.shape[1] * takers.size > LINKS_MAX:
+            return False
+        at, places = np.nonzero(cluster.replicas[rows] >= 0)
+        partitions, sources = rows[at], cluster.replicas[rows[at], places]
+        if self.leading:
+            leads = sources == cluster.leader[partitions]
+            partitions, sources = partitions[leads], sources[leads]
+        fits = search.scope.movable(partitions, sources)
+        partitions, sources = partitions[fits], sources[fits]
+        allowed = ~(cluster.replicas[partitions][:, :, None] == takers).any(axis=1)
+        if not search.scope.all_lead:
+            allowed &= (cluster.leader[partitions] != sources)[:, None] | search.scope.leaders[takers]
+        if search.scope.lost is not None:
+            allowed &= ~(search.scope.lost[partitions][:, :, None] == takers).any(axis=1)
+        for rule in search.limits.rules:
+            allowed &= rule.moves(partitions, sources, takers)
+        at, to = np.nonzero(allowed)
+        links = Links(partitions[at], sources[at], takers[to])
+        return pass_along(search, links, *self._ends(topic, way), length_max=2)
+
+    def _ends(self, topic: int, way: _Way) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Brokers where a chain may begin, and where it may end."""
+        counts = self.counts[topic]
+        gives = way.sources & (counts > np.where(self.cells, way.floor, 0))
+        return gives, way.takers & (counts < way.ceiling) & ~gives
 
     def _move(self, search: Search, topic: int, way: _Way) -> bool:
         cluster, sources = self.cluster, way.sources
@@ -192,7 +274,7 @@ class TopicGoal(Goal):
             search.move(partition, source, broker)
             moved = True
             spare[source] -= 1
-            if counts[broker] >= way.ceiling:
+            if counts[broker] >= way.ceiling[broker]:
                 open_[takers == broker] = False
                 if not open_.any():
                     break
@@ -201,7 +283,7 @@ class TopicGoal(Goal):
     def witness(self, search: Search) -> str:
         beyond = self._distance()
         topic, broker = map(int, np.unravel_index(int(beyond.argmax()), beyond.shape))
-        value, low, high = int(self.counts[topic, broker]), int(self.low[topic]), int(self.high[topic])
+        value, low, high = (int(of[topic, broker]) for of in (self.counts, self.low, self.high))
         text = (
             f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
             f"the range is {low} to {high}"
@@ -212,7 +294,7 @@ class TopicGoal(Goal):
         """Why nothing helps a topic on a broker that is out of its range."""
         cluster, scope = search.cluster, search.scope
         counts = self.counts[topic]
-        above = counts[broker] > self.high[topic]
+        above = counts[broker] > self.high[topic, broker]
         rows = np.arange(cluster.first_of[topic], cluster.first_of[topic + 1])
         held = cluster.replicas[rows]
         fits = held >= 0
@@ -229,7 +311,7 @@ class TopicGoal(Goal):
         if above:
             useful[:] = self.cells & (counts < self.high[topic])
         else:
-            useful[:, broker] = counts[here] > self.low[topic]
+            useful[:, broker] = counts[here] > self.low[topic][here]
         if not useful.any():
             return "no broker has one to give or room for one"
         return search.forbidden(partitions, here, useful)
@@ -245,7 +327,8 @@ class TopicLeaders(TopicGoal):
 
     The bounds are whole numbers, and at least those of a fair split: 10 leaders on 4 brokers are 2 or 3 each.
 
-    Moves: leader switches from a broker above to one below (no bytes); then the leader's replica is moved, the smallest first.
+    Moves: leader switches from a broker above to one below, or passed on over others (no bytes); then the leader's replica is
+    moved, the smallest first.
 
     Example: 4 partitions, all led by the first of two brokers that both hold replicas: 2 switches.
 

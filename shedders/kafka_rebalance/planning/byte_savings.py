@@ -41,6 +41,12 @@ GAIN_MIN: Final = 0.01
 """Share of bytes that must be saved by a result that moves more replicas."""
 PARTITIONS_MAX: Final = 10_000
 """Most partitions of the cluster; in a larger one each search takes long."""
+REBALANCE_PARTITIONS_MAX: Final = 400
+"""The same of a rebalance, where each search takes longer."""
+FAILURES_MAX: Final = 8
+"""Most other results of a rebalance in a row that are not better."""
+TRIALS_MAX: Final = 48
+"""Most searches of a goal for other results of a rebalance: with more goals, fewer results are tried."""
 
 
 def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
@@ -54,13 +60,24 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
     Raises:
         TimeSpentError: The time budget is spent; the search has the last accepted result.
     """
-    if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
+    rebalance = search.scope.mode is PlanMode.REBALANCE
+    largest = REBALANCE_PARTITIONS_MAX if rebalance else PARTITIONS_MAX
+    if rebalance and not search.scope.has_uneven_racks():
+        return
+    if search.bounded or search.cluster.size > largest or len(changed(search)) > MOVED_MAX:
         return
     at = _Place(search, goals)
     tried: set[tuple[int, ...]] = set()
+    failures = 0
     while away := next((choice for choice in _choices(search) if choice not in tried), None):
         tried.add(away)
-        at = _without(search, at, goals, settle, list(away)) or at
+        better = _without(search, at, goals, settle, list(away))
+        failures = 0 if better else failures + 1
+        if rebalance and (failures == FAILURES_MAX or len(tried) >= TRIALS_MAX // len(goals)):
+            return
+        if better is not None:
+            settle()  # trials make no chains
+            at = _Place(search, goals)
 
 
 def _choices(search: Search) -> list[tuple[int, ...]]:
@@ -251,7 +268,7 @@ def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
     even = (here >= 0).sum(axis=1) == (began >= 0).sum(axis=1)
     came = (here >= 0) & even[:, None] & ~(here[:, :, None] == began[:, None, :]).any(axis=2)
     gone = (began >= 0) & ~(began[:, :, None] == here[:, None, :]).any(axis=2)
-    gone &= ~np.append(scope.leaving, np.False_)[began]
+    gone &= ~np.append(scope.emptied, np.False_)[began]
     if scope.lost is not None:
         gone &= scope.lost[rows] != began
     at, place, back = np.nonzero(came[:, :, None] & gone[:, None, :])

@@ -1,4 +1,4 @@
-"""Brings brokers into the range of a goal of sums: leader switches first, then moves, then swaps where those are blocked.
+"""Brings brokers into the range of a goal of sums: leader switches and chains of them first, then moves, swaps, chains of moves.
 
 Off a broker above its range goes what frees it with the fewest bytes; a broker below is filled up to its lower bound only.
 Each move lessens the goal's excess, the sum of distances from the range, so this ends; and it ends only where no move that
@@ -7,10 +7,12 @@ is looked at helps.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shedders.kafka_rebalance.planning.chains import move_on, pass_on
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 
 if TYPE_CHECKING:
@@ -183,31 +185,43 @@ GROUPS: Final = (1, 4, 16, 64)
 
 
 def level(search: Search, goal: BrokerGoal) -> None:
-    """Pass over all brokers out of range until a pass makes no move."""
+    """Pass over all brokers out of range until a pass makes no move: with data only where leader switches lead no further."""
     before = -1
     while search.steps_made != before:
         before = search.steps_made
-        beyond = goal.distance(goal.values)
-        places = np.nonzero(beyond)[0]
-        order = places[np.lexsort((places, -beyond[places]))].tolist()
-        over = [broker for broker in order if goal.values[broker] > goal.high[broker]]
-        under = [broker for broker in order if goal.values[broker] < goal.low[broker]]
-        for number, broker in enumerate(over):
-            search.advance(number, len(order))
-            _unload(search, goal, broker)
-        for number, broker in enumerate(under, len(over)):
-            search.advance(number, len(order))
-            _fill(search, goal, broker)
+        if goal.by_leader:
+            _pass_over(search, goal, [_switch_off, pass_on], [_switch_on, pass_on])
+            if search.steps_made != before:
+                continue
+        if goal.moves_data:
+            switches: list[tuple[Way, Way]] = [(_switch_off, _switch_on)] * goal.by_leader
+            ways = [*switches, (_move_off, _move_on), (swap_down, swap_up)]
+            if not goal.by_leader:  # for others chains of leader switches do as well, and copy nothing
+                ways.append((move_on, move_on))
+            _pass_over(search, goal, [off for off, _ in ways], [on for _, on in ways])
 
 
-def _unload(search: Search, goal: BrokerGoal, broker: int) -> None:
-    ways = [_switch_off] * goal.by_leader + [_move_off, swap_down] * goal.moves_data
-    _by(ways, search, goal, broker, lambda: bool(goal.values[broker] > goal.high[broker]))
+def _pass_over(search: Search, goal: BrokerGoal, off: Sequence[Way], on: Sequence[Way]) -> None:
+    """Pass over all brokers out of range, once: those above first."""
+    beyond = goal.distance(goal.values)
+    places = np.nonzero(beyond)[0]
+    order = places[np.lexsort((places, -beyond[places]))].tolist()
+    over = [broker for broker in order if goal.values[broker] > goal.high[broker]]
+    under = [broker for broker in order if goal.values[broker] < goal.low[broker]]
+    for number, broker in enumerate(over):
+        search.advance(number, len(order))
+        _by(off, search, goal, broker, partial(_is_above, goal, broker))
+    for number, broker in enumerate(under, len(over)):
+        search.advance(number, len(order))
+        _by(on, search, goal, broker, partial(_is_below, goal, broker))
 
 
-def _fill(search: Search, goal: BrokerGoal, broker: int) -> None:
-    ways = [_switch_on] * goal.by_leader + [_move_on, swap_up] * goal.moves_data
-    _by(ways, search, goal, broker, lambda: bool(goal.values[broker] < goal.low[broker]))
+def _is_above(goal: BrokerGoal, broker: int) -> bool:
+    return bool(goal.values[broker] > goal.high[broker])
+
+
+def _is_below(goal: BrokerGoal, broker: int) -> bool:
+    return bool(goal.values[broker] < goal.low[broker])
 
 
 def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ for any number of goals. Checks cover many replicas and all their possible desti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class TopicRange(NamedTuple):
 
     Attributes:
         leaders: Whether leaders are counted, else replicas.
-        low: T. high: T. cells: brokers that count, B.
+        low: T x B. high: T x B. cells: brokers that count, B.
     """
 
     leaders: bool
@@ -99,7 +99,7 @@ class GoalLimits:
             permitted &= cluster.weight(partitions, leads, row)[:, None] <= room
         topic = cluster.topic_of[partitions][:, None]
         for range_ in self.topics:
-            allowed = (self._counts(range_)[topic, to] < range_.high[topic]) | ~range_.cells[to]
+            allowed = (self._counts(range_)[topic, to] < range_.high[topic, to]) | ~range_.cells[to]
             permitted &= (allowed | ~leads[:, None]) if range_.leaders else allowed
         for rule in self.rules:
             permitted &= rule.moves(partitions, sources, to)
@@ -113,7 +113,7 @@ class GoalLimits:
         rows = np.arange(len(partitions))
         for range_ in self.topics:
             if range_.cells[to]:
-                open_ = self._counts(range_)[:, to] < range_.high
+                open_ = self._counts(range_)[:, to] < range_.high[:, to]
                 keep = open_[cluster.topic_of[partitions[rows]]]
                 rows = rows[(keep | ~leads[rows]) if range_.leaders else keep]
         for row in self.bound:
@@ -152,9 +152,9 @@ class GoalLimits:
             if range_.leaders and not leads:
                 continue
             counts = self._counts(range_)
-            if range_.cells[source] and counts[topic, source] <= range_.low[topic]:
+            if range_.cells[source] and counts[topic, source] <= range_.low[topic, source]:
                 return False
-            if range_.cells[to] and counts[topic, to] >= range_.high[topic]:
+            if range_.cells[to] and counts[topic, to] >= range_.high[topic, to]:
                 return False
         return all(rule.move(partition, source, to) for rule in self.rules)
 
@@ -173,12 +173,12 @@ class GoalLimits:
 
     def _topic_gives(self, range_: TopicRange, partitions: Any, sources: Any, leads: Any) -> Mask:
         topic = self.cluster.topic_of[partitions]
-        allowed = (self._counts(range_)[topic, sources] > range_.low[topic]) | ~range_.cells[sources]
+        allowed = (self._counts(range_)[topic, sources] > range_.low[topic, sources]) | ~range_.cells[sources]
         return (allowed | ~leads) if range_.leaders else allowed
 
     def _topic_takes(self, range_: TopicRange, partitions: Any, leads: Any, to: Any) -> Mask:
         topic = self.cluster.topic_of[partitions]
-        allowed = (self._counts(range_)[topic, to] < range_.high[topic]) | ~range_.cells[to]
+        allowed = (self._counts(range_)[topic, to] < range_.high[topic, to]) | ~range_.cells[to]
         return (allowed | ~leads) if range_.leaders else allowed
 
     # --- leader switches -------------------------------------------------------------------
@@ -214,9 +214,9 @@ class GoalLimits:
         for range_ in self.topics:
             if range_.leaders:
                 counts = cluster.topic_leaders[topic]
-                if range_.cells[source] and counts[source] <= range_.low[topic]:
+                if range_.cells[source] and counts[source] <= range_.low[topic, source]:
                     return False
-                if range_.cells[to] and counts[to] >= range_.high[topic]:
+                if range_.cells[to] and counts[to] >= range_.high[topic, to]:
                     return False
         return True
 
@@ -263,7 +263,8 @@ class GoalLimits:
 class LimitingGoal(Protocol):
     """What the search needs of a goal that comes before the one at work; `goals.goal.Goal` is one."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
 
     def limit(self, limits: GoalLimits) -> None:
         """Set its ranges for later goals."""

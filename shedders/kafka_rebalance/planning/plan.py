@@ -36,6 +36,7 @@ class GoalSpread:
         violations: Cells (brokers, topic and broker, partitions) outside of the goal's range.
         excess: Sum of their distances from the range, in the goal's unit; later goals never make it larger.
         low: Least value of a cell. high: largest. mean, std: over the cells.
+        furthest: Largest distance of a cell from the range.
     """
 
     violations: int
@@ -44,6 +45,11 @@ class GoalSpread:
     high: float
     mean: float
     std: float
+    furthest: int = 0
+
+    def is_worse_than(self, other: GoalSpread) -> bool:
+        """Whether cells are further from the range, in sum or at most."""
+        return self.excess > other.excess or self.furthest > other.furthest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class GoalOutcome:
         moves: Steps of this goal in the search.
         took_s: Time of the search; not part of what is compared between equal plans.
         witness: Where it is not met: broker or partition, with figures, and why no move helps.
+        worsened_by: Names of the goals that made it worse than before, most first; empty: it is not worse.
     """
 
     name: str
@@ -73,6 +80,7 @@ class GoalOutcome:
     moves: int = 0
     took_s: float = field(default=0.0, compare=False)
     witness: str = ""
+    worsened_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

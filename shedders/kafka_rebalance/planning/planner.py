@@ -3,19 +3,21 @@
 Each goal moves replicas until no move helps it; then moves that no goal so far needs are reverted, and the goals so far
 are run again, until nothing changes; then the next goal follows. Each move reduces its goal's excess and raises no earlier
 goal's, each reversal copies less at the same excess: so this ends, and planning again from the result changes nothing. For
-new brokers, the largest of few moves are reconsidered at the end.
+new brokers, and in small clusters whose racks differ, the largest of few moves are reconsidered at the end.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from loaddata.samples.partitions import CPU_UNITS
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.goals.broker_goals import CapacityGoal
 from shedders.kafka_rebalance.goals.goal import Goal
 from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs, has_several_disks
 from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
@@ -40,22 +42,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loaddata.samples.partitions import ClusterLayout, KafkaTopic, PartitionLoads
+    from shedders.kafka_rebalance.planning.limits import LimitingGoal
     from shedders.kafka_rebalance.planning.request import PlanRequest
 
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One goal of the search and its progress; `bit` stands for it in the reasons of moves, `no_data` is why it is left out."""
+    """One goal of the search and its progress; `bit` stands for it in the reasons of moves, `no_data` is why it is left out.
+
+    `limits` are those of goals before it, and bounds of those after it; `settled` with its own. `worsened`: how much other goals
+    added to its excess.
+    """
 
     goal: Goal
     bit: int
     no_data: str | None
     before: GoalSpread | None
     limits: GoalLimits
-    earlier: tuple[Goal, ...]
+    earlier: tuple[LimitingGoal, ...]
+    settled: GoalLimits
     moves: int = 0
     took_s: float = 0.0
     reached: bool = False
+    worsened: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, kw_only=True)
+class _LaterGoal:
+    """A goal as a bound for those before it."""
+
+    goal: Goal
+    margin: float
+
+    @property
+    def name(self) -> str:
+        return f"bound of {self.goal.name}"
+
+    def limit(self, limits: GoalLimits) -> None:
+        self.goal.guard(limits, self.margin)
 
 
 def plan_partitions(
@@ -96,6 +120,8 @@ def plan_partitions(
     ]
     search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, began_s=began_s, steps=steps)
     works = _prepare(search, request)
+    if request.migrates:
+        _check_room([work.goal for work in works if work.no_data is None])
     before = figures(cluster)
     complete = _Run(search, clock, progress).run(works)
     dir_moves = _dir_moves(search, works)
@@ -131,6 +157,7 @@ def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> lis
     goals = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
+        "chosen-brokers": request.migrates,
         "offline-replicas": request.mode is PlanMode.FIX_OFFLINE,
         "demotion": request.mode is PlanMode.DEMOTE,
         "replication-factor": request.mode is PlanMode.REPLICATION_FACTOR,
@@ -147,15 +174,43 @@ def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
         goal = goal_class(cluster, scope, choice.range_share, request)
         if request.mode is PlanMode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
             goal.moves_data = False
-        earlier = tuple(work.goal for work in works if work.no_data is None)
-        limits = GoalLimits(cluster)
-        for earlier_goal in earlier:
-            earlier_goal.limit(limits)
         no_data = goal.prepare()
         spread = None if no_data is not None else goal.spread()
-        bit = 1 << len(works)
-        works.append(_Work(goal=goal, bit=bit, no_data=no_data, before=spread, limits=limits, earlier=earlier))
+        limits = GoalLimits(cluster)
+        work = _Work(
+            goal=goal, bit=1 << len(works), no_data=no_data, before=spread, limits=limits, earlier=(), settled=limits
+        )
+        works.append(work)
+    active = [work for work in works if work.no_data is None]
+    for number, work in enumerate(active):
+        later: list[LimitingGoal] = []
+        if not work.goal.hard and request.worsen_max_share is not None:
+            later = [_LaterGoal(goal=other.goal, margin=request.worsen_max_share) for other in active[number + 1 :]]
+        work.earlier = (*(other.goal for other in active[:number]), *later)
+        work.limits, work.settled = _limits(cluster, work.earlier), _limits(cluster, (*work.earlier, work.goal))
     return works
+
+
+def _check_room(goals: Sequence[Goal]) -> None:
+    """Check that brokers which topics are moved to can hold them together.
+
+    Raises:
+        RequestRefusedError: A limit forbids it.
+    """
+    for goal in goals:
+        refusal = goal.shortage() if isinstance(goal, CapacityGoal) else ""
+        if refusal:
+            raise RequestRefusedError(
+                f"{goal.name}: with these topics {refusal}",
+                hint="Name more brokers, or fewer topics.",
+            )
+
+
+def _limits(cluster: VirtualCluster, goals: Sequence[LimitingGoal]) -> GoalLimits:
+    limits = GoalLimits(cluster)
+    for goal in goals:
+        goal.limit(limits)
+    return limits
 
 
 class _Run:
@@ -165,19 +220,22 @@ class _Run:
         self, search: Search, clock: Callable[[], float], progress: Callable[[str, int, int], None] | None
     ) -> None:
         self._search, self._clock, self._progress = search, clock, progress
-        self._limits = GoalLimits(search.cluster)
         self._active: list[_Work] = []
 
     def run(self, works: list[_Work]) -> bool:
         """Search to the end or until the time budget is spent; return whether it was completed."""
         try:
-            for work in works:
-                if work.no_data is None:
-                    work.goal.limit(self._limits)
-                    self._active.append(work)
-                    if self._improve(work):
-                        self._settle()
-            if self._search.scope.mode is PlanMode.ADD_BROKERS:
+            for number, work in enumerate(works):
+                if work.no_data is not None:
+                    continue
+                self._active.append(work)
+                later = [other for other in works[number + 1 :] if other.no_data is None]
+                before = [other.goal.spread().excess for other in later]
+                if self._improve(work):
+                    self._settle()
+                    for other, excess in zip(later, before, strict=True):
+                        other.worsened[work.goal.name] += max(0, other.goal.spread().excess - excess)
+            if self._search.scope.mode in {PlanMode.ADD_BROKERS, PlanMode.REBALANCE}:
                 self._progress = None
                 reconsider(self._search, [work.goal for work in self._active], self._settle)
         except TimeSpentError:
@@ -186,7 +244,7 @@ class _Run:
 
     def _settle(self) -> None:
         """Revert moves that these goals do not need and run them again, until nothing changes."""
-        search, limits = self._search, self._limits
+        search, limits = self._search, self._active[-1].settled
         leaders_first = any(work.goal.name == "preferred-leader" for work in self._active)
         count = 1
         while count:
@@ -230,6 +288,9 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
         return GoalOutcome(**result, status=GoalStatus.NO_DATA, witness=work.no_data or "")
     after = goal.spread()
     result |= {"before": work.before, "after": after}
+    if after.is_worse_than(work.before):
+        causes = sorted(((-more, name) for name, more in work.worsened.items() if more))
+        result["worsened_by"] = tuple(name for _, name in causes)
     if not after.excess:
         return GoalOutcome(**result, status=GoalStatus.MET)
     if not complete and not work.reached:

@@ -28,7 +28,13 @@ from shedders.kafka_rebalance.goals.broker_goals import (
 )
 from shedders.kafka_rebalance.goals.goal import Goal
 from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs
-from shedders.kafka_rebalance.goals.mode_goals import BrokersLeave, Demotion, OfflineReplicas, ReplicationFactor
+from shedders.kafka_rebalance.goals.mode_goals import (
+    BrokersLeave,
+    ChosenBrokers,
+    Demotion,
+    OfflineReplicas,
+    ReplicationFactor,
+)
 from shedders.kafka_rebalance.goals.placement_goals import PreferredLeader, RackAwareness
 from shedders.kafka_rebalance.goals.topic_goals import TopicLeaders, TopicReplicas
 from shedders.kafka_rebalance.planning.request import PlanMode
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 
 MODES: Final = {
     "brokers-leave": (PlanMode.REMOVE_BROKERS.value, "brokers going offline"),
+    "chosen-brokers": ("topics with brokers",),
     "offline-replicas": (PlanMode.FIX_OFFLINE.value,),
     "demotion": (PlanMode.DEMOTE.value,),
     "replication-factor": (PlanMode.REPLICATION_FACTOR.value,),
@@ -147,7 +154,7 @@ SOFT: Final = (
 OWN: Final[Mapping[str, type[Goal]]] = {goal.name: goal for goal in (*HARD, *SOFT)}
 """Built-in goals in the order of planning."""
 OF_MODES: Final[Mapping[str, type[Goal]]] = {
-    goal.name: goal for goal in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
+    goal.name: goal for goal in (BrokersLeave, ChosenBrokers, OfflineReplicas, Demotion, ReplicationFactor)
 }
 """Goals of the modes themselves. They cannot be requested by name, and follow the hard goals."""
 

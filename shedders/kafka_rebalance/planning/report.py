@@ -65,6 +65,9 @@ def _overview(plan: ReassignmentPlan, estimate: Estimate) -> Iterator[tuple[str,
         yield "copied", f"{size(plan.copied_bytes)}{most}"
     if plan.goals:
         yield "goals", goals_said(plan.goals)
+    for goal in plan.goals:
+        if goal.worsened_by and goal.before is not None and goal.after is not None:
+            yield "worse", worse_said(goal, goal.before, goal.after)
     if not plan.empty:
         most, *rest = estimate.sentences()
         yield "duration", f"about {length(estimate.duration_s)}; {most}"
@@ -89,7 +92,15 @@ def asked_said(request: Mapping[str, Any]) -> str:
         if isinstance(values := request.get(name), list | tuple) and values
     ]
     single = [f"{text} {request[name]}" for name, text in _ASKED_ONE.items() if request.get(name) is not None]
-    return "; ".join([str(request.get("mode", "-")), *named, *single])
+    migrates = request.get("mode") == "rebalance" and request.get("topics") and request.get("brokers")
+    return "; ".join(
+        [
+            str(request.get("mode", "-")),
+            *named,
+            *single,
+            *(["all replicas of these topics go there"] if migrates else []),
+        ]
+    )
 
 
 def moves_said(moves: Sequence[PartitionMove]) -> str:
@@ -152,6 +163,27 @@ def goals_said(goals: Iterable[GoalOutcome]) -> str:
     met = by_status.pop(GoalStatus.MET, [])
     rest = [f"{_STATUS[status]}: {', '.join(names)}" for status, names in by_status.items()]
     return "; ".join([f"{len(met)} met", *rest])
+
+
+def worse_said(goal: GoalOutcome, before: GoalSpread, after: GoalSpread) -> str:
+    """What got worse, and for which goals: `bytes-out: highest 2.1 MB/s -> 3.0 MB/s (2.17 -> 3.09 of the mean), for disk`."""
+    causes = ", ".join(goal.worsened_by)
+    for word, field, worse in (
+        ("highest", "high", after.high > before.high),
+        ("lowest", "low", after.low < before.low),
+    ):
+        if worse and after.furthest > before.furthest:
+            one, other = getattr(before, field), getattr(after, field)
+            means = (
+                f" ({one / before.mean:.2f} -> {other / after.mean:.2f} of the mean)"
+                if before.mean and after.mean
+                else ""
+            )
+            return (
+                f"{goal.name}: {word} {_arrow(amount(one, goal.unit), amount(other, goal.unit))}{means}, for {causes}"
+            )
+    beyond = _arrow(amount(before.excess, goal.unit), amount(after.excess, goal.unit))
+    return f"{goal.name}: {beyond} beyond its range in all, for {causes}"
 
 
 def goals_grid(plan: ReassignmentPlan) -> Grid:

@@ -99,6 +99,10 @@ def _broker(name: str, path: Path) -> int:
     return int(name)
 
 
+WORSEN_MAX_SHARE: Final = 0.5
+"""Default of how far a goal may worsen a later one."""
+
+
 class PlanMode(StrEnum):
     """Purpose of a plan, which restricts the moves and brokers."""
 
@@ -128,7 +132,8 @@ class PlanRequest:
     Attributes:
         mode: Purpose of the plan.
         goals: Goals in order; empty: those of the mode.
-        brokers: Ids of brokers that may get replicas (the broker range); empty: all live brokers.
+        brokers: Ids of brokers that may get replicas (the broker range); empty: all live brokers. In a rebalance together with
+            `topics`: all replicas of these topics go to these brokers.
         subjects: Brokers of the mode: to be added, removed or demoted.
         offline_brokers: Brokers going offline: they get no replicas and lose theirs, in any mode.
         excluded_topics: Patterns (RE2, whole name) of topics whose replicas stay (the blacklist).
@@ -140,6 +145,8 @@ class PlanRequest:
         bytes_max: Most bytes to copy; None: no bound.
         time_budget_s: Time limit of the search; then the best plan so far is returned, marked incomplete.
         completeness_min: Least measured share of the window; other loads are treated as unknown.
+        worsen_max_share: How far soft goals may bring a broker (or a topic on it) beyond the range of a later goal, as a share of
+            the mean; what is further beyond already stays so. 0: they worsen no later goal; None: no bound.
     """
 
     mode: PlanMode = PlanMode.REBALANCE
@@ -156,3 +163,9 @@ class PlanRequest:
     bytes_max: int | None = None
     time_budget_s: float | None = None
     completeness_min: float = 0.0
+    worsen_max_share: float | None = WORSEN_MAX_SHARE
+
+    @property
+    def migrates(self) -> bool:
+        """Whether all replicas of the named topics are to be on the named brokers, and everything else is to stay."""
+        return self.mode is PlanMode.REBALANCE and bool(self.topics) and bool(self.brokers)

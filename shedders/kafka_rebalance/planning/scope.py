@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,7 @@ def _check_numbers(request: PlanRequest) -> None:
         ("bytes_max", request.bytes_max, 0),
         ("replication_factor", request.replication_factor, 1),
         ("time_budget_s", request.time_budget_s, 0),
+        ("worsen_max_share", request.worsen_max_share, 0),
     ):
         if value is not None and not (math.isfinite(value) and value >= least):
             raise RequestRefusedError(f"{what} of {value} is less than {least}", hint="Use a larger one, or none.")
@@ -209,7 +210,42 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
             remarks.append(f"{int(rows.sum())} partitions stay, e.g. {examples}: {why}")
             stay |= rows
     _check_factors(cluster, request, stay)
+    _check_racks(cluster, request, stay)
     return stay, remarks
+
+
+def _check_racks(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[np.bool_]) -> None:
+    """Check that topics which move to other brokers are spread over racks as well as the cluster allows."""
+    asked = not request.goals or any(choice.name == "rack-awareness" for choice in request.goals)
+    if not (request.migrates and asked and cluster.racks):
+        return
+    alive = {broker for broker, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
+    sizes, all_sizes = (
+        list(Counter(_rack(cluster, broker) for broker in brokers).values())
+        for brokers in (homes(request, alive), alive - leaving(request))
+    )
+    for factor in sorted(set((cluster.replicas[~stay] >= 0).sum(axis=1).tolist())):
+        most, possible = most_in_rack(sizes, factor), most_in_rack(all_sizes, factor)
+        if most > possible:
+            raise RequestRefusedError(
+                f"the brokers of the range are in {count(len(sizes), 'rack')}: {most} of {factor} replicas would share one, "
+                f"and the cluster's {count(len(all_sizes), 'rack')} allow {possible}",
+                hint="Name brokers of more racks, or leave rack-awareness out of --goals.",
+            )
+
+
+def _rack(cluster: VirtualCluster, broker: int) -> str:
+    """Rack of a broker; one without has its own."""
+    rack = int(cluster.rack_of[cluster.index[broker]])
+    return cluster.racks[rack] if rack >= 0 else f"\0{broker}"
+
+
+def most_in_rack(sizes: list[int], factor: int) -> int:
+    """Least number of replicas per rack with which `factor` replicas find a place, by the numbers of brokers of the racks."""
+    for most in range(1, factor + 1):
+        if sum(min(most, size) for size in sizes) >= factor:
+            return most
+    return max(1, -(-factor // max(1, sum(size > 0 for size in sizes))))
 
 
 def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[np.bool_]) -> None:
@@ -273,6 +309,18 @@ SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode
 """Modes in which leaders may be switched."""
 
 
+class RackSpread(NamedTuple):
+    """Rule of racks, for the goals after it.
+
+    Attributes:
+        rack: Rack of each broker; a broker without one has its own. B.
+        most: Most replicas of a partition in one rack, by its number of replicas.
+    """
+
+    rack: NDArray[np.int64]
+    most: NDArray[np.int64]
+
+
 class Scope:
     """Scope of a plan, computed once from the cluster at the beginning.
 
@@ -282,11 +330,14 @@ class Scope:
         leaders: Homes that may lead. B.
         leaving: Brokers whose replicas must leave. B.
         sources: Brokers whose replicas may move. B.
+        emptied: Brokers that replicas never move back to. B.
         all_lead: Whether all homes may lead.
+        chosen: Partitions of the topics that the request is about. P.
         frozen: Partitions that must stay. P.
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
         extra: Replicas to add per partition (to remove, if negative). P.
+        spread: Rule of racks, once a goal has set it.
     """
 
     def __init__(
@@ -316,6 +367,11 @@ class Scope:
         self.sources: NDArray[np.bool_] = going.copy()
         if mode in {PlanMode.REBALANCE, PlanMode.ADD_BROKERS}:
             self.sources |= self.homes
+        self.emptied: NDArray[np.bool_] = going.copy()
+        if request.migrates:
+            self.sources[:] = True
+            self.emptied |= ~self.homes
+        self.chosen: NDArray[np.bool_] = _chosen(cluster.topics, request)[cluster.topic_of]
         self.all_lead = bool((self.leaders == self.homes).all())
         self.frozen = frozen
         self.free_topics = np.zeros(len(cluster.topics), dtype=bool)
@@ -327,6 +383,7 @@ class Scope:
         self.extra = np.zeros(cluster.size, dtype=np.int64)
         if mode is PlanMode.REPLICATION_FACTOR and request.replication_factor is not None:
             self.extra[~frozen] = request.replication_factor - (cluster.replicas[~frozen] >= 0).sum(axis=1)
+        self.spread: RackSpread | None = None
         self._totals: dict[int, int] = {}
         self._behind = np.where(cluster.in_sync & ~cluster.offline, -2, cluster.replicas)
 
@@ -383,6 +440,21 @@ class Scope:
         brokers = cluster.replicas[rows, places]
         fits = self.movable(rows, brokers)
         return rows[fits], brokers[fits]
+
+    def has_uneven_racks(self) -> bool:
+        """Whether there is a rule of racks, and racks have different numbers of homes."""
+        if self.spread is None:
+            return False
+        sizes = np.bincount(self.spread.rack[self.homes])
+        return len(np.unique(sizes[sizes > 0])) > 1
+
+    def led_at_home(self) -> NDArray[np.bool_]:
+        """Whether partitions are led from homes, or by replicas that may move there. P."""
+        leader = self.cluster.leader
+        mask: NDArray[np.bool_] = np.append(self.homes, False)[leader]
+        rows, brokers = self.coming()
+        mask[rows[leader[rows] == brokers]] = True
+        return mask
 
     def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether these replicas may become leaders: in sync, or placed by the plan; both arrays of n."""

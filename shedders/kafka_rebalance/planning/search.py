@@ -59,6 +59,7 @@ class Search:
         steps: Steps so far, for those who check them; else None.
         steps_made: Number of steps so far.
         trail: Inverses of all moves since it was set, for a trial that may be reverted; else None.
+        dead_ends: Goals and brokers without a chain, with the number of steps at that time.
         kept: What brokers can give by a measure, as long as nothing about them is changed.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
@@ -82,6 +83,7 @@ class Search:
         self.steps = steps
         self.stinted = False
         self.steps_made = 0
+        self.dead_ends: dict[tuple[str, int, bool], int] = {}
         self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None

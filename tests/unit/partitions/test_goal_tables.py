@@ -94,7 +94,9 @@ def test_a_limit_that_no_placement_meets_is_told_with_sums() -> None:
     capacities = Capacities(default=BrokerCapacity(disk_bytes=100))
     plan = planned(full, loads({"a": [90, 95]}), "disk-capacity", capacities=capacities)
     assert plan.goals[0].status is GoalStatus.INFEASIBLE
-    assert plan.goals[0].witness == "all brokers together carry 185 B, more than the 160 B that they may"
+    assert plan.goals[0].witness == (
+        "all brokers together carry 185 B, more than the 160 B that they may; they are levelled around their mean instead"
+    )
     assert plan.infeasible
 
 

@@ -19,7 +19,8 @@ from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPl
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, PlanMode, PlanRequest
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
-from tests.twin.partition_measures import Measured, Meter, bounds, cells, ranges
+from tests.twin.partition_measures import Measured, Meter, cells, ranges
+from tests.twin.partition_reach import bounds
 from tests.twin.partition_rules import violations
 from tests.twin.partition_state import layout_after, state_after, state_of
 
@@ -81,7 +82,7 @@ def test_what_leaves_a_broker_counts_for_the_others():
 def test_who_is_demoted_has_no_part_in_leading():
     request = PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,))
     assert ranges("leaders", LAYOUT, LOADS, request, 0.0) == {("", 2): (2, 2), ("", 3): (2, 2)}
-    assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", item): (2, 3) for item in (1, 2, 3)}
+    assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", 1): (2, 3), ("", 2): (2, 3), ("", 3): (4, 4)}
 
 
 def test_disks_of_known_sizes_have_parts_by_size():
@@ -96,17 +97,20 @@ def test_disks_of_known_sizes_have_parts_by_size():
 
 
 def test_the_range_is_whole_and_about_the_mean():
-    assert bounds(Fraction(400, 3), 0.1) == (120, 146)  # 133.3: 120 to 146.7
-    assert bounds(Fraction(1, 3), 0.1) == (0, 1)
+    assert bounds(Fraction(400, 3), 0.1, Fraction(400, 3)) == (120, 146)  # 133.3: 120 to 146.7
+    assert bounds(Fraction(1, 3), 0.1, Fraction(1, 3)) == (0, 1)
+    assert bounds(Fraction(100), 0.1, Fraction(95)) == (90, 110)
+    assert bounds(Fraction(100), 0.1, Fraction(50)) == (45, 55), "a rack that cannot hold as much"
+    assert bounds(Fraction(100), 0.1, Fraction(200)) == (180, 202), "one that must hold more: not more than it has to"
 
 
 @pytest.mark.parametrize(
     ("goal", "expected"),
     [
-        ("disk", Measured(3, 54 + 24 + 90)),
+        ("disk", Measured(3, 90 + 60 + 150)),
         ("rack-awareness", Measured(3, 3)),
         ("preferred-leader", Measured(0, 0)),
-        ("replicas", Measured(2, 1 + 1)),  # 2.67: 2 to 3
+        ("replicas", Measured(2, 1 + 3)),  # 2.67: 2 to 3, but the third is alone in its rack, which needs one of each
         ("cpu-capacity", Measured(0, 0)),
     ],
 )

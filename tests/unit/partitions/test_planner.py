@@ -104,7 +104,7 @@ def test_new_brokers_are_given_what_copies_least_for_the_same_goal(sizes, homes,
 
 
 def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that_is_what_it_tells() -> None:
-    cluster = random_cluster(193)
+    cluster = random_cluster(211)
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=cluster.empty)
     whole = plan_partitions(cluster.layout, cluster.loads, request)
     copied = set()
