@@ -253,7 +253,9 @@ class Memory:
                     del self.came[name]
         if missed > planned * MISSED:
             self.touched = {}
-            self.doubts.sent, self.doubts.probes = {}, {}
+            self.doubts.sent, self.doubts.taken, self.doubts.probes = {}, {}, {}
+        if missed:
+            self.doubts.taken = {}
         # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.
         self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from shedders.model.plan import Placed, Plan, Reason, SplitWanted
 from shedders.model.readings import ReadingSettings, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
-from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, pulse_of
+from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
 from shedders.weighted_move.loads import (
     LEAST_WEIGHT,
     RESOURCES,
@@ -221,14 +222,10 @@ class Cycle:
             history.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
             uses[name] = history.use
         self._levels = levels
-        self._doubt(levels, changed)
-        for name in loads:
-            weakness = self._weakness(name, levels[name])
-            if weakness is not None:
-                capacity, done = weakness
-                uses[name], inverses[name] = times(uses[name], 1 / done), times(inverses[name], 1 / capacity)
+        self._doubt(loads, inverses, changed)
+        self._correct(loads, uses, inverses)
         doubts = memory.doubts
-        sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.weak}
+        sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.slow}
         # New load counts once it has lasted: a burst raises only its own broker's level.
         steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
         self._whole = whole(sound, steady, inverses)
@@ -245,23 +242,52 @@ class Cycle:
             name, use, inverse, 1 / level if level >= TINY else 0.0, 1 / share if share > 0 else 1.0, takes=takes
         )
 
-    def _doubt(self, levels: Mapping[str, float], changed: Collection[str]) -> None:
-        """Compare the bundles' present traffic with their usual one."""
+    def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
+        """Compare the bundles' present traffic with their usual one, and with that on the brokers that they came from."""
         groups, pulses, doubts = self._cluster.bundles_of, {}, self._memory.doubts
-        for name in levels:
+        total = fsum(load.msg_throughput for load in self._draft.loads.values())
+        doubts.arrivals.look(
+            self._cluster.bundles, total, namespaces=len(self._cluster.bundles_in), slow=doubts.slow
+        )
+        for name in loads:
             pulse, sizes = pulse_of(groups.unsorted(name))
             if pulse is not None:
                 pulses[name] = pulse
             doubts.look_at(name, sizes, changed=name in changed)
+        levels = {}
+        for name, load in loads.items():
+            use, inverse = use_of(load), inverses[name]
+            levels[name] = [part * each for part, each in zip(use, inverse, strict=True)]
         doubts.judge(pulses, levels)
 
-    def _weakness(self, name: str, level: float) -> tuple[float, float] | None:
-        """The capacity of a slow broker, as a part of the reported one, and the part of its demand that it serves."""
-        doubts = self._memory.doubts
-        done = min(1.0, max(LEAST_DONE, doubts.now.get(name, 1.0)))
-        if name in doubts.weak:
-            return max(LEAST_DONE, doubts.weak[name][0]), done
-        return (max(LEAST_DONE, level), done) if doubts.to_try(name) else None
+    def _correct(
+        self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]
+    ) -> None:
+        """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
+        doubts, plain = self._memory.doubts, 0.0
+        if any(slow.trying for slow in doubts.slow.values()):
+            plain = whole(loads, uses, inverses).level
+        for name in loads:
+            factor, slow = doubts.arrivals.factors.get(name), doubts.slow.get(name)
+            if factor is not None:
+                uses[name] = times(uses[name], 1 / factor)
+                self._draft.leave(name, "corrected", doubts.why_corrected(name))
+            if slow is not None:
+                inverse = list(inverses[name])
+                inverse[slow.resource] /= max(LEAST_DONE, slow.assumed(plain))
+                uses[name], inverses[name] = times(uses[name], 1 / self._served(name, slow)), _use(inverse)
+                self._draft.leave(name, "slow", doubts.why_slow(name))
+            elif doubts.to_try(name):
+                served = self._pulse(name)
+                uses[name] = times(uses[name], 1 / served)
+                inverses[name] = times(inverses[name], 1 / max(LEAST_DONE, self._levels[name]))
+
+    def _pulse(self, name: str) -> float:
+        return min(1.0, max(LEAST_DONE, self._memory.doubts.now.get(name, 1.0)))
+
+    def _served(self, name: str, slow: SlowBroker) -> float:
+        """The part of what it is asked that a slow broker serves."""
+        return min(slow.served, self._pulse(name) if self._memory.doubts.of(name) == FELL else 1.0)
 
     def _judge(self, name: str) -> None:
         """Decide whether a broker has deviated for long enough."""
@@ -277,9 +303,11 @@ class Cycle:
         if not (above or below):
             return
         hits, since_s = watched.over if above else watched.under
+        # What was read of a broker whose figures are corrected counts as its figures do now.
+        lift = side.level / side.scale / watched.mean if watched.mean > 0 else 1.0
         if name in self._memory.touched:
-            watched.usual = self._whole.level  # the level that the last plan aimed at
-        usual = watched.usual * side.scale - 1
+            watched.usual = self._whole.level / lift  # the level that the last plan aimed at
+        usual = watched.usual * lift * side.scale - 1
         steady = min(off, usual) if above else -max(off, usual) / UNDER
         part = (max(urgent, band) - steady) / (max(urgent, band) - gap) if max(urgent, band) > gap else 0.0
         needed = max(1, round(settings.hits * min(1.0, part)))
@@ -308,7 +336,7 @@ class Cycle:
         """Whether its figures are not trusted; if it may be slow, a part of its load is moved away to find out."""
         doubts, name = self._memory.doubts, side.name
         kind = doubts.of(name)
-        if kind is None or (name in doubts.weak and kind == FELL):
+        if kind is None or (name in doubts.slow and kind in (FELL, ROSE)):
             return False
         if kind in (LIES, ROSE) and side.level / side.scale > OVERLOADED:
             return False
@@ -343,12 +371,19 @@ class Cycle:
         if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s):
             return False
         ago = "" if age_s is None else f" {age_s:.0f} s ago"
+        if self._was_misled(self._cluster.bundles[name].owner):
+            return False
         self._draft.leave(name, "recently-moved", f"it was moved{ago}; it stays for {grace_s:.0f} s")
         return True
 
+    def _was_misled(self, owner: str | None) -> bool:
+        """Whether bundles came to a broker by mistake: it has just been found slow, or still is so."""
+        slow = self._memory.doubts.slow.get(owner or "")
+        return slow is not None and not slow.trying and slow.waited_s <= self._settings.grace_s
+
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
         age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None:
+        if age_s is not None and not self._was_misled(bundle.owner):
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
 
@@ -366,22 +401,35 @@ class Cycle:
         if step.back:
             self._draft.moves[-1] = replace(self._draft.moves[-1], swap=True)
         self._memory.came.setdefault(cargo.bundle.name, []).append((source.name, 0.0))
+        self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name)
 
     def _answer(self, splits: list[SplitWanted], why: str, otherwise: Reason) -> Plan:
-        draft, memory = self._draft, self._memory
+        draft, memory, doubts = self._draft, self._memory, self._memory.doubts
         memory.touched = {
             name: abs(side.level - self._began[name])
             for name, side in self._sides.items()
             if (side.gives or side.taken)
         }
         for name, side in self._sides.items():
-            added = (side.level - self._began.get(name, side.level)) / side.scale if side.scale > 0 else 0.0
-            if side.over and memory.doubts.to_try(name) and side.gives:
-                memory.doubts.tried(name, self._levels[name], -added / (self._began[name] / side.scale))
+            began = self._began.get(name, side.level)
+            added = (side.level - began) / side.scale if side.scale > 0 else 0.0
+            slow = doubts.slow.get(name)
+            if side.over and doubts.to_try(name) and side.gives:
+                doubts.tried(name, self._levels[name], -added / (began / side.scale))
+            elif slow is not None:
+                if side.gives and added < 0:
+                    slow.relieved(min(1.0, 1 - side.level / began))
             elif side.taken and not side.gives:
-                memory.doubts.sent[name] = self._levels[name], added, float(side.came)
+                doubts.sent[name] = self._levels[name], added, float(side.came)
+            elif side.gives and not side.taken:
+                doubts.taken[name] = self._levels[name], -added, 0.0
         draft.memory = memory.dumped()
         return replace(draft.plan(why, otherwise), splits=tuple(splits))
+
+
+def _use(parts: Sequence[float]) -> Use:
+    cpu, inwards, outwards = parts
+    return cpu, inwards, outwards
 
 
 def wanted_splits(
