@@ -59,13 +59,13 @@ class Arrivals:
         departures: By bundle: those whose arrival was not measured yet.
         witnesses: By broker, the newest last.
         factors: By broker, the part of the truth that its figures are; kept until other witnesses contradict.
-        total: Traffic of all brokers at the last decision, for changes of all load.
+        pulse: The cluster's pulse at the last decision, for changes of all load (`shedders.weighted_move.doubt`).
     """
 
     departures: dict[str, Departure] = field(default_factory=dict)
     witnesses: dict[str, list[Witness]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
-    total: float = 0.0
+    pulse: float = 0.0
 
     @classmethod
     def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Arrivals:
@@ -91,8 +91,8 @@ class Arrivals:
             and (values := numbers([value], 1)) is not None
             and FACTOR_MIN <= values[0] <= FACTOR_MAX
         }
-        total = (numbers([memory.get("total")], 1) or [0.0])[0]
-        return cls(departures, witnesses, factors, min(total, MOST))
+        pulse = (numbers([memory.get("pulse")], 1) or [0.0])[0]
+        return cls(departures, witnesses, factors, pulse)
 
     def dumped(self) -> dict[str, Any]:
         """For JSON."""
@@ -109,7 +109,7 @@ class Arrivals:
             },
         }
         kept: dict[str, Any] = {name: dict(sorted(table.items())) for name, table in tables.items() if table}
-        return kept | {"total": _short(self.total)} if self.departures else kept
+        return kept | {"pulse": _short(self.pulse)} if self.departures else kept
 
     def left(self, bundle: Bundle, source: str, destination: str) -> None:
         """Record that a plan moves a bundle; its traffic counts as its present broker reports it."""
@@ -118,16 +118,16 @@ class Arrivals:
         if amount > 0:
             self.departures[bundle.name] = Departure(source, destination, amount, 0.0)
 
-    def look(self, bundles: Mapping[str, Bundle], total: float, *, namespaces: int, slow: Container[str] = ()) -> None:
+    def look(self, bundles: Mapping[str, Bundle], pulse: float, *, namespaces: int, slow: Container[str] = ()) -> None:
         """Compare moved bundles that have been measured by their new brokers.
 
         Args:
-            total: Traffic of all brokers.
+            pulse: The cluster's pulse; 0 if it is unknown.
             namespaces: How many the cluster has.
             slow: Brokers that serve a part of what they are asked, now and then: their bundles are no evidence.
         """
-        drift = total / self.total if self.total > 0 and total > 0 else 1.0
-        self.total = total
+        drift = _bounded(pulse / self.pulse) if self.pulse > 0 and pulse > 0 else 1.0
+        self.pulse = pulse
         new: set[str] = set()
         for name in list(self.departures):
             departure = self.departures[name]

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp
 from statistics import median
 from typing import Any
 
@@ -58,6 +59,7 @@ TRIED = 1.2  # level of a try, in parts of the known capacity
 ABOVE = 1.05  # usage above this part of the known capacity shows that it can do more
 FULL = 0.95  # usage above this part of the capacity means that it may serve less than it is asked
 SUMS_S = 1_200.0  # time over which small moves to a broker are added up
+PEAK_S = 28_800.0  # time over which a broker's highest level fades
 STUCK = 0.5  # part of the moved load, as the broker would report it, below which its usage did not follow
 # Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
 PROBED = 0.2
@@ -154,6 +156,7 @@ class Doubts:
         arrivals: Moved bundles, and brokers whose figures are a part of the truth.
         sent: Level of a broker before the last plan, the load that the plan moved there, and the number of bundles.
         taken: The same of load that the plan moved away.
+        peaks: Highest level of a broker, fading: at a lower one it is not at its end.
         sums: Level of a broker before several plans, the load that they moved there, and the seconds since the first.
     """
 
@@ -164,6 +167,7 @@ class Doubts:
     slow: dict[str, SlowBroker] = field(default_factory=dict)
     arrivals: Arrivals = field(default_factory=Arrivals)
     taken: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
     sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sent: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sizes: dict[str, Sequence[float]] = field(default_factory=dict)
@@ -197,6 +201,11 @@ class Doubts:
             Arrivals.recall(memory.get("arrivals"), passed_s, present),
             _triples(_rows(memory, "taken", 3)),
             {
+                name: value * exp(-passed_s / PEAK_S)
+                for name, value in remembered(memory, "peaks").items()
+                if name in present
+            },
+            {
                 name: (before, added, age_s + passed_s)
                 for name, (before, added, age_s) in _triples(_rows(memory, "sums", 3)).items()
                 if age_s + passed_s <= SUMS_S and name in present
@@ -212,6 +221,7 @@ class Doubts:
             "calm": {name: round(value, 4) for name, value in self.calm.items()},
             "hits": {name: doubt.hits for name, doubt in self.doubts.items()},
             "kinds": {name: doubt.kind for name, doubt in self.doubts.items()},
+            "peaks": {name: round(value, 4) for name, value in self.peaks.items()},
             "probes": {name: [round(value, 4) for value in probe] for name, probe in self.probes.items()},
             "sent": {name: [round(value, 4) for value in row] for name, row in self.sent.items()},
             "slow": {name: broker.dumped() for name, broker in self.slow.items()},
@@ -340,17 +350,27 @@ class Doubts:
             level = max(levels.get(name, (0.0,)))
             if level > 0 and before > 0 and before - level < before * part / 2:
                 self._slowed(name, levels[name], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
+        for name, each in levels.items():
+            self.peaks[name] = max(self.peaks.get(name, 0.0), max(each))
+        for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
+            del self.sums[name]
         for name, (before, added, _) in self.sent.items():
-            if name in levels and added > 0 and name not in self.slow:
+            if name in levels and self._at_its_end(name, levels[name]) and added > 0 and name not in self.slow:
                 base, total, age_s = self.sums.get(name, (before, 0.0, 0.0))
                 self.sums[name] = base, total + added, age_s
                 self._shows(name, levels[name])
         for name, (before, given, _) in self.taken.items():
             factor = self.arrivals.factors.get(name, 1.0)
             self.sums.pop(name, None)
-            if name in levels and given >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * given:
+            if name not in levels or not self._at_its_end(name, levels[name]):
+                continue
+            if given >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * given:
                 self._slowed(name, levels[name], factor)
         self.probes, self.sent, self.taken = {}, {}, {}
+
+    def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
+        """Whether it may be saturated: it has not been busier than now for long."""
+        return max(levels) >= FULL * self.peaks.get(name, 0.0)
 
     def _shows(self, name: str, levels: Sequence[float]) -> None:
         """Whether what was moved to a broker shows: small moves are added up until they can."""
@@ -375,8 +395,13 @@ class Doubts:
             del self.doubts[name]
 
 
-def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] | None]:
+def pulse_of(
+    bundles: Iterable[Bundle], heavy: list[Bundle] | None = None, least: float = 0.0
+) -> tuple[float | None, Sequence[float] | None]:
     """The pulse of a broker's bundles.
+
+    Args:
+        heavy: Gets those bundles that have at least `least` bytes a second, as one pass over all of them is enough.
 
     Returns:
         Median ratio of present to long-term traffic; long-term averages that are old enough (`Doubts.sizes`).
@@ -387,6 +412,8 @@ def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] |
         stats = bundle.stats
         if stats is None:
             continue
+        if heavy is not None and stats.msg_throughput_in + stats.msg_throughput_out >= least:
+            heavy.append(bundle)
         long = bundle.averages.long
         samples = long.samples
         if samples >= LONG_SAMPLES:

@@ -130,6 +130,7 @@ class Steps:
         cargo: A broker's movable bundles, the smallest first; the list is consumed.
         refused: Why a broker may not get a bundle; None if it may.
         filters: The cache of the filters' refusals.
+        backs: By how much dearer a move is that takes a bundle back to where it was; 1 for others.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class Steps:
         cargo: Callable[[BrokerLevel], list[BundleDemand]],
         refused: Callable[[Bundle, BrokerLevel], str | None],
         filters: FilterRefusals | None = None,
+        backs: Callable[[Bundle, BrokerLevel], float] | None = None,
     ) -> None:
+        self._backs = backs or _same
         self._rules = rules
         self._cargo = cargo
         self._refused = refused
@@ -263,6 +266,8 @@ class Steps:
                 if not top < source.level or (after[1] > after[0] and source.level - top < QUARTER * gap):
                     continue
                 value = gained(source, side, after) / (demand.churn + rules.move_cost)
+                if value >= rules.least:
+                    value /= self._backs(demand.bundle, side)
                 if value >= rules.least and (source.urgent or not demand.young):
                     candidates.append(CandidateMove(value, demand, None, source, side, after))
         return candidates
@@ -332,6 +337,8 @@ class Steps:
         if not max(after) < source.level or after[1] > after[0]:
             return None
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
+        if value >= self._rules.least:
+            value /= max(self._backs(demand.bundle, side), self._backs(other.bundle, source))
         return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
 
     def _take(self, candidate: CandidateMove) -> None:
@@ -364,6 +371,10 @@ def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -
     """By how much the squares of two levels fall, each weighted with its broker's capacity."""
     lost = source.capacity * (source.level * source.level - after[0] * after[0])
     return lost - side.capacity * (after[1] * after[1] - side.level * side.level)
+
+
+def _same(bundle: Bundle, side: BrokerLevel) -> float:
+    return 1.0
 
 
 def _worst_last(candidate: CandidateMove) -> tuple[float, str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import fsum
+from statistics import median
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -21,9 +21,11 @@ from shedders.model.readings import ReadingSettings, SheddingSettings, may_recei
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
+from shedders.weighted_move.habits import bytes_of
 from shedders.weighted_move.loads import (
     LEAST_WEIGHT,
     RESOURCES,
+    SAMPLES,
     BrokerLevel,
     BundleDemand,
     Use,
@@ -53,6 +55,13 @@ class WeightedMoveSettings(StrategySettings):
         description="A bundle is not moved again within this time, and never back to where it was within it: each move "
         "costs its clients a reconnect, and two that undo each other are wasted.",
     )
+    back_hours: float = Field(
+        default=24.0,
+        ge=0,
+        le=168,
+        description="A move back to a broker that a bundle has left costs several times as much; less and less, until after "
+        "these hours: load that comes and goes by the day should stay.",
+    )
     gap_percent: float = Field(
         default=5.0,
         gt=0,
@@ -81,6 +90,12 @@ class WeightedMoveSettings(StrategySettings):
         ge=0,
         description="A gap counts only beyond this number of standard deviations of the noise measured of a broker: three are "
         "chance once in a few hundred looks.",
+    )
+    wander_factor: float = Field(
+        default=1.0,
+        ge=0,
+        description="A gap counts only beyond this multiple of what the brokers' levels change by themselves within half an hour, "
+        "as measured over the last hours.",
     )
     least_gain_percent: float = Field(
         default=4.0,
@@ -132,6 +147,7 @@ RELIEVED = 0.8  # such a broker is relieved down to this part of its limit
 FINISHED = 0.5
 # Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled.
 SETTLED_S = 300.0
+BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
@@ -157,11 +173,16 @@ class Cycle:
         self._filters = FilterRefusals(can_take)
         self._draft = Draft(name, cluster, common, memory, settings.weights, can_take)
         self._weights = settings.weights
-        self._memory = Memory.recall(memory, cluster.now_ms, settings.grace_s, cluster.brokers)
+        keep_s = max(settings.grace_s, settings.back_hours * 3_600)
+        self._memory = Memory.recall(memory, cluster.now_ms, settings.grace_s, cluster.brokers, keep_s)
         self._cargo: dict[str, list[BundleDemand]] = {}
         self._sides: dict[str, BrokerLevel] = {}
         self._began: dict[str, float] = {}
         self._levels: dict[str, float] = {}
+        self._heavy: dict[str, list[Bundle]] = {}
+        self._as_usual: set[str] = set()
+        self._present: dict[str, Use] = {}
+        self._lift: dict[str, float] = {}
         self._waiting = 0
 
     def plan(self) -> Plan:
@@ -183,7 +204,7 @@ class Cycle:
             settings.max_moves,
         )
         self._began = {name: side.level for name, side in self._sides.items()}
-        steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters)
+        steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters, self._backs)
         planned = steps.run()
         for name, (word, why) in steps.stuck.items():
             draft.leave(name, word, why)
@@ -229,6 +250,9 @@ class Cycle:
         # New load counts once it has lasted: a burst raises only its own broker's level.
         steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
         self._whole = whole(sound, steady, inverses)
+        if self._expect(loads, uses, inverses):
+            steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
+            self._whole = whole(sound, steady, inverses)
         for name in loads:
             self._sides[name] = self._side(name, uses[name], inverses[name])
         draft.scores = {name: parts_of(uses[name], inverses[name]) for name in loads}
@@ -245,15 +269,15 @@ class Cycle:
     def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
         """Compare the bundles' present traffic with their usual one, and with that on the brokers that they came from."""
         groups, pulses, doubts = self._cluster.bundles_of, {}, self._memory.doubts
-        total = fsum(load.msg_throughput for load in self._draft.loads.values())
-        doubts.arrivals.look(
-            self._cluster.bundles, total, namespaces=len(self._cluster.bundles_in), slow=doubts.slow
-        )
+        habits = self._memory.habits
         for name in loads:
-            pulse, sizes = pulse_of(groups.unsorted(name))
+            heavy = self._heavy[name] = []
+            pulse, sizes = pulse_of(groups.unsorted(name), heavy, habits.least)
             if pulse is not None:
                 pulses[name] = pulse
             doubts.look_at(name, sizes, changed=name in changed)
+        pulse, namespaces = median(pulses.values()) if pulses else 0.0, len(self._cluster.bundles_in)
+        doubts.arrivals.look(self._cluster.bundles, pulse, namespaces=namespaces, slow=doubts.slow)
         levels = {}
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
@@ -268,6 +292,7 @@ class Cycle:
         if any(slow.trying for slow in doubts.slow.values()):
             plain = whole(loads, uses, inverses).level
         for name in loads:
+            before = parts_of(uses[name], inverses[name])
             factor, slow = doubts.arrivals.factors.get(name), doubts.slow.get(name)
             if factor is not None:
                 uses[name] = times(uses[name], 1 / factor)
@@ -281,6 +306,42 @@ class Cycle:
                 served = self._pulse(name)
                 uses[name] = times(uses[name], 1 / served)
                 inverses[name] = times(inverses[name], 1 / max(LEAST_DONE, self._levels[name]))
+            if before > 0:
+                self._lift[name] = parts_of(uses[name], inverses[name]) / before
+
+    def _expect(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: Mapping[str, Use]) -> bool:
+        """Count what is to be expected of bundles in place of what they do now; whether that changes any broker's use."""
+        memory, habits, whole = self._memory, self._memory.habits, self._whole
+        factors, known = memory.doubts.arrivals.factors, []
+        for name in loads:
+            if memory.doubts.of(name) is None and name not in memory.doubts.slow:
+                factor = factors.get(name, 1.0)
+                known += [
+                    (bytes_of(bundle) / factor, bundle)
+                    for bundle in self._heavy[name]
+                    if not bundle.estimated and not bundle.secondhand and bundle.averages.short.samples >= SAMPLES
+                ]
+        habits.see(known, whole.throughput, memory.passed_s, self._cluster.bundles)
+        expected: dict[str, list[tuple[Bundle, float]]] = {}
+        for traffic, bundle in known:
+            part = habits.expected(bundle, traffic)
+            if part != 1.0 and bundle.owner is not None:
+                expected.setdefault(bundle.owner, []).append((bundle, part))
+        for name, bundles in expected.items():
+            # What is overloaded now has to be relieved now.
+            if parts_of(uses[name], inverses[name]) > OVERLOADED:
+                self._as_usual.add(name)
+                continue
+            weights = Weights(loads[name], uses[name], inverses[name], [bundle for bundle, _ in bundles], whole)
+            cpu, inwards, outwards = self._present.setdefault(name, uses[name])
+            for bundle, part in bundles:
+                cargo = weights.cargo(bundle)
+                if cargo is not None:
+                    cpu += cargo.use[0] * (part - 1)
+                    inwards += cargo.use[1] * (part - 1)
+                    outwards += cargo.use[2] * (part - 1)
+            uses[name] = max(0.0, cpu), max(0.0, inwards), max(0.0, outwards)
+        return bool(self._present)
 
     def _pulse(self, name: str) -> float:
         return min(1.0, max(LEAST_DONE, self._memory.doubts.now.get(name, 1.0)))
@@ -297,6 +358,11 @@ class Cycle:
         if self._is_doubted(side):
             return
         off = side.level - 1
+        wandered = watched.wandered(side.level, self._memory.passed_s)
+        if wandered is not None:
+            self._memory.wanders(wandered)
+        # What is as far off by itself half an hour later is not worth a move.
+        noise = max(noise, settings.wander_factor * self._memory.usual_wander)
         band = max(gap, noise)
         above, below = off > band, -off > max(UNDER * gap, noise)
         watched.hit(above=above, below=below, passed_s=self._memory.passed_s)
@@ -304,7 +370,7 @@ class Cycle:
             return
         hits, since_s = watched.over if above else watched.under
         # What was read of a broker whose figures are corrected counts as its figures do now.
-        lift = side.level / side.scale / watched.mean if watched.mean > 0 else 1.0
+        lift = self._lift.get(name, 1.0)
         if name in self._memory.touched:
             watched.usual = self._whole.level / lift  # the level that the last plan aimed at
         usual = watched.usual * lift * side.scale - 1
@@ -352,9 +418,10 @@ class Cycle:
         if cargo is None:
             draft = self._draft
             known = draft.movable(side.name)
-            weights = Weights(draft.loads[side.name], side.use, side.inverse, known, self._whole)
+            use = self._present.get(side.name, side.use)
+            weights = Weights(draft.loads[side.name], use, side.inverse, known, self._whole)
             cargo = [
-                demand
+                self._expected(demand)
                 for bundle in known
                 if not self._was_moved(bundle.name)
                 and (demand := weights.cargo(bundle)) is not None
@@ -364,11 +431,20 @@ class Cycle:
             self._cargo[side.name] = cargo
         return cargo
 
+    def _expected(self, demand: BundleDemand) -> BundleDemand:
+        """A bundle with what is to be expected of it."""
+        owner = demand.bundle.owner or ""
+        factor = self._memory.doubts.arrivals.factors.get(owner, 1.0)
+        part = self._memory.habits.expected(demand.bundle, demand.throughput / factor)
+        if part == 1.0 or owner in self._as_usual or demand.young:
+            return demand
+        return demand._replace(size=demand.size * part, use=times(demand.use, part))
+
     def _was_moved(self, name: str) -> bool:
         """Whether a bundle has to stay as this strategy moved it recently."""
         age_s = self._cluster.recent.bundles.get(name)
         grace_s = self._settings.grace_s
-        if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s):
+        if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s, grace_s):
             return False
         ago = "" if age_s is None else f" {age_s:.0f} s ago"
         if self._was_misled(self._cluster.bundles[name].owner):
@@ -383,9 +459,16 @@ class Cycle:
 
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
         age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None and not self._was_misled(bundle.owner):
+        if age_s is not None and age_s <= self._settings.grace_s and not self._was_misled(bundle.owner):
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
+
+    def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
+        """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
+        age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
+        if age_s is None or age_s >= kept_s or self._was_misled(bundle.owner):
+            return 1.0
+        return 1.0 + BACK * (1 - age_s / kept_s)
 
     def _move(self, step: MoveStep) -> None:
         cargo, source, side = step.cargo, step.source, step.destination
@@ -412,6 +495,7 @@ class Cycle:
         }
         for name, side in self._sides.items():
             began = self._began.get(name, side.level)
+            memory.watched[name].shifted(side.level - began)
             added = (side.level - began) / side.scale if side.scale > 0 else 0.0
             slow = doubts.slow.get(name)
             if side.over and doubts.to_try(name) and side.gives:
