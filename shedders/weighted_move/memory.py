@@ -29,15 +29,12 @@ USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three
 # If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less.
 PLACED = 0.1
 GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
-WANDER_S = 1_800.0  # time over which it is measured how far levels change by themselves
-WANDERED = 40  # number of such samples that count
-FAR = 0.3  # a level that wandered farther counts as this
 CAME_MAX = 2_000  # moved bundles that are remembered
 SOURCES_MAX = 4  # former brokers of each
 MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
 _SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
 _DIGITS = 4
-_FIELDS = 16
+_FIELDS = 14
 
 
 @dataclass(slots=True)
@@ -53,8 +50,6 @@ class BrokerHistory:
         usual: Its level over the last quarter of an hour before it deviated, in parts of a limit.
         bundles: Number of its bundles at the last reading.
         over, under: Hits in a row, with the seconds since the first.
-        sampled: Its level when it was last sampled, relative to the cluster's, as if all that was moved since had been moved before;
-            and the seconds since. 0 without a sample.
     """
 
     count: int = 0
@@ -67,7 +62,6 @@ class BrokerHistory:
     bundles: int = 0
     over: tuple[int, float] = (0, 0.0)
     under: tuple[int, float] = (0, 0.0)
-    sampled: tuple[float, float] = (0.0, 0.0)
 
     def read(self, use: Use, level: float, bundles: int, *, moved: bool, passed_s: float) -> None:
         """Add a reading. The same as before is the same report: it counts, but not for the noise.
@@ -122,27 +116,6 @@ class BrokerHistory:
         self.over = _one_more(self.over, passed_s) if above else (0, 0.0)
         self.under = _one_more(self.under, passed_s) if below else (0, 0.0)
 
-    def wandered(self, level: float, passed_s: float) -> float | None:
-        """By how much its level has changed by itself within `WANDER_S`, when that is over; begins the next sample.
-
-        Args:
-            level: Relative to the cluster's.
-        """
-        then, age_s = self.sampled
-        if not then > 0:
-            self.sampled = level, 0.0
-            return None
-        if age_s + passed_s < WANDER_S:
-            self.sampled = then, age_s + passed_s
-            return None
-        self.sampled = level, 0.0
-        return min(FAR, abs(level - then))
-
-    def shifted(self, change: float) -> None:
-        """Its level changes by this as a plan is carried out."""
-        then, age_s = self.sampled
-        self.sampled = max(0.0, then + change), age_s
-
     def dumped(self) -> list[float]:
         averages = (self.mean, self.usual)
         row = (
@@ -155,7 +128,6 @@ class BrokerHistory:
             self.bundles,
             *self.over,
             *self.under,
-            *self.sampled,
         )
         return [value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in row]
 
@@ -170,7 +142,7 @@ def watched(row: Any) -> BrokerHistory | None:
     values = numbers(row, _FIELDS)
     if values is None:
         return None
-    count, cpu, inwards, outwards, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s, *sampled = values
+    count, cpu, inwards, outwards, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s = values
     return BrokerHistory(
         min(int(count), SMOOTHED),
         (cpu, inwards, outwards),
@@ -182,7 +154,6 @@ def watched(row: Any) -> BrokerHistory | None:
         int(min(bundles, 1e9)),
         (min(int(over), 1_000), over_s),
         (min(int(under), 1_000), under_s),
-        (sampled[0], sampled[1]),
     )
 
 
@@ -199,7 +170,6 @@ class Memory:
             completed.
         doubts: Brokers with implausible reports.
         habits: What the largest bundles usually do.
-        wander: By how much brokers' levels change by themselves, the mean of so many samples.
         asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
@@ -213,7 +183,6 @@ class Memory:
     asked: dict[str, tuple[float, float]] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
     habits: Habits = field(default_factory=Habits)
-    wander: tuple[float, float] = (0.0, 0.0)
     _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
     _former: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -251,7 +220,6 @@ class Memory:
             },
             Doubts.recall(memory.get("doubts"), passed_s, present),
             Habits.recall(memory.get("habits"), passed_s),
-            _pair(memory.get("wander")),
         )
 
     def dumped(self) -> dict[str, Any]:
@@ -264,21 +232,8 @@ class Memory:
             "known_s": self.known_s,
             "large": self.large,
             "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
-            "wander": [float(f"{value:.4g}") for value in self.wander],
             "watched": {name: self.watched[name].dumped() for name in sorted(self.watched)},
         }
-
-    def wanders(self, distance: float) -> None:
-        """Add a sample of how far a level has changed by itself."""
-        mean, count = self.wander
-        count = min(WANDERED, count + 1)
-        self.wander = mean + (distance - mean) / count, count
-
-    @property
-    def usual_wander(self) -> float:
-        """By how much a level usually changes by itself, as long as too little is known less."""
-        mean, count = self.wander
-        return mean * count / (count + WANDERED / 4)
 
     def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
         """Compare the last plan with the cluster: moves that were not made are dropped, so that their brokers are still relieved.
@@ -346,11 +301,6 @@ class Memory:
         for name, age_s in rows:
             former[name] = min(age_s, former.get(name, age_s))
         return former
-
-
-def _pair(row: Any) -> tuple[float, float]:
-    first, second = numbers(row, 2) or (0.0, 0.0)
-    return first, second
 
 
 def _newest(came: dict[str, list[tuple[str, float]]]) -> dict[str, list[tuple[str, float]]]:

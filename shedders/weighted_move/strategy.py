@@ -91,12 +91,6 @@ class WeightedMoveSettings(StrategySettings):
         description="A gap counts only beyond this number of standard deviations of the noise measured of a broker: three are "
         "chance once in a few hundred looks.",
     )
-    wander_factor: float = Field(
-        default=1.0,
-        ge=0,
-        description="A gap counts only beyond this multiple of what the brokers' levels change by themselves within half an hour, "
-        "as measured over the last hours.",
-    )
     least_gain_percent: float = Field(
         default=4.0,
         gt=0,
@@ -358,11 +352,6 @@ class Cycle:
         if self._is_doubted(side):
             return
         off = side.level - 1
-        wandered = watched.wandered(side.level, self._memory.passed_s)
-        if wandered is not None:
-            self._memory.wanders(wandered)
-        # What is as far off by itself half an hour later is not worth a move.
-        noise = max(noise, settings.wander_factor * self._memory.usual_wander)
         band = max(gap, noise)
         above, below = off > band, -off > max(UNDER * gap, noise)
         watched.hit(above=above, below=below, passed_s=self._memory.passed_s)
@@ -495,7 +484,6 @@ class Cycle:
         }
         for name, side in self._sides.items():
             began = self._began.get(name, side.level)
-            memory.watched[name].shifted(side.level - began)
             added = (side.level - began) / side.scale if side.scale > 0 else 0.0
             slow = doubts.slow.get(name)
             if side.over and doubts.to_try(name) and side.gives:

@@ -131,7 +131,7 @@ def test_doubts_go_through_memory_and_expire():
     kept = doubts.dumped()
     again = Doubts.recall(kept, 60.0, dict.fromkeys(NAMES))
     assert (again.of("a"), again.doubts["a"].age_s) == (FELL, 60.0)
-    assert (again.sent, again.slow) == ({"b": (0.3, 0.2, 2.0)}, {"c": SlowBroker(0.4, 1, 0.8, 7_060.0)})
+    assert (again.sent, again.slow) == ({"b": (0.3, 0.2, 2.0)}, {"c": SlowBroker(0.4, 1, 1.0, 7_060.0)})
     assert again.calm == doubts.calm
     assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).doubts == {}
     assert Doubts.recall(kept, 60.0, {"z": None}).dumped() == {"sent": {"b": [0.3, 0.2, 2.0]}}
@@ -199,7 +199,7 @@ def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
     )
     plan = WeightedMove(WeightedMoveSettings()).plan(strained, plans[-1].memory)
     assert plan.memory["doubts"]["slow"] == {"a": [0.4, 0, ANY, 0.0, 7_200.0, 0]}
-    assert left(plan)["a"] == "slow"
+    assert [left.reason for left in plan.left if left.name == "a"][0] == "slow"
     assert plan.scores["a"] > 1.0
     assert {move.source for move in plan.moves} <= {"a"}
 
