@@ -1,12 +1,12 @@
 """Evidence from moves: brokers whose figures were wrong from the beginning. Pure.
 
-A move changes nothing about what clients send. If bundles from several brokers shrink as they arrive at one broker, all by the same
-factor, and those that leave it grow again, its figures are that part of the truth: it reports less than it does (or more), or it
-cannot do what it is asked.
+A move changes nothing about what clients send. If bundles from several brokers shrink as they arrive at one broker, all by the
+same factor, and those that leave it grow again, its figures are that part of the truth: it reports less than it does (or more),
+or it cannot do what it is asked.
 
-A witness is a moved bundle: the ratio of its traffic afterwards, on the one broker, to that on the other, each corrected by what is
-known of that other broker. A factor needs witnesses of several namespaces and from several other brokers, so that neither a burst
-of one tenant nor another broker with wrong figures is taken for it.
+A witness is a moved bundle: the ratio of its traffic afterwards, on the one broker, to that on the other, each corrected by what
+is known of that other broker. A factor needs witnesses of several namespaces and from several other brokers, so that neither a
+burst of one tenant nor another broker with wrong figures is taken for it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FEWEST = 3  # fewer witnesses are no evidence
 OTHERS = 2  # they have to be from this many other brokers, and of as many namespaces
 ALIKE = 0.2  # factors that differ by less agree
 AGREEING = 0.75  # part of the other brokers whose bundles have to agree
+DRIFT = 0.1  # a change of all load by more than this between two decisions hides what moves show
 WRONG = 0.2  # a factor nearer to 1 may be chance
 FACTOR_MIN, FACTOR_MAX = 0.02, 50.0
 SEEN_S = 600.0  # time within which a moved bundle has to be measured by its new broker
@@ -87,9 +88,7 @@ class Arrivals:
         factors = {
             name: values[0]
             for name, value in _rows(memory, "factors")
-            if name in present
-            and (values := numbers([value], 1)) is not None
-            and FACTOR_MIN <= values[0] <= FACTOR_MAX
+            if name in present and (values := numbers([value], 1)) is not None and FACTOR_MIN <= values[0] <= FACTOR_MAX
         }
         pulse = (numbers([memory.get("pulse")], 1) or [0.0])[0]
         return cls(departures, witnesses, factors, pulse)
@@ -126,23 +125,21 @@ class Arrivals:
             namespaces: How many the cluster has.
             slow: Brokers that serve a part of what they are asked, now and then: their bundles are no evidence.
         """
-        drift = _bounded(pulse / self.pulse) if self.pulse > 0 and pulse > 0 else 1.0
+        if self.pulse > 0 and pulse > 0 and abs(pulse / self.pulse - 1) > DRIFT:
+            self.departures = {}  # so much load came or went by itself that it cannot be told apart
         self.pulse = pulse
         new: set[str] = set()
         for name in list(self.departures):
             departure = self.departures[name]
             now = _measured(bundles.get(name), departure.destination)
             if now is None:
-                if drift != 1.0:
-                    self.departures[name] = departure._replace(traffic=min(MOST, departure.traffic * drift))
                 continue
             del self.departures[name]
-            before = departure.traffic * drift
-            if not before > 0 or departure.source in slow or departure.destination in slow:
+            if departure.source in slow or departure.destination in slow:
                 continue
             space = _hash(name.rpartition("/")[0])
             source, destination = departure.source, departure.destination
-            ratio = now / before
+            ratio = _bounded(now / departure.traffic)
             self._add(destination, Witness(_bounded(ratio * self.factors.get(source, 1.0)), _hash(source), space))
             self._add(source, Witness(_bounded(self.factors.get(destination, 1.0) / ratio), _hash(destination), space))
             new |= {source, destination}
@@ -252,7 +249,7 @@ def _departure(row: Any, passed_s: float) -> Departure | None:
     if values is None or not isinstance(source, str) or not isinstance(destination, str):
         return None
     traffic, age_s = values[0], values[1] + passed_s
-    return Departure(source, destination, traffic, age_s) if age_s <= SEEN_S and traffic <= MOST else None
+    return Departure(source, destination, traffic, age_s) if age_s <= SEEN_S and 0 < traffic <= MOST else None
 
 
 def _witness(row: Any) -> Witness | None:

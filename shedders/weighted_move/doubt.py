@@ -16,12 +16,12 @@ A doubt ends when the pulse is back, at the latest after `DOUBT_S`.
 
 What was found out stays, as time repairs no broker:
 
-- A broker whose figures are a part of the truth, by what arrives there and leaves it (`shedders.weighted_move.arrivals`), counts
-  with corrected figures, until other bundles show another factor.
-- A broker is slow if its usage did not follow: it did not fall when load went, or rise when load came, while its bundles' traffic
-  shrank. The usage that it had is its capacity. After `RETRY_S` it is filled to `TRIED` of that, for `TRY_S`: if its usage follows,
-  that is its capacity, and the next step comes soon; if not, it is relieved again, and the next try takes twice as long to come.
-  With as much as the cluster's level it counts as any other broker.
+- A broker whose figures are a part of the truth, by what arrives there and leaves it (`shedders.weighted_move.arrivals`),
+  counts with corrected figures, until other bundles show another factor.
+- A broker is slow if its usage did not follow: it did not fall when load went, or rise when load came, while its bundles'
+  traffic shrank. The usage that it had is its capacity. After `RETRY_S` it is filled to `TRIED` of that, for `TRY_S`: if its
+  usage follows, that is its capacity, and the next step comes soon; if not, it is relieved again, and the next try takes twice as
+  long to come. Once a step has brought it to the cluster's level, or when it leaves, it counts as any other broker.
 """
 
 from __future__ import annotations
@@ -137,6 +137,10 @@ class SlowBroker:
         if not self.trying or not level > 0:
             return self.capacity
         return min(1.0, max(self.capacity, TRIED * self.capacity / level))
+
+    def has_recovered(self, level: float) -> bool:
+        """Whether its steps have brought it to the cluster's level (`level`)."""
+        return self.retry_s == STEP_S and self.capacity >= level
 
     def relieved(self, part: float) -> None:
         """A plan takes this part of what it is asked from it."""
@@ -297,8 +301,8 @@ class Doubts:
         does = "shrinks" if factor < 1 else "grows"
         back = "grows" if factor < 1 else "shrinks"
         return (
-            f"its figures are {factor:.2f} of the truth, and are corrected by that: the traffic of bundles that come there {does} "
-            f"to {factor:.2f}, and {back} again where they go"
+            f"its figures are {factor:.2f} of the truth, and are corrected by that: the traffic of bundles that come there "
+            f"{does} to {factor:.2f}, and {back} again where they go"
         )
 
     def why_slow(self, name: str) -> str:
@@ -309,9 +313,8 @@ class Doubts:
             if slow.trying
             else f"more will be tried in {max(0.0, slow.retry_s - slow.waited_s):.0f} s"
         )
-        return (
-            f"it can use {slow.capacity * 100:.0f} % of its {RESOURCES[slow.resource]}, as its usage did not follow its load; {then}"
-        )
+        can = f"it can use {slow.capacity * 100:.0f} % of its {RESOURCES[slow.resource]}"
+        return f"{can}, as its usage did not follow its load; {then}"
 
     def may_take(self, name: str) -> bool:
         """Whether a broker may get bundles: the first sign that its pulse fell is enough to wait."""
@@ -351,7 +354,7 @@ class Doubts:
             if level > 0 and before > 0 and before - level < before * part / 2:
                 self._slowed(name, levels[name], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
         for name, each in levels.items():
-            self.peaks[name] = max(self.peaks.get(name, 0.0), max(each))
+            self.peaks[name] = max(self.peaks.get(name, 0.0), *each)
         for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
             del self.sums[name]
         for name, (before, added, _) in self.sent.items():

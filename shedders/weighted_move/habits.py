@@ -1,9 +1,10 @@
 """Habits of bundles: their mean traffic of the last hours, and how much of what they do beyond it passes by itself. Pure.
 
-A move pays if the load that it levels is still there later. For each of the largest bundles the mean of its traffic is remembered,
-wherever it was served, and its deviations from it: of a deviation d, d - d' has passed if it is d' in the mean of the following
-`PASSES_S`. The part that passes, weighted by the squares of the deviations, is learnt from all bundles: for small deviations, and
-for large ones (`LARGE`), of which each bundle's own count besides. A bundle counts with what is to be expected over the next hours:
+A move pays if the load that it levels is still there later. For each of the largest bundles the mean of its traffic is
+remembered, wherever it was served, and its deviations from it: of a deviation d, d - d' has passed if it is d' in the mean of the
+following `PASSES_S`. The part that passes, weighted by the squares of the deviations, is learnt from all bundles: for small
+deviations, and for large ones (`LARGE`), of which each bundle's own count besides. A bundle counts with what is to be expected
+over the next hours:
 
     expected = now - passes * (now - mean)
 
@@ -28,7 +29,7 @@ MOST_BUNDLES = 1_000  # the largest ones are remembered
 MEAN_S = 21_600.0  # time over which the mean is taken
 PASSES_S = 3_600.0  # a deviation that has passed within this time was not worth a move
 LEARNT_S = 21_600.0  # time over which it is learnt what passes
-OLD_S = 900.0  # a younger mean is no habit
+OLD_S = 1_800.0  # a younger mean is no habit
 PHASES = 16
 OVER = 0.5  # a large deviation has passed when it is less than this part of what it was
 LASTS = 3.0  # one that has lasted for this multiple of the usual time will not pass as the others did
@@ -123,7 +124,9 @@ class Habits:
             mean, seen_s, distance, then, change, age_s, gone, seen, last = values
             if age_s >= 0:
                 age_s += passed_s
-            bundles[str(name)] = BundleHabit(mean, seen_s, distance, then, change, age_s, gone * kept, seen * kept, last)
+            bundles[str(name)] = BundleHabit(
+                mean, seen_s, distance, then, change, age_s, gone * kept, seen * kept, last
+            )
         small, large = (PassingSums(*(value * kept for value in sums[place : place + 3])) for place in (0, 3))
         return cls(bundles, small, large, sums[6])
 
@@ -137,7 +140,9 @@ class Habits:
             ],
         }
 
-    def see(self, heavy: Iterable[tuple[float, Bundle]], unit: float, passed_s: float, present: Mapping[str, object]) -> None:
+    def see(
+        self, heavy: Iterable[tuple[float, Bundle]], unit: float, passed_s: float, present: Mapping[str, object]
+    ) -> None:
         """Add this decision's traffic.
 
         Args:

@@ -29,7 +29,7 @@ USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three
 # If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less.
 PLACED = 0.1
 GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
-CAME_MAX = 2_000  # moved bundles that are remembered
+CAME_MAX = 1_000  # moved bundles that are remembered
 SOURCES_MAX = 4  # former brokers of each
 MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
 _SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)

@@ -5,14 +5,15 @@ A cycle finds the brokers that deviate from the mean for long enough, and the bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from statistics import median
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loaddata.model.broker_load import ResourceWeights
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from shedders.model.amounts import are, count
 from shedders.model.candidates import CandidateReader, blind, pick
 from shedders.model.cluster import Bundle, Cluster
@@ -21,7 +22,7 @@ from shedders.model.readings import ReadingSettings, SheddingSettings, may_recei
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
-from shedders.weighted_move.habits import bytes_of
+from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
     LEAST_WEIGHT,
     RESOURCES,
@@ -38,7 +39,7 @@ from shedders.weighted_move.loads import (
 )
 from shedders.weighted_move.memory import BrokerHistory, Memory
 from shedders.weighted_move.placement import Expected
-from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, Steps
+from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, Steps, wanted_splits
 
 
 class WeightedMoveSettings(StrategySettings):
@@ -144,9 +145,6 @@ SETTLED_S = 300.0
 BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
-BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
-SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
-LOOKED_MAX = 32  # maximum number of brokers for whose bundles room is searched: filters may confine those of hundreds
 TINY = 1e-6
 
 
@@ -263,10 +261,14 @@ class Cycle:
     def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
         """Compare the bundles' present traffic with their usual one, and with that on the brokers that they came from."""
         groups, pulses, doubts = self._cluster.bundles_of, {}, self._memory.doubts
-        habits = self._memory.habits
+        habits, count = self._memory.habits, len(self._cluster.bundles)
+        least = habits.least
+        if not least and count > 4 * MOST_BUNDLES:
+            # The first decision: the smaller half of so many would not be remembered.
+            least = 2 * fsum(load.msg_throughput for load in loads.values()) / count
         for name in loads:
             heavy = self._heavy[name] = []
-            pulse, sizes = pulse_of(groups.unsorted(name), heavy, habits.least)
+            pulse, sizes = pulse_of(groups.unsorted(name), heavy, least)
             if pulse is not None:
                 pulses[name] = pulse
             doubts.look_at(name, sizes, changed=name in changed)
@@ -278,13 +280,12 @@ class Cycle:
             levels[name] = [part * each for part, each in zip(use, inverse, strict=True)]
         doubts.judge(pulses, levels)
 
-    def _correct(
-        self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]
-    ) -> None:
+    def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
         """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
         doubts, plain = self._memory.doubts, 0.0
-        if any(slow.trying for slow in doubts.slow.values()):
+        if doubts.slow:
             plain = whole(loads, uses, inverses).level
+            doubts.slow = {name: slow for name, slow in doubts.slow.items() if not slow.has_recovered(plain)}
         for name in loads:
             before = parts_of(uses[name], inverses[name])
             factor, slow = doubts.arrivals.factors.get(name), doubts.slow.get(name)
@@ -504,45 +505,6 @@ def _use(parts: Sequence[float]) -> Use:
     return cpu, inwards, outwards
 
 
-def wanted_splits(
-    stuck: Sequence[BrokerLevel],
-    cargo: Callable[[BrokerLevel], list[BundleDemand]],
-    memory: Memory,
-    gap: float,
-    has_room: Callable[[BrokerLevel, Bundle, float], bool],
-) -> list[SplitWanted]:
-    """The largest bundle of each broker that has too much load and no movable bundle.
-
-    Args:
-        stuck: Those brokers, the busiest first.
-        gap: How far above the level a broker may be.
-        has_room: Whether any broker with a lower level may take a bundle at all: if not, its parts could go nowhere either.
-    """
-    splits: list[SplitWanted] = []
-    looked = 0
-    for side in stuck:
-        if len(splits) >= SPLITS_MAX or not side.level > 1 + gap:
-            continue
-        largest = next(reversed(cargo(side)), None)
-        if largest is None or largest.young or largest.size * side.scale < BIG:
-            continue
-        bundle = largest.bundle
-        if bundle.name in memory.asked or bundle.stats is None or bundle.stats.topics < 2:  # noqa: PLR2004
-            continue
-        looked += 1
-        if looked > LOOKED_MAX or not has_room(side, bundle, gap):
-            continue
-        memory.asked[bundle.name] = (largest.throughput, 0.0)
-        splits.append(
-            SplitWanted(
-                bundle.name,
-                f"{side.name} is at {side.level:.3f} of the average, {largest.size * side.scale:.3f} of it this bundle, too "
-                "much for any other broker",
-            )
-        )
-    return splits
-
-
 class WeightedMove:
     """One score over several resources; sources and destinations chosen together, by gain per load moved.
 
@@ -569,8 +531,12 @@ class WeightedMove:
       counts at once. If no bundle fits, two are exchanged; if that does not help and the largest has more than one topic, it
       is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
-      parents' included. Bundles that others have moved stay for five minutes.
-    - Doubts: brokers with implausible reports get no bundles (`shedders.weighted_move.doubt`).
+      parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others
+      have moved stay for five minutes.
+    - Habits: bundles count with what is to be expected of them over the next hours, by what they, and others, did before
+      (`shedders.weighted_move.habits`); on a broker above 85 % of a limit with what they do now.
+    - Doubts: brokers with implausible reports get no bundles; figures that were found to be a part of the truth are corrected,
+      and slow brokers count with what they can do (`shedders.weighted_move.doubt`, `shedders.weighted_move.arrivals`).
 
     Example (also a test): a has 0.8 with bundles of 40, 25, 10 and 5 MB/s, b 0.4 with 20 and 20, c 0.3 with 20 and 10. T is
     0.5, the levels are 1.6, 0.8 and 0.6, and a is urgent. 5 of 50 MB/s are 0.1: to c they gain 1.6^2 - 1.5^2 - (0.7^2 - 0.6^2)
@@ -581,7 +547,7 @@ class WeightedMove:
     Placement: the broker whose most used resource has the most headroom afterwards, with the bundles in flight added.
 
     Words in `Plan.left`. Brokers: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`, `not-accepting`, `hit-count`,
-    `doubted`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
+    `doubted`, `corrected`, `slow`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
 
     Source: ours. Weighted-move of Slicer (OSDI 2016, 4.4.1: most gain per churn, under a budget); the most loaded resource
     decides, and no other may become worse than it was, as in CockroachDB's multi-metric allocator; thresholds that adapt,

@@ -108,7 +108,9 @@ def test_bundles_of_slow_brokers_are_no_evidence():
     items = [measured(place, "bcdefg"[place], 10.0, namespace=place % 2) for place in range(6)]
     for item in items:
         arrivals.left(item, str(item.owner), "a")
-    arrivals.look({item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, slow={"a"})
+    arrivals.look(
+        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, slow={"a"}
+    )
     assert not arrivals.factors
 
 
@@ -149,6 +151,10 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     slow = SlowBroker(0.4, trying=True)
     slow.watch(0.48)
     assert (slow.trying, slow.capacity, slow.retry_s) == (False, 0.48, STEP_S)
+    assert not slow.has_recovered(0.5)
+    slow.watch(0.55)
+    assert slow.has_recovered(0.5)
+    assert not SlowBroker(0.55).has_recovered(0.5)  # that is what it could do when it was found, and no more
 
 
 def use(level: float) -> dict[str, tuple[float, float, float]]:

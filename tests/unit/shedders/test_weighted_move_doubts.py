@@ -199,7 +199,7 @@ def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
     )
     plan = WeightedMove(WeightedMoveSettings()).plan(strained, plans[-1].memory)
     assert plan.memory["doubts"]["slow"] == {"a": [0.4, 0, ANY, 0.0, 7_200.0, 0]}
-    assert [left.reason for left in plan.left if left.name == "a"][0] == "slow"
+    assert next(each.reason for each in plan.left if each.name == "a") == "slow"
     assert plan.scores["a"] > 1.0
     assert {move.source for move in plan.moves} <= {"a"}
 

@@ -38,7 +38,7 @@ def test_what_is_new_counts_as_it_is():
 
 def test_a_burst_that_has_passed_before_is_expected_to_pass():
     quiet, burst = [10.0, 5.0], [40.0, 5.0]
-    habits = played([quiet] * 30 + [burst] * 8 + [quiet] * 17 + [burst] * 8 + [quiet] * 17 + [burst])
+    habits = played([quiet] * 45 + [burst] * 8 + [quiet] * 17 + [burst] * 8 + [quiet] * 17 + [burst])
     assert habits.expected(make(0, 40.0), 40.0) < 0.6
     assert habits.expected(make(1, 5.0), 5.0) == pytest.approx(1.0, abs=0.05)
 
@@ -50,7 +50,7 @@ def test_the_first_burst_counts_in_full():
 
 def test_load_that_stays_much_longer_than_the_others_did_is_believed():
     quiet, burst = [10.0, 5.0], [40.0, 5.0]
-    begun = [quiet] * 30 + [burst] * 8 + [quiet] * 17 + [burst] * 8 + [quiet] * 17
+    begun = [quiet] * 45 + [burst] * 8 + [quiet] * 17 + [burst] * 8 + [quiet] * 17
     parts = [played(begun + [burst] * minutes).expected(make(0, 40.0), 40.0) for minutes in (2, 28)]
     assert parts[0] < 0.7 < parts[1]
 
@@ -71,7 +71,9 @@ def test_children_inherit_the_habit_of_their_parent():
         replace(make(0, traffic), name=name)
         for name, traffic in (("t/n/0x00000000_0x40000000", 30.0), ("t/n/0x40000000_0x80000000", 10.0))
     ]
-    habits.see([(bytes_of(child), child) for child in children], UNIT, STEP_S, {child.name: child for child in children})
+    habits.see(
+        [(bytes_of(child), child) for child in children], UNIT, STEP_S, {child.name: child for child in children}
+    )
     assert {name: habit.mean for name, habit in habits.bundles.items()} == {
         children[0].name: pytest.approx(0.3),
         children[1].name: pytest.approx(0.1),
