@@ -27,7 +27,7 @@ from shedders.decisions.builder import (
     skipped_record,
 )
 from shedders.errors import StrategyFailedError
-from shedders.model.plan import in_turn
+from shedders.model.plan import DOUBTS, in_turn
 from statechannel.errors import StateChannelError
 from statechannel.logger import SafeLogger
 from statechannel.protocol.bundle import parse_key
@@ -76,6 +76,7 @@ class Balancer:
         self._decided_s = float("-inf")
         self._last: Cluster | None = None
         self._fingerprint = ""
+        self._doubts: Mapping[str, str] = {}
         self.newest: DecisionRecord | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -113,6 +114,11 @@ class Balancer:
     @property
     def leading(self) -> bool:
         return self._lead is not None
+
+    @property
+    def doubts(self) -> Mapping[str, str]:
+        """Brokers whose figures the newest decision did not take as they are, each with a sentence; empty unless it leads."""
+        return self._doubts if self.leading else {}
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -277,6 +283,7 @@ class Balancer:
             bounds=self._ports.bounds,
         )
         self._publish(record, decision.plan.scores)
+        self._doubts = {left.name: left.why for left in decision.plan.left if left.reason in DOUBTS}
 
     def _why_not_now(self, lead: _Lead, turn: Turn) -> str | None:
         """Why a decided move may not be made any more: it may have waited for a long time."""

@@ -316,6 +316,7 @@ class BalancerExtension:
             "strategies": dict(self._in_force.chosen.names),
             "balancing": self.settings.balancing and (effective is None or effective.shedding_on),
             "deciding": self._balancer is not None and self._balancer.leading,
+            "doubts": {} if self._balancer is None else dict(self._balancer.doubts),
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": self._failing(),

@@ -211,9 +211,10 @@ class BalancerSettings(SettingsGroup):
         le=VALUE_MAX_BYTES,
     )
     memory_bytes: int = setting(
-        512 * 1024,
-        "Bytes beyond `record_bytes` for the shedding strategy's memory (about 300 per broker, 100 per bundle moved in the last "
-        "half hour): a new leader continues from it, or starts without memory if it did not fit.",
+        640 * 1024,
+        "Bytes beyond `record_bytes` for the shedding strategy's memory (about 350 per broker, 100 per bundle moved in the last "
+        "day and per bundle whose habits are known, at most 1,000 of each): a new leader continues from it, or starts without "
+        "memory if it did not fit.",
         ge=0,
         le=VALUE_MAX_BYTES,
     )

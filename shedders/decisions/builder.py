@@ -57,7 +57,7 @@ class RecordBounds:
 
     record_bytes: int = 128 * 1024
     text_chars: int = 500
-    memory_bytes: int = 512 * 1024
+    memory_bytes: int = 640 * 1024
 
     def __post_init__(self) -> None:
         bytes_fit = RECORD_MIN_BYTES <= self.record_bytes <= VALUE_MAX_BYTES

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shedders.model.amounts import BYTES, LoadUnit
 
@@ -58,6 +58,10 @@ class BundleMove:
     why: str
     swap: bool = False
     load_unit: LoadUnit = BYTES
+
+
+DOUBTS: Final = frozenset({"doubted", "corrected", "slow"})
+"""Reasons of `Left`: a broker's figures are not taken as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,36 @@ pulse is the median ratio of its bundles' present to long-term traffic, relative
 moved to a broker has to show in its reports.
 
     fell        the pulse is far below its usual value; the broker gets no bundles, and a part of its load is moved away. If its
-                usage does not fall, it is saturated, and that is its capacity from then on (for `WEAK_S`)
+                usage does not fall, it is saturated
     rose        the pulse is far above; the broker gives no bundles, unless it reports itself overloaded
     lies        the long-term averages of its bundles jumped, all by the same factor, which is impossible: the broker gets no
                 bundles, and gives none unless it reports itself overloaded
     unmoved     load that was moved there did not show; the broker gets no more
 
 A doubt ends when the pulse is back, at the latest after `DOUBT_S`.
+
+What was found out stays, as time repairs no broker:
+
+- A broker whose figures are a part of the truth, by what arrives there and leaves it (`shedders.weighted_move.arrivals`),
+  counts with corrected figures, until other bundles show another factor.
+- A broker is slow if its usage did not follow: it did not fall when load went, or rise when load came, while its bundles'
+  traffic shrank. The usage that it had is its capacity. After `RETRY_S` it is filled to `TRIED` of that, for `TRY_S`: if its
+  usage follows, that is its capacity, and the next step comes soon; if not, it is relieved again, and the next try takes twice as
+  long to come. Once a step has brought it to the cluster's level, or when it leaves, it counts as any other broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp
 from statistics import median
 from typing import Any
 
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST, numbers, remembered
+from shedders.weighted_move.arrivals import Arrivals
+from shedders.weighted_move.loads import RESOURCES
 
 FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
 KINDS = (FELL, ROSE, LIES, UNMOVED)
@@ -39,10 +51,21 @@ LONG_STEADY = 240  # an average of this many samples (20 minutes) cannot jump
 QUARTERS, SIZES_KEPT = 4, 3
 BUNDLES = 4  # fewer bundles do not make a pulse
 DOUBT_S = 1_800.0
-WEAK_S = 7_200.0
+RETRY_S = 7_200.0  # time until a slow broker is tried with more load; doubled with each try that fails
+RETRY_MAX_S = 86_400.0
+STEP_S = 600.0  # the same after a try that succeeded
+TRY_S = 150.0  # a try's load has to show within this time
+TRIED = 1.2  # level of a try, in parts of the known capacity
+ABOVE = 1.05  # usage above this part of the known capacity shows that it can do more
+FULL = 0.95  # usage above this part of the capacity means that it may serve less than it is asked
+SUMS_S = 1_200.0  # time over which small moves to a broker are added up
+PEAK_S = 28_800.0  # time over which a broker's highest level fades
+STUCK = 0.5  # part of the moved load, as the broker would report it, below which its usage did not follow
 # Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
 PROBED = 0.2
 RESPONSE = 0.4  # part of the moved load that has to show
+RESOURCE_COUNT = len(RESOURCES)
+LEAST_SERVED = 0.05  # least assumed part of what it is asked that a broker serves
 SHOWS = 0.03  # a smaller part of a broker's limit is within the error
 
 
@@ -61,6 +84,70 @@ class ReportDoubt:
 
 
 @dataclass(slots=True)
+class SlowBroker:
+    """What a slow broker can do.
+
+    Attributes:
+        capacity: Part of its reported limit that it can use.
+        resource: Index of that resource (`shedders.weighted_move.loads.RESOURCES`).
+        served: Part of what it is asked that it served when it was last full.
+        waited_s: Since it was found slow, or since the last try began or ended.
+        retry_s: Time until the next try.
+        trying: It is being filled beyond its capacity.
+    """
+
+    capacity: float
+    resource: int = 0
+    served: float = 1.0
+    waited_s: float = 0.0
+    retry_s: float = RETRY_S
+    trying: bool = False
+
+    @classmethod
+    def recall(cls, row: Any, passed_s: float) -> SlowBroker | None:
+        """From JSON; None if it is not a row of `dumped`."""
+        values = numbers(row, 6)
+        if values is None or not 0 < values[0] <= 1 or not 0 < values[2] <= 1:
+            return None
+        capacity, resource, served, waited_s, retry_s, trying = values
+        if resource not in range(RESOURCE_COUNT):
+            return None
+        return cls(capacity, int(resource), served, waited_s + passed_s, min(retry_s, RETRY_MAX_S), trying > 0)
+
+    def dumped(self) -> list[float]:
+        parts = round(self.capacity, 4), self.resource, round(self.served, 4)
+        return [*parts, round(self.waited_s, 1), self.retry_s, int(self.trying)]
+
+    def watch(self, level: float) -> None:
+        """Compare its capacity with its present usage of that resource, and begin or end a try."""
+        if level < self.capacity * FULL:
+            self.served = 1.0
+        if level > self.capacity * ABOVE:
+            self.capacity = min(1.0, level)
+            self.waited_s, self.retry_s, self.trying = 0.0, STEP_S, False
+        elif self.trying and self.waited_s >= TRY_S:
+            if level >= self.capacity * FULL:
+                self.served = min(self.served, 1 / TRIED)
+            self.waited_s, self.retry_s, self.trying = 0.0, min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s)), False
+        elif not self.trying and self.waited_s >= self.retry_s:
+            self.waited_s, self.trying = 0.0, True
+
+    def assumed(self, level: float) -> float:
+        """The capacity to count with; in a try, that of which the cluster's level (`level`) is the usage to try."""
+        if not self.trying or not level > 0:
+            return self.capacity
+        return min(1.0, max(self.capacity, TRIED * self.capacity / level))
+
+    def has_recovered(self, level: float) -> bool:
+        """Whether its steps have brought it to the cluster's level (`level`)."""
+        return self.retry_s == STEP_S and self.capacity >= level
+
+    def relieved(self, part: float) -> None:
+        """A plan takes this part of what it is asked from it."""
+        self.served = min(1.0, self.served / max(0.05, 1 - part))
+
+
+@dataclass(slots=True)
 class Doubts:
     """The memory of implausible reports.
 
@@ -69,15 +156,23 @@ class Doubts:
         sizes: Long-term averages of a broker's bundles in bytes a second: the largest, and two smaller ones.
         doubts: Doubts by broker.
         probes: Level of a broker before a part of its load was moved away, and that part.
-        weak: Capacity of a broker, as a part of the reported one, with the seconds since it was measured.
+        slow: Brokers that can do less than they report.
+        arrivals: Moved bundles, and brokers whose figures are a part of the truth.
         sent: Level of a broker before the last plan, the load that the plan moved there, and the number of bundles.
+        taken: The same of load that the plan moved away.
+        peaks: Highest level of a broker, fading: at a lower one it is not at its end.
+        sums: Level of a broker before several plans, the load that they moved there, and the seconds since the first.
     """
 
     calm: dict[str, float] = field(default_factory=dict)
     now: dict[str, float] = field(default_factory=dict)
     doubts: dict[str, ReportDoubt] = field(default_factory=dict)
     probes: dict[str, tuple[float, float]] = field(default_factory=dict)
-    weak: dict[str, tuple[float, float]] = field(default_factory=dict)
+    slow: dict[str, SlowBroker] = field(default_factory=dict)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    taken: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sent: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sizes: dict[str, Sequence[float]] = field(default_factory=dict)
 
@@ -93,39 +188,65 @@ class Doubts:
             for name, kind in (kinds.items() if isinstance(kinds, Mapping) else ())
             if kind in KINDS and name in present and ages.get(name, 0.0) + passed_s <= DOUBT_S
         }
-        capacity, weak_s = remembered(memory, "capacity"), remembered(memory, "weak_s")
-        weak = {
-            name: (part, weak_s.get(name, 0.0) + passed_s)
-            for name, part in capacity.items()
-            if name in present and 0 < part <= 1 and weak_s.get(name, 0.0) + passed_s <= WEAK_S
+        rows = memory.get("slow")
+        slow = {
+            str(name): broker
+            for name, row in (rows.items() if isinstance(rows, Mapping) else ())
+            if name in present and (broker := SlowBroker.recall(row, passed_s)) is not None
         }
         calm = {name: value for name, value in remembered(memory, "calm").items() if name in present}
         sizes = {name: row for name, row in _rows(memory, "sizes", SIZES_KEPT).items() if name in present}
-        sent = {name: (row[0], row[1], row[2]) for name, row in _rows(memory, "sent", 3).items()}
-        return cls(calm, {}, doubts, _pairs(_rows(memory, "probes", 2)), weak, sent, sizes)
+        return cls(
+            calm,
+            {},
+            doubts,
+            _pairs(_rows(memory, "probes", 2)),
+            slow,
+            Arrivals.recall(memory.get("arrivals"), passed_s, present),
+            _triples(_rows(memory, "taken", 3)),
+            {
+                name: value * exp(-passed_s / PEAK_S)
+                for name, value in remembered(memory, "peaks").items()
+                if name in present
+            },
+            {
+                name: (before, added, age_s + passed_s)
+                for name, (before, added, age_s) in _triples(_rows(memory, "sums", 3)).items()
+                if age_s + passed_s <= SUMS_S and name in present
+            },
+            _triples(_rows(memory, "sent", 3)),
+            sizes,
+        )
 
     def dumped(self) -> dict[str, Any]:
         """For JSON; empty if there are no doubts."""
         tables: dict[str, dict[str, Any]] = {
             "age_s": {name: doubt.age_s for name, doubt in self.doubts.items()},
             "calm": {name: round(value, 4) for name, value in self.calm.items()},
-            "capacity": {name: round(capacity, 4) for name, (capacity, _) in self.weak.items()},
             "hits": {name: doubt.hits for name, doubt in self.doubts.items()},
             "kinds": {name: doubt.kind for name, doubt in self.doubts.items()},
+            "peaks": {name: round(value, 4) for name, value in self.peaks.items()},
             "probes": {name: [round(value, 4) for value in probe] for name, probe in self.probes.items()},
             "sent": {name: [round(value, 4) for value in row] for name, row in self.sent.items()},
+            "slow": {name: broker.dumped() for name, broker in self.slow.items()},
+            "sums": {name: [round(value, 4) for value in row] for name, row in self.sums.items()},
+            "taken": {name: [round(value, 4) for value in row] for name, row in self.taken.items()},
             "sizes": {name: [float(f"{value:.4g}") for value in row] for name, row in self.sizes.items()},
-            "weak_s": {name: age_s for name, (_, age_s) in self.weak.items()},
         }
-        return {name: dict(sorted(table.items())) for name, table in tables.items() if table}
+        arrivals = self.arrivals.dumped()
+        return {name: dict(sorted(table.items())) for name, table in tables.items() if table} | (
+            {"arrivals": arrivals} if arrivals else {}
+        )
 
-    def judge(self, pulses: Mapping[str, float], levels: Mapping[str, float]) -> None:
+    def judge(self, pulses: Mapping[str, float], levels: Mapping[str, Sequence[float]]) -> None:
         """Judge the pulses of this decision, and the responses to load that was moved.
 
         Args:
-            levels: Present level of each broker, as a part of its reported limits.
+            levels: Present usage of each broker's resources, as parts of its reported limits.
         """
         self._responses(levels)
+        for name in self.slow.keys() & levels.keys():
+            self.slow[name].watch(levels[name][self.slow[name].resource])
         if len(pulses) <= HITS:
             return
         middle = median(pulses.values())
@@ -174,15 +295,38 @@ class Doubts:
             sentence = jumped if doubt.kind == LIES else "load that was moved there did not show"
         return f"{sentence}, for {doubt.age_s:.0f} s"
 
+    def why_corrected(self, name: str) -> str:
+        """A sentence on a broker whose figures are a part of the truth."""
+        factor = self.arrivals.factors[name]
+        does = "shrinks" if factor < 1 else "grows"
+        back = "grows" if factor < 1 else "shrinks"
+        return (
+            f"its figures are {factor:.2f} of the truth, and are corrected by that: the traffic of bundles that come there "
+            f"{does} to {factor:.2f}, and {back} again where they go"
+        )
+
+    def why_slow(self, name: str) -> str:
+        """A sentence on a slow broker."""
+        slow = self.slow[name]
+        then = (
+            f"it is being filled to {min(1.0, TRIED * slow.capacity) * 100:.0f} % to see whether it can do more"
+            if slow.trying
+            else f"more will be tried in {max(0.0, slow.retry_s - slow.waited_s):.0f} s"
+        )
+        can = f"it can use {slow.capacity * 100:.0f} % of its {RESOURCES[slow.resource]}"
+        return f"{can}, as its usage did not follow its load; {then}"
+
     def may_take(self, name: str) -> bool:
         """Whether a broker may get bundles: the first sign that its pulse fell is enough to wait."""
         doubt = self.doubts.get(name)
-        return doubt is None or doubt.kind == ROSE or (name in self.weak and doubt.kind == FELL)
+        return doubt is None or doubt.kind == ROSE or (name in self.slow and doubt.kind == FELL)
 
     def to_try(self, name: str) -> bool:
         """Whether a broker has to be probed for saturation."""
         doubt = self.doubts.get(name)
-        return doubt is not None and doubt.kind == FELL and doubt.hits == HITS and name not in self.weak
+        if doubt is None or name in self.slow:
+            return False
+        return (doubt.kind == FELL and doubt.hits == HITS) or (doubt.kind == UNMOVED and doubt.hits < ASKED)
 
     def tried(self, name: str, level: float, part: float) -> None:
         """Record that a part of its load is moved away."""
@@ -204,18 +348,63 @@ class Doubts:
         elif not known.holds or abs(value - 1) < step / 2:
             del self.doubts[name]
 
-    def _responses(self, levels: Mapping[str, float]) -> None:
+    def _responses(self, levels: Mapping[str, Sequence[float]]) -> None:
         for name, (before, part) in self.probes.items():
-            if name in levels and before > 0 and before - levels[name] < before * part / 2:
-                self.weak[name] = (min(1.0, levels[name]), 0.0)
+            level = max(levels.get(name, (0.0,)))
+            if level > 0 and before > 0 and before - level < before * part / 2:
+                self._slowed(name, levels[name], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
+        for name, each in levels.items():
+            self.peaks[name] = max(self.peaks.get(name, 0.0), *each)
+        for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
+            del self.sums[name]
         for name, (before, added, _) in self.sent.items():
-            if name in levels and added >= SHOWS and levels[name] - before < RESPONSE * added - SHOWS:
-                self.doubts[name] = ReportDoubt(UNMOVED)
-        self.probes, self.sent = {}, {}
+            if name in levels and self._at_its_end(name, levels[name]) and added > 0 and name not in self.slow:
+                base, total, age_s = self.sums.get(name, (before, 0.0, 0.0))
+                self.sums[name] = base, total + added, age_s
+                self._shows(name, levels[name])
+        for name, (before, given, _) in self.taken.items():
+            factor = self.arrivals.factors.get(name, 1.0)
+            self.sums.pop(name, None)
+            if name not in levels or not self._at_its_end(name, levels[name]):
+                continue
+            if given >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * given:
+                self._slowed(name, levels[name], factor)
+        self.probes, self.sent, self.taken = {}, {}, {}
+
+    def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
+        """Whether it may be saturated: it has not been busier than now for long."""
+        return max(levels) >= FULL * self.peaks.get(name, 0.0)
+
+    def _shows(self, name: str, levels: Sequence[float]) -> None:
+        """Whether what was moved to a broker shows: small moves are added up until they can."""
+        base, added, _ = self.sums[name]
+        factor, shown = self.arrivals.factors.get(name, 1.0), max(levels) - base
+        if factor < 1 and added >= SHOWS and shown < STUCK * factor * added:
+            self._slowed(name, levels, factor)
+        elif shown < RESPONSE * min(1.0, factor) * added - SHOWS:
+            self.doubts[name] = ReportDoubt(UNMOVED)
+        elif shown < RESPONSE * added or added < SHOWS:
+            return
+        del self.sums[name]
+
+    def _slowed(self, name: str, levels: Sequence[float], served: float) -> None:
+        """A broker's usage did not follow its load: that is its capacity."""
+        if name in self.slow:
+            return
+        level = max(levels)
+        self.slow[name] = SlowBroker(min(1.0, level), levels.index(level), served)
+        self.arrivals.forget(name)
+        if self.of(name) == UNMOVED:
+            del self.doubts[name]
 
 
-def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] | None]:
+def pulse_of(
+    bundles: Iterable[Bundle], heavy: list[Bundle] | None = None, least: float = 0.0
+) -> tuple[float | None, Sequence[float] | None]:
     """The pulse of a broker's bundles.
+
+    Args:
+        heavy: Gets those bundles that have at least `least` bytes a second, as one pass over all of them is enough.
 
     Returns:
         Median ratio of present to long-term traffic; long-term averages that are old enough (`Doubts.sizes`).
@@ -226,6 +415,8 @@ def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] |
         stats = bundle.stats
         if stats is None:
             continue
+        if heavy is not None and stats.msg_throughput_in + stats.msg_throughput_out >= least:
+            heavy.append(bundle)
         long = bundle.averages.long
         samples = long.samples
         if samples >= LONG_SAMPLES:
@@ -243,6 +434,10 @@ def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] |
     last = len(sizes) - 1
     steady = [sizes[-1 - last * part // QUARTERS] for part in range(SIZES_KEPT)] if len(sizes) >= BUNDLES else None
     return ratios[len(ratios) // 2], steady
+
+
+def _triples(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float, float]]:
+    return {name: (row[0], row[1], row[2]) for name, row in rows.items()}
 
 
 def _pairs(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:

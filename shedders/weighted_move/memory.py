@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from math import sqrt
 from typing import Any
 
 from shedders.model.cluster import Bundle
 from shedders.model.readings import numbers, remembered
 from shedders.weighted_move.doubt import Doubts
+from shedders.weighted_move.habits import Habits
 from shedders.weighted_move.loads import Use
 from statechannel.protocol.bundle import parse_key
 
@@ -27,6 +29,8 @@ USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three
 # If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less.
 PLACED = 0.1
 GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
+CAME_MAX = 1_000  # moved bundles that are remembered
+SOURCES_MAX = 4  # former brokers of each
 MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
 _SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
 _DIGITS = 4
@@ -165,6 +169,7 @@ class Memory:
         touched: Brokers of the last plan, with the changes of their levels; `large`: it moved so much that it may have to be
             completed.
         doubts: Brokers with implausible reports.
+        habits: What the largest bundles usually do.
         asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
@@ -177,15 +182,20 @@ class Memory:
     large: bool = False
     asked: dict[str, tuple[float, float]] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
+    habits: Habits = field(default_factory=Habits)
     _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    _former: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
     @classmethod
-    def recall(cls, memory: Mapping[str, Any], now_ms: int, keep_s: float, present: Mapping[str, object]) -> Memory:
+    def recall(
+        cls, memory: Mapping[str, Any], now_ms: int, grace_s: float, present: Mapping[str, object], keep_s: float
+    ) -> Memory:
         """The memory from JSON.
 
         Args:
+            grace_s: Time within which a moved bundle stays where it is.
             present: Brokers; others are dropped.
-            keep_s: Older moves are dropped.
+            keep_s: Older moves are dropped, and of more than `CAME_MAX` bundles the oldest.
         """
         at_ms = memory.get("at_ms")
         known = type(at_ms) is int and 0 <= at_ms <= now_ms
@@ -194,21 +204,22 @@ class Memory:
         return cls(
             now_ms,
             passed_s,
-            min(keep_s, known_s + passed_s),
+            min(grace_s, known_s + passed_s),
             {
                 name: history
                 for name, row in _table(memory.get("watched"))
                 if (history := watched(row)) is not None and name in present
             },
-            {name: sources for name, rows in _table(memory.get("came")) if (sources := _came(rows, passed_s, keep_s))},
+            _newest({name: rows for name, row in _table(memory.get("came")) if (rows := _came(row, passed_s, keep_s))}),
             remembered(memory, "touched"),
             memory.get("large") is True,
             {
                 name: (pair[0], pair[1] + passed_s)
                 for name, row in _table(memory.get("asked"))
-                if (pair := numbers(row, 2)) is not None and pair[1] + passed_s <= keep_s
+                if (pair := numbers(row, 2)) is not None and pair[1] + passed_s <= grace_s
             },
             Doubts.recall(memory.get("doubts"), passed_s, present),
+            Habits.recall(memory.get("habits"), passed_s),
         )
 
     def dumped(self) -> dict[str, Any]:
@@ -217,6 +228,7 @@ class Memory:
             "at_ms": self.at_ms,
             "came": {name: [list(source) for source in self.came[name]] for name in sorted(self.came)},
             "doubts": self.doubts.dumped(),
+            "habits": self.habits.dumped(),
             "known_s": self.known_s,
             "large": self.large,
             "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
@@ -253,36 +265,49 @@ class Memory:
                     del self.came[name]
         if missed > planned * MISSED:
             self.touched = {}
-            self.doubts.sent, self.doubts.probes = {}, {}
+            self.doubts.sent, self.doubts.taken, self.doubts.probes = {}, {}, {}
+        if missed:
+            self.doubts.taken = {}
         # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.
         self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
 
-    def moved(self, bundle: str, age_s: float | None) -> bool:
+    def moved(self, bundle: str, age_s: float | None, grace_s: float) -> bool:
         """Whether a bundle was moved by this strategy recently, or may have been before the memory began.
 
         Args:
             age_s: Seconds since it came to its broker; None: long ago.
+            grace_s: How long ago is recently.
         """
-        return bundle in self.came or (age_s is not None and age_s > self.known_s)
+        came = self.came.get(bundle)
+        return (came is not None and came[-1][1] <= grace_s) or (age_s is not None and age_s > self.known_s)
 
     def has_left(self, bundle: str, broker: str) -> float | None:
         """Seconds since a bundle left a broker; None if it did not, or long ago."""
-        ages = [age_s for name, age_s in self.came.get(bundle, ()) if name == broker]
-        if self._gone:
-            ages += self._parents(bundle, broker)
-        return min(ages, default=None)
+        former = self._former.get(bundle)
+        if former is None:
+            former = self._former[bundle] = self._left_by(bundle)
+        return former.get(broker)
 
-    def _parents(self, bundle: str, broker: str) -> list[float]:
-        """The same for the bundles that it was split from."""
-        parts = parse_key(bundle.encode())
-        around = () if parts is None else self._gone.get(parts.namespace, ())
-        return [
-            age_s
-            for lower, upper, parent in around
-            if parts is not None and lower <= parts.lower and parts.upper <= upper
-            for name, age_s in self.came[parent]
-            if name == broker
-        ]
+    def _left_by(self, bundle: str) -> Mapping[str, float]:
+        """Brokers that a bundle, or one that it was split from, has left, with the seconds since."""
+        rows = list(self.came.get(bundle, ()))
+        space = bundle.rpartition("/")[0] if self._gone else ""
+        around = self._gone.get(space, ())
+        parts = parse_key(bundle.encode()) if around else None
+        for lower, upper, parent in around:
+            if parts is not None and lower <= parts.lower and parts.upper <= upper:
+                rows += self.came[parent]
+        former: dict[str, float] = {}
+        for name, age_s in rows:
+            former[name] = min(age_s, former.get(name, age_s))
+        return former
+
+
+def _newest(came: dict[str, list[tuple[str, float]]]) -> dict[str, list[tuple[str, float]]]:
+    if len(came) <= CAME_MAX:
+        return came
+    kept = nsmallest(CAME_MAX, came, key=lambda name: (came[name][-1][1], name))
+    return {name: came[name] for name in sorted(kept)}
 
 
 def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
@@ -292,7 +317,7 @@ def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
             age = numbers(row[1:], 1)
             if age is not None and age[0] + passed_s <= keep_s:
                 sources.append((row[0], age[0] + passed_s))
-    return sources
+    return sources[-SOURCES_MAX:]
 
 
 def _table(table: Any) -> Iterable[tuple[str, Any]]:

@@ -16,9 +16,11 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from shedders.model.cluster import Bundle
+from shedders.model.plan import SplitWanted
 from shedders.model.strategy import CanTake
 from shedders.shedding.draft import refused
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
+from shedders.weighted_move.memory import Memory
 
 # After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision.
 CLOSED: Final = 2
@@ -72,6 +74,9 @@ ALL = 24  # up to this number all bundles of a broker are compared; of more, tho
 AROUND = 4  # number of bundles to each side of such a size
 EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
+BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
+SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
+LOOKED_MAX = 32  # maximum number of brokers for whose bundles room is searched: filters may confine those of hundreds
 _size = attrgetter("size")
 
 
@@ -130,6 +135,7 @@ class Steps:
         cargo: A broker's movable bundles, the smallest first; the list is consumed.
         refused: Why a broker may not get a bundle; None if it may.
         filters: The cache of the filters' refusals.
+        backs: By how much dearer a move is that takes a bundle back to where it was; 1 for others.
     """
 
     def __init__(
@@ -139,7 +145,9 @@ class Steps:
         cargo: Callable[[BrokerLevel], list[BundleDemand]],
         refused: Callable[[Bundle, BrokerLevel], str | None],
         filters: FilterRefusals | None = None,
+        backs: Callable[[Bundle, BrokerLevel], float] | None = None,
     ) -> None:
+        self._backs = backs or _same
         self._rules = rules
         self._cargo = cargo
         self._refused = refused
@@ -263,6 +271,8 @@ class Steps:
                 if not top < source.level or (after[1] > after[0] and source.level - top < QUARTER * gap):
                     continue
                 value = gained(source, side, after) / (demand.churn + rules.move_cost)
+                if value >= rules.least:
+                    value /= self._backs(demand.bundle, side)
                 if value >= rules.least and (source.urgent or not demand.young):
                     candidates.append(CandidateMove(value, demand, None, source, side, after))
         return candidates
@@ -332,6 +342,8 @@ class Steps:
         if not max(after) < source.level or after[1] > after[0]:
             return None
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
+        if value >= self._rules.least:
+            value /= max(self._backs(demand.bundle, side), self._backs(other.bundle, source))
         return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
 
     def _take(self, candidate: CandidateMove) -> None:
@@ -366,5 +378,48 @@ def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -
     return lost - side.capacity * (after[1] * after[1] - side.level * side.level)
 
 
+def _same(_bundle: Bundle, _side: BrokerLevel) -> float:
+    return 1.0
+
+
 def _worst_last(candidate: CandidateMove) -> tuple[float, str, str]:
     return -candidate.value, candidate.going.bundle.name, candidate.destination.name
+
+
+def wanted_splits(
+    stuck: Sequence[BrokerLevel],
+    cargo: Callable[[BrokerLevel], list[BundleDemand]],
+    memory: Memory,
+    gap: float,
+    has_room: Callable[[BrokerLevel, Bundle, float], bool],
+) -> list[SplitWanted]:
+    """The largest bundle of each broker that has too much load and no movable bundle.
+
+    Args:
+        stuck: Those brokers, the busiest first.
+        gap: How far above the level a broker may be.
+        has_room: Whether any broker with a lower level may take a bundle at all: if not, its parts could go nowhere either.
+    """
+    splits: list[SplitWanted] = []
+    looked = 0
+    for side in stuck:
+        if len(splits) >= SPLITS_MAX or not side.level > 1 + gap:
+            continue
+        largest = next(reversed(cargo(side)), None)
+        if largest is None or largest.young or largest.size * side.scale < BIG:
+            continue
+        bundle = largest.bundle
+        if bundle.name in memory.asked or bundle.stats is None or bundle.stats.topics < 2:  # noqa: PLR2004
+            continue
+        looked += 1
+        if looked > LOOKED_MAX or not has_room(side, bundle, gap):
+            continue
+        memory.asked[bundle.name] = (largest.throughput, 0.0)
+        splits.append(
+            SplitWanted(
+                bundle.name,
+                f"{side.name} is at {side.level:.3f} of the average, {largest.size * side.scale:.3f} of it this bundle, too "
+                "much for any other broker",
+            )
+        )
+    return splits

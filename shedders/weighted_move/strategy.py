@@ -5,13 +5,15 @@ A cycle finds the brokers that deviate from the mean for long enough, and the bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
+from statistics import median
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loaddata.model.broker_load import ResourceWeights
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from shedders.model.amounts import are, count
 from shedders.model.candidates import CandidateReader, blind, pick
 from shedders.model.cluster import Bundle, Cluster
@@ -19,10 +21,12 @@ from shedders.model.plan import Placed, Plan, Reason, SplitWanted
 from shedders.model.readings import ReadingSettings, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
-from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, pulse_of
+from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
+from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
     LEAST_WEIGHT,
     RESOURCES,
+    SAMPLES,
     BrokerLevel,
     BundleDemand,
     Use,
@@ -35,7 +39,7 @@ from shedders.weighted_move.loads import (
 )
 from shedders.weighted_move.memory import BrokerHistory, Memory
 from shedders.weighted_move.placement import Expected
-from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, Steps
+from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, Steps, wanted_splits
 
 
 class WeightedMoveSettings(StrategySettings):
@@ -51,6 +55,13 @@ class WeightedMoveSettings(StrategySettings):
         ge=0,
         description="A bundle is not moved again within this time, and never back to where it was within it: each move "
         "costs its clients a reconnect, and two that undo each other are wasted.",
+    )
+    back_hours: float = Field(
+        default=24.0,
+        ge=0,
+        le=168,
+        description="A move back to a broker that a bundle has left costs several times as much; less and less, until after "
+        "these hours: load that comes and goes by the day should stay.",
     )
     gap_percent: float = Field(
         default=5.0,
@@ -131,11 +142,9 @@ RELIEVED = 0.8  # such a broker is relieved down to this part of its limit
 FINISHED = 0.5
 # Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled.
 SETTLED_S = 300.0
+BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
-BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
-SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
-LOOKED_MAX = 32  # maximum number of brokers for whose bundles room is searched: filters may confine those of hundreds
 TINY = 1e-6
 
 
@@ -156,11 +165,16 @@ class Cycle:
         self._filters = FilterRefusals(can_take)
         self._draft = Draft(name, cluster, common, memory, settings.weights, can_take)
         self._weights = settings.weights
-        self._memory = Memory.recall(memory, cluster.now_ms, settings.grace_s, cluster.brokers)
+        keep_s = max(settings.grace_s, settings.back_hours * 3_600)
+        self._memory = Memory.recall(memory, cluster.now_ms, settings.grace_s, cluster.brokers, keep_s)
         self._cargo: dict[str, list[BundleDemand]] = {}
         self._sides: dict[str, BrokerLevel] = {}
         self._began: dict[str, float] = {}
         self._levels: dict[str, float] = {}
+        self._heavy: dict[str, list[Bundle]] = {}
+        self._as_usual: set[str] = set()
+        self._present: dict[str, Use] = {}
+        self._lift: dict[str, float] = {}
         self._waiting = 0
 
     def plan(self) -> Plan:
@@ -182,7 +196,7 @@ class Cycle:
             settings.max_moves,
         )
         self._began = {name: side.level for name, side in self._sides.items()}
-        steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters)
+        steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters, self._backs)
         planned = steps.run()
         for name, (word, why) in steps.stuck.items():
             draft.leave(name, word, why)
@@ -221,17 +235,16 @@ class Cycle:
             history.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
             uses[name] = history.use
         self._levels = levels
-        self._doubt(levels, changed)
-        for name in loads:
-            weakness = self._weakness(name, levels[name])
-            if weakness is not None:
-                capacity, done = weakness
-                uses[name], inverses[name] = times(uses[name], 1 / done), times(inverses[name], 1 / capacity)
+        self._doubt(loads, inverses, changed)
+        self._correct(loads, uses, inverses)
         doubts = memory.doubts
-        sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.weak}
+        sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.slow}
         # New load counts once it has lasted: a burst raises only its own broker's level.
         steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
         self._whole = whole(sound, steady, inverses)
+        if self._expect(loads, uses, inverses):
+            steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
+            self._whole = whole(sound, steady, inverses)
         for name in loads:
             self._sides[name] = self._side(name, uses[name], inverses[name])
         draft.scores = {name: parts_of(uses[name], inverses[name]) for name in loads}
@@ -245,23 +258,92 @@ class Cycle:
             name, use, inverse, 1 / level if level >= TINY else 0.0, 1 / share if share > 0 else 1.0, takes=takes
         )
 
-    def _doubt(self, levels: Mapping[str, float], changed: Collection[str]) -> None:
-        """Compare the bundles' present traffic with their usual one."""
+    def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
+        """Compare the bundles' present traffic with their usual one, and with that on the brokers that they came from."""
         groups, pulses, doubts = self._cluster.bundles_of, {}, self._memory.doubts
-        for name in levels:
-            pulse, sizes = pulse_of(groups.unsorted(name))
+        habits, count = self._memory.habits, len(self._cluster.bundles)
+        least = habits.least
+        if not least and count > 4 * MOST_BUNDLES:
+            # The first decision: the smaller half of so many would not be remembered.
+            least = 2 * fsum(load.msg_throughput for load in loads.values()) / count
+        for name in loads:
+            heavy = self._heavy[name] = []
+            pulse, sizes = pulse_of(groups.unsorted(name), heavy, least)
             if pulse is not None:
                 pulses[name] = pulse
             doubts.look_at(name, sizes, changed=name in changed)
+        pulse, namespaces = median(pulses.values()) if pulses else 0.0, len(self._cluster.bundles_in)
+        doubts.arrivals.look(self._cluster.bundles, pulse, namespaces=namespaces, slow=doubts.slow)
+        levels = {}
+        for name, load in loads.items():
+            use, inverse = use_of(load), inverses[name]
+            levels[name] = [part * each for part, each in zip(use, inverse, strict=True)]
         doubts.judge(pulses, levels)
 
-    def _weakness(self, name: str, level: float) -> tuple[float, float] | None:
-        """The capacity of a slow broker, as a part of the reported one, and the part of its demand that it serves."""
-        doubts = self._memory.doubts
-        done = min(1.0, max(LEAST_DONE, doubts.now.get(name, 1.0)))
-        if name in doubts.weak:
-            return max(LEAST_DONE, doubts.weak[name][0]), done
-        return (max(LEAST_DONE, level), done) if doubts.to_try(name) else None
+    def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
+        """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
+        doubts, plain = self._memory.doubts, 0.0
+        if doubts.slow:
+            plain = whole(loads, uses, inverses).level
+            doubts.slow = {name: slow for name, slow in doubts.slow.items() if not slow.has_recovered(plain)}
+        for name in loads:
+            before = parts_of(uses[name], inverses[name])
+            factor, slow = doubts.arrivals.factors.get(name), doubts.slow.get(name)
+            if factor is not None:
+                uses[name] = times(uses[name], 1 / factor)
+                self._draft.leave(name, "corrected", doubts.why_corrected(name))
+            if slow is not None:
+                inverse = list(inverses[name])
+                inverse[slow.resource] /= max(LEAST_DONE, slow.assumed(plain))
+                uses[name], inverses[name] = times(uses[name], 1 / self._served(name, slow)), _use(inverse)
+                self._draft.leave(name, "slow", doubts.why_slow(name))
+            elif doubts.to_try(name):
+                served = self._pulse(name)
+                uses[name] = times(uses[name], 1 / served)
+                inverses[name] = times(inverses[name], 1 / max(LEAST_DONE, self._levels[name]))
+            if before > 0:
+                self._lift[name] = parts_of(uses[name], inverses[name]) / before
+
+    def _expect(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: Mapping[str, Use]) -> bool:
+        """Count what is to be expected of bundles in place of what they do now; whether that changes any broker's use."""
+        memory, habits, whole = self._memory, self._memory.habits, self._whole
+        factors, known = memory.doubts.arrivals.factors, []
+        for name in loads:
+            if memory.doubts.of(name) is None and name not in memory.doubts.slow:
+                factor = factors.get(name, 1.0)
+                known += [
+                    (bytes_of(bundle) / factor, bundle)
+                    for bundle in self._heavy[name]
+                    if not bundle.estimated and not bundle.secondhand and bundle.averages.short.samples >= SAMPLES
+                ]
+        habits.see(known, whole.throughput, memory.passed_s, self._cluster.bundles)
+        expected: dict[str, list[tuple[Bundle, float]]] = {}
+        for traffic, bundle in known:
+            part = habits.expected(bundle, traffic)
+            if part != 1.0 and bundle.owner is not None:
+                expected.setdefault(bundle.owner, []).append((bundle, part))
+        for name, bundles in expected.items():
+            # What is overloaded now has to be relieved now.
+            if parts_of(uses[name], inverses[name]) > OVERLOADED:
+                self._as_usual.add(name)
+                continue
+            weights = Weights(loads[name], uses[name], inverses[name], [bundle for bundle, _ in bundles], whole)
+            cpu, inwards, outwards = self._present.setdefault(name, uses[name])
+            for bundle, part in bundles:
+                cargo = weights.cargo(bundle)
+                if cargo is not None:
+                    cpu += cargo.use[0] * (part - 1)
+                    inwards += cargo.use[1] * (part - 1)
+                    outwards += cargo.use[2] * (part - 1)
+            uses[name] = max(0.0, cpu), max(0.0, inwards), max(0.0, outwards)
+        return bool(self._present)
+
+    def _pulse(self, name: str) -> float:
+        return min(1.0, max(LEAST_DONE, self._memory.doubts.now.get(name, 1.0)))
+
+    def _served(self, name: str, slow: SlowBroker) -> float:
+        """The part of what it is asked that a slow broker serves."""
+        return min(slow.served, self._pulse(name) if self._memory.doubts.of(name) == FELL else 1.0)
 
     def _judge(self, name: str) -> None:
         """Decide whether a broker has deviated for long enough."""
@@ -277,9 +359,11 @@ class Cycle:
         if not (above or below):
             return
         hits, since_s = watched.over if above else watched.under
+        # What was read of a broker whose figures are corrected counts as its figures do now.
+        lift = self._lift.get(name, 1.0)
         if name in self._memory.touched:
-            watched.usual = self._whole.level  # the level that the last plan aimed at
-        usual = watched.usual * side.scale - 1
+            watched.usual = self._whole.level / lift  # the level that the last plan aimed at
+        usual = watched.usual * lift * side.scale - 1
         steady = min(off, usual) if above else -max(off, usual) / UNDER
         part = (max(urgent, band) - steady) / (max(urgent, band) - gap) if max(urgent, band) > gap else 0.0
         needed = max(1, round(settings.hits * min(1.0, part)))
@@ -308,7 +392,7 @@ class Cycle:
         """Whether its figures are not trusted; if it may be slow, a part of its load is moved away to find out."""
         doubts, name = self._memory.doubts, side.name
         kind = doubts.of(name)
-        if kind is None or (name in doubts.weak and kind == FELL):
+        if kind is None or (name in doubts.slow and kind in (FELL, ROSE)):
             return False
         if kind in (LIES, ROSE) and side.level / side.scale > OVERLOADED:
             return False
@@ -324,9 +408,10 @@ class Cycle:
         if cargo is None:
             draft = self._draft
             known = draft.movable(side.name)
-            weights = Weights(draft.loads[side.name], side.use, side.inverse, known, self._whole)
+            use = self._present.get(side.name, side.use)
+            weights = Weights(draft.loads[side.name], use, side.inverse, known, self._whole)
             cargo = [
-                demand
+                self._expected(demand)
                 for bundle in known
                 if not self._was_moved(bundle.name)
                 and (demand := weights.cargo(bundle)) is not None
@@ -336,21 +421,44 @@ class Cycle:
             self._cargo[side.name] = cargo
         return cargo
 
+    def _expected(self, demand: BundleDemand) -> BundleDemand:
+        """A bundle with what is to be expected of it."""
+        owner = demand.bundle.owner or ""
+        factor = self._memory.doubts.arrivals.factors.get(owner, 1.0)
+        part = self._memory.habits.expected(demand.bundle, demand.throughput / factor)
+        if part == 1.0 or owner in self._as_usual or demand.young:
+            return demand
+        return demand._replace(size=demand.size * part, use=times(demand.use, part))
+
     def _was_moved(self, name: str) -> bool:
         """Whether a bundle has to stay as this strategy moved it recently."""
         age_s = self._cluster.recent.bundles.get(name)
         grace_s = self._settings.grace_s
-        if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s):
+        if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s, grace_s):
             return False
         ago = "" if age_s is None else f" {age_s:.0f} s ago"
+        if self._was_misled(self._cluster.bundles[name].owner):
+            return False
         self._draft.leave(name, "recently-moved", f"it was moved{ago}; it stays for {grace_s:.0f} s")
         return True
 
+    def _was_misled(self, owner: str | None) -> bool:
+        """Whether bundles came to a broker by mistake: it has just been found slow, or still is so."""
+        slow = self._memory.doubts.slow.get(owner or "")
+        return slow is not None and not slow.trying and slow.waited_s <= self._settings.grace_s
+
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
         age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None:
+        if age_s is not None and age_s <= self._settings.grace_s and not self._was_misled(bundle.owner):
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
+
+    def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
+        """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
+        age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
+        if age_s is None or age_s >= kept_s or self._was_misled(bundle.owner):
+            return 1.0
+        return 1.0 + BACK * (1 - age_s / kept_s)
 
     def _move(self, step: MoveStep) -> None:
         cargo, source, side = step.cargo, step.source, step.destination
@@ -366,61 +474,35 @@ class Cycle:
         if step.back:
             self._draft.moves[-1] = replace(self._draft.moves[-1], swap=True)
         self._memory.came.setdefault(cargo.bundle.name, []).append((source.name, 0.0))
+        self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name)
 
     def _answer(self, splits: list[SplitWanted], why: str, otherwise: Reason) -> Plan:
-        draft, memory = self._draft, self._memory
+        draft, memory, doubts = self._draft, self._memory, self._memory.doubts
         memory.touched = {
             name: abs(side.level - self._began[name])
             for name, side in self._sides.items()
             if (side.gives or side.taken)
         }
         for name, side in self._sides.items():
-            added = (side.level - self._began.get(name, side.level)) / side.scale if side.scale > 0 else 0.0
-            if side.over and memory.doubts.to_try(name) and side.gives:
-                memory.doubts.tried(name, self._levels[name], -added / (self._began[name] / side.scale))
+            began = self._began.get(name, side.level)
+            added = (side.level - began) / side.scale if side.scale > 0 else 0.0
+            slow = doubts.slow.get(name)
+            if side.over and doubts.to_try(name) and side.gives:
+                doubts.tried(name, self._levels[name], -added / (began / side.scale))
+            elif slow is not None:
+                if side.gives and added < 0:
+                    slow.relieved(min(1.0, 1 - side.level / began))
             elif side.taken and not side.gives:
-                memory.doubts.sent[name] = self._levels[name], added, float(side.came)
+                doubts.sent[name] = self._levels[name], added, float(side.came)
+            elif side.gives and not side.taken:
+                doubts.taken[name] = self._levels[name], -added, 0.0
         draft.memory = memory.dumped()
         return replace(draft.plan(why, otherwise), splits=tuple(splits))
 
 
-def wanted_splits(
-    stuck: Sequence[BrokerLevel],
-    cargo: Callable[[BrokerLevel], list[BundleDemand]],
-    memory: Memory,
-    gap: float,
-    has_room: Callable[[BrokerLevel, Bundle, float], bool],
-) -> list[SplitWanted]:
-    """The largest bundle of each broker that has too much load and no movable bundle.
-
-    Args:
-        stuck: Those brokers, the busiest first.
-        gap: How far above the level a broker may be.
-        has_room: Whether any broker with a lower level may take a bundle at all: if not, its parts could go nowhere either.
-    """
-    splits: list[SplitWanted] = []
-    looked = 0
-    for side in stuck:
-        if len(splits) >= SPLITS_MAX or not side.level > 1 + gap:
-            continue
-        largest = next(reversed(cargo(side)), None)
-        if largest is None or largest.young or largest.size * side.scale < BIG:
-            continue
-        bundle = largest.bundle
-        if bundle.name in memory.asked or bundle.stats is None or bundle.stats.topics < 2:  # noqa: PLR2004
-            continue
-        looked += 1
-        if looked > LOOKED_MAX or not has_room(side, bundle, gap):
-            continue
-        memory.asked[bundle.name] = (largest.throughput, 0.0)
-        splits.append(
-            SplitWanted(
-                bundle.name,
-                f"{side.name} is at {side.level:.3f} of the average, {largest.size * side.scale:.3f} of it this bundle, too "
-                "much for any other broker",
-            )
-        )
-    return splits
+def _use(parts: Sequence[float]) -> Use:
+    cpu, inwards, outwards = parts
+    return cpu, inwards, outwards
 
 
 class WeightedMove:
@@ -449,8 +531,12 @@ class WeightedMove:
       counts at once. If no bundle fits, two are exchanged; if that does not help and the largest has more than one topic, it
       is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
-      parents' included. Bundles that others have moved stay for five minutes.
-    - Doubts: brokers with implausible reports get no bundles (`shedders.weighted_move.doubt`).
+      parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others
+      have moved stay for five minutes.
+    - Habits: bundles count with what is to be expected of them over the next hours, by what they, and others, did before
+      (`shedders.weighted_move.habits`); on a broker above 85 % of a limit with what they do now.
+    - Doubts: brokers with implausible reports get no bundles; figures that were found to be a part of the truth are corrected,
+      and slow brokers count with what they can do (`shedders.weighted_move.doubt`, `shedders.weighted_move.arrivals`).
 
     Example (also a test): a has 0.8 with bundles of 40, 25, 10 and 5 MB/s, b 0.4 with 20 and 20, c 0.3 with 20 and 10. T is
     0.5, the levels are 1.6, 0.8 and 0.6, and a is urgent. 5 of 50 MB/s are 0.1: to c they gain 1.6^2 - 1.5^2 - (0.7^2 - 0.6^2)
@@ -461,7 +547,7 @@ class WeightedMove:
     Placement: the broker whose most used resource has the most headroom afterwards, with the bundles in flight added.
 
     Words in `Plan.left`. Brokers: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`, `not-accepting`, `hit-count`,
-    `doubted`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
+    `doubted`, `corrected`, `slow`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
 
     Source: ours. Weighted-move of Slicer (OSDI 2016, 4.4.1: most gain per churn, under a budget); the most loaded resource
     decides, and no other may become worse than it was, as in CockroachDB's multi-metric allocator; thresholds that adapt,

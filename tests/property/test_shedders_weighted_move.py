@@ -47,7 +47,7 @@ _JUNK = st.recursive(
     ),
     max_leaves=8,
 )
-_KEYS = ["asked", "at_ms", "came", "doubts", "large", "touched", "watched"]
+_KEYS = ["asked", "at_ms", "came", "doubts", "habits", "large", "touched", "watched"]
 
 
 @given(clusters(), st.dictionaries(st.sampled_from(_KEYS), _JUNK))
@@ -151,7 +151,8 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
         plan = strategy(hits=1, noise_factor=0).plan(cluster(brokers, bundles, now_ms=now_ms), memory)
         memory = carried("shedding", "weighted-move", plan.memory)
         for move in plan.moves:
-            assert all(
+            # A broker that has just been found slow returns what came by mistake.
+            assert move.source in plan.memory["doubts"].get("slow", {}) or all(
                 now_ms - at_ms > RETURN_MS for at_ms, name in left.get(move.bundle, []) if name == move.destination
             )
             left.setdefault(move.bundle, []).append((now_ms, move.source))

@@ -1,6 +1,7 @@
 """Brokers that weighted-move does not believe: slow ones, liars, and those on which what was sent does not show."""
 
 from dataclasses import replace
+from unittest.mock import ANY
 
 import pytest
 
@@ -8,7 +9,7 @@ from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
+from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, SlowBroker, pulse_of
 from shedders.weighted_move.loads import cpu_costs
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
@@ -48,7 +49,12 @@ def test_pulse_is_the_median_of_now_over_long():
 
 def judged(doubts: Doubts, odd: float, **levels: float) -> None:
     pulses = {**dict.fromkeys(NAMES, 1.0), "a": odd}
-    doubts.judge(pulses, {**dict.fromkeys(NAMES, 0.5), **levels})
+    doubts.judge(pulses, use({**dict.fromkeys(NAMES, 0.5), **levels}))
+
+
+def use(levels: dict[str, float]) -> dict[str, tuple[float, float, float]]:
+    """Usage of each resource, CPU first."""
+    return {name: (level, level / 2, 0.0) for name, level in levels.items()}
 
 
 @pytest.mark.parametrize(("odd", "kind"), [(0.8, FELL), (1.3, ROSE), (0.9, None)])
@@ -70,7 +76,7 @@ def test_where_all_fall_nobody_is_doubted():
     doubts = Doubts()
     judged(doubts, 1.0)
     for _ in range(5):
-        doubts.judge(dict.fromkeys(NAMES, 0.5), dict.fromkeys(NAMES, 0.5))
+        doubts.judge(dict.fromkeys(NAMES, 0.5), use(dict.fromkeys(NAMES, 0.5)))
     assert not doubts.doubts
 
 
@@ -83,7 +89,7 @@ def test_where_pulses_differ_much_it_takes_more():
 
 
 def test_a_strained_broker_does_as_much_after_giving_a_part_away():
-    for after, weak in ((0.39, True), (0.33, False)):
+    for after, slow in ((0.39, True), (0.33, False)):
         doubts = Doubts()
         judged(doubts, 1.0)
         for _ in range(3):
@@ -92,12 +98,12 @@ def test_a_strained_broker_does_as_much_after_giving_a_part_away():
         doubts.tried("a", 0.4, 0.2)
         assert not doubts.to_try("a")
         judged(doubts, 0.7, a=after)
-        assert doubts.weak == ({"a": (after, 0.0)} if weak else {})
+        assert doubts.slow == ({"a": SlowBroker(after, served=pytest.approx(0.7))} if slow else {})
 
 
 def test_what_was_sent_has_to_show():
     doubts = Doubts(sent={"a": (0.3, 0.2, 2.0), "b": (0.3, 0.2, 2.0), "c": (0.3, 0.02, 2.0)})
-    doubts.judge({}, {"a": 0.34, "b": 0.5, "c": 0.3})
+    doubts.judge({}, use({"a": 0.34, "b": 0.5, "c": 0.3}))
     assert {name: doubts.of(name) for name in "abc"} == {"a": UNMOVED, "b": None, "c": None}
 
 
@@ -117,7 +123,7 @@ def test_long_averages_that_jump_alike_are_lies():
 
 
 def test_doubts_go_through_memory_and_expire():
-    doubts = Doubts(weak={"c": (0.4, 7_000.0)})
+    doubts = Doubts(slow={"c": SlowBroker(0.4, 1, 0.8, 7_000.0)})
     judged(doubts, 1.0)
     for _ in range(3):
         judged(doubts, 0.7)
@@ -125,7 +131,7 @@ def test_doubts_go_through_memory_and_expire():
     kept = doubts.dumped()
     again = Doubts.recall(kept, 60.0, dict.fromkeys(NAMES))
     assert (again.of("a"), again.doubts["a"].age_s) == (FELL, 60.0)
-    assert (again.sent, again.weak) == ({"b": (0.3, 0.2, 2.0)}, {"c": (0.4, 7_060.0)})
+    assert (again.sent, again.slow) == ({"b": (0.3, 0.2, 2.0)}, {"c": SlowBroker(0.4, 1, 1.0, 7_060.0)})
     assert again.calm == doubts.calm
     assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).doubts == {}
     assert Doubts.recall(kept, 60.0, {"z": None}).dumped() == {"sent": {"b": [0.3, 0.2, 2.0]}}
@@ -192,7 +198,8 @@ def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
         now_ms=1_000_000 + 6 * 60_000,
     )
     plan = WeightedMove(WeightedMoveSettings()).plan(strained, plans[-1].memory)
-    assert plan.memory["doubts"]["capacity"] == {"a": 0.4}
+    assert plan.memory["doubts"]["slow"] == {"a": [0.4, 0, ANY, 0.0, 7_200.0, 0]}
+    assert next(each.reason for each in plan.left if each.name == "a") == "slow"
     assert plan.scores["a"] > 1.0
     assert {move.source for move in plan.moves} <= {"a"}
 

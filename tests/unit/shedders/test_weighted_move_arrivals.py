@@ -1,0 +1,191 @@
+"""Brokers whose figures were wrong from the beginning: found out by what arrives there and what leaves them."""
+
+from dataclasses import replace
+
+import pytest
+
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from shedders.model.cluster import Bundle
+from shedders.weighted_move.arrivals import Arrivals, Witness, agreed
+from shedders.weighted_move.doubt import (
+    RETRY_MAX_S,
+    RETRY_S,
+    STEP_S,
+    TRIED,
+    TRY_S,
+    UNMOVED,
+    Doubts,
+    SlowBroker,
+)
+from tests.support.loads import bundle
+
+NAMES = dict.fromkeys("abcdefgh")
+
+
+def measured(number: int, owner: str, traffic: float, *, namespace: int = 0) -> Bundle:
+    average = MessageAverage(0.0, 0.0, traffic, 0.0, samples=10)
+    stats = BundleStats(0.0, 0.0, traffic, 0.0, topics=1)
+    plain = bundle(number, owner)
+    name = plain.name.replace("/", f"{namespace}/", 1)
+    return replace(plain, name=name, stats=stats, averages=BundleAverages(average, average))
+
+
+def move(arrivals: Arrivals, count: int, source: str, destination: str, ratio: float, *, spaces: int = 2) -> None:
+    """So many bundles go from one broker to another, and have this part of their traffic there."""
+    bundles = {}
+    for place in range(count):
+        before = measured(len(arrivals.departures) + place * 100 + ord(source), source, 10.0, namespace=place % spaces)
+        arrivals.left(before, source, destination)
+        after = replace(before, owner=destination)
+        bundles[before.name] = measured_as(after, 10.0 * ratio)
+    arrivals.look(bundles, 0.0, namespaces=spaces)
+
+
+def measured_as(item: Bundle, traffic: float) -> Bundle:
+    average = MessageAverage(0.0, 0.0, traffic, 0.0, samples=10)
+    return replace(item, stats=BundleStats(0.0, 0.0, traffic, 0.0, topics=1), averages=BundleAverages(average, average))
+
+
+@pytest.mark.parametrize(
+    ("rows", "namespaces", "factor"),
+    [
+        ([(0.4, 1, 1), (0.41, 2, 2), (0.42, 3, 1)], 2, 0.41),
+        ([(0.4, 1, 1), (0.41, 2, 2)], 2, None),  # too few
+        ([(0.4, 1, 1), (0.41, 1, 2), (0.42, 1, 1)], 2, None),  # of one other broker: which of the two?
+        ([(0.4, 1, 1), (0.41, 2, 1), (0.42, 3, 1)], 2, None),  # of one namespace: its burst may be over
+        ([(0.4, 1, 1), (0.41, 2, 1), (0.42, 3, 1)], 1, 0.41),
+        ([(0.4, 1, 1), (1.0, 2, 2), (0.7, 3, 1)], 2, None),  # they contradict each other
+        ([(1.0, 1, 1), (1.02, 2, 2), (0.98, 3, 1)], 2, 1.0),
+    ],
+)
+def test_what_witnesses_agree_on(rows: list[tuple[float, int, int]], namespaces: int, factor: float | None):
+    assert agreed([Witness(*row) for row in rows], namespaces) == factor
+
+
+def test_a_broker_that_tells_two_fifths_is_found_out_by_what_arrives():
+    arrivals = Arrivals()
+    move(arrivals, 2, "b", "a", 0.4)
+    assert not arrivals.factors
+    move(arrivals, 2, "c", "a", 0.4)
+    assert arrivals.factors == {"a": pytest.approx(0.4)}
+    assert not arrivals.departures
+
+
+def test_and_by_what_leaves_it():
+    arrivals = Arrivals()
+    for other in "bcd":
+        move(arrivals, 2, "a", other, 2.0)
+    assert arrivals.factors == {"a": pytest.approx(0.5)}
+
+
+def test_what_is_known_of_one_broker_is_not_blamed_on_another():
+    arrivals = Arrivals(factors={"a": 0.5})
+    for other in "abc":
+        move(arrivals, 2, other, "h", 2.0 if other == "a" else 1.0)
+    assert arrivals.factors == {"a": 0.5}
+
+
+def test_other_witnesses_clear_a_broker():
+    arrivals = Arrivals(factors={"a": 0.4})
+    for other in "bcdefg":
+        move(arrivals, 2, other, "a", 1.0)
+    assert not arrivals.factors
+
+
+def test_growth_of_all_load_is_no_evidence():
+    arrivals = Arrivals(pulse=1.0)
+    moved = {}
+    for place, source in enumerate("bcdefg"):
+        item = measured(place, source, 10.0, namespace=place % 2)
+        arrivals.left(item, source, "a")
+        moved[item.name] = replace(measured_as(item, 15.0), owner="a")
+    arrivals.look(moved, 1.5, namespaces=2)
+    assert not arrivals.factors
+
+
+def test_bundles_of_slow_brokers_are_no_evidence():
+    arrivals = Arrivals()
+    items = [measured(place, "bcdefg"[place], 10.0, namespace=place % 2) for place in range(6)]
+    for item in items:
+        arrivals.left(item, str(item.owner), "a")
+    arrivals.look(
+        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, slow={"a"}
+    )
+    assert not arrivals.factors
+
+
+def test_arrivals_go_through_memory():
+    arrivals = Arrivals(factors={"a": 0.4, "z": 0.5})
+    move(arrivals, 1, "b", "a", 0.4)
+    arrivals.left(measured(7, "c", 10.0), "c", "a")
+    kept = arrivals.dumped()
+    again = Arrivals.recall(kept, 60.0, NAMES)
+    assert again.factors == {"a": 0.4}
+    assert again.witnesses == arrivals.witnesses
+    assert [row.age_s for row in again.departures.values()] == [60.0]
+    assert not Arrivals.recall(kept, 601.0, NAMES).departures
+    for junk in (None, [], {"departures": {"x": [1, 2]}}, {"witnesses": {"a": [[0.0, 1, 1]]}}, {"factors": {"a": -1}}):
+        assert Arrivals.recall(junk, 1.0, NAMES) == Arrivals()
+
+
+# --- slow brokers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_broker_is_tried_again_in_steps_and_never_forgotten():
+    slow = SlowBroker(0.4, waited_s=RETRY_S)
+    slow.watch(0.2)
+    assert slow.trying
+    assert slow.assumed(0.5) == pytest.approx(TRIED * 0.4 / 0.5)  # so that at the cluster's level it has 0.48
+    slow.waited_s = TRY_S
+    slow.watch(0.4)  # its usage did not follow
+    assert (slow.trying, slow.capacity, slow.retry_s) == (False, 0.4, 2 * RETRY_S)
+    assert slow.served == pytest.approx(1 / TRIED)
+    slow.waited_s, slow.retry_s = 2 * RETRY_MAX_S, RETRY_MAX_S
+    slow.watch(0.2)
+    slow.waited_s = TRY_S
+    slow.watch(0.4)
+    assert (slow.capacity, slow.retry_s) == (0.4, RETRY_MAX_S)
+
+
+def test_a_broker_that_has_recovered_gets_more_with_each_step():
+    slow = SlowBroker(0.4, trying=True)
+    slow.watch(0.48)
+    assert (slow.trying, slow.capacity, slow.retry_s) == (False, 0.48, STEP_S)
+    assert not slow.has_recovered(0.5)
+    slow.watch(0.55)
+    assert slow.has_recovered(0.5)
+    assert not SlowBroker(0.55).has_recovered(0.5)  # that is what it could do when it was found, and no more
+
+
+def use(level: float) -> dict[str, tuple[float, float, float]]:
+    return {"a": (level, level / 3, 0.0)}
+
+
+@pytest.mark.parametrize(("shown", "slow"), [(0.4, True), (0.45, False)])
+def test_load_that_came_and_does_not_show_at_a_broker_whose_bundles_shrank(shown: float, slow: bool):
+    """It was sent 0.1 and says 0.6 of what it does: 0.06 should show if it were a liar."""
+    doubts = Doubts(arrivals=Arrivals(factors={"a": 0.6}), sent={"a": (0.4, 0.1, 3.0)})
+    doubts.judge({}, use(shown))
+    assert ("a" in doubts.slow) == slow
+    assert ("a" in doubts.arrivals.factors) != slow
+
+
+def test_many_small_moves_are_added_up():
+    doubts = Doubts()
+    for number in range(3):
+        assert doubts.of("a") is None, number
+        doubts.sent["a"] = 0.4, 0.025, 2.0
+        doubts.judge({}, use(0.4))
+    doubts.sent["a"] = 0.4, 0.025, 2.0
+    doubts.judge({}, use(0.4))
+    assert doubts.of("a") == UNMOVED
+    assert doubts.to_try("a")  # a part is moved away, which shows whether it is saturated
+
+
+def test_a_burst_that_is_over_is_no_saturation():
+    """The broker was busier an hour ago: it is not at its end now."""
+    doubts = Doubts(peaks={"a": 0.8})
+    for _ in range(6):
+        doubts.sent["a"] = 0.4, 0.05, 2.0
+        doubts.judge({}, use(0.4))
+    assert doubts.of("a") is None
