@@ -35,8 +35,8 @@ SEEN_S = 600.0  # time within which a moved bundle has to be measured by its new
 _NAMES = 1 << 16
 
 
-class Departure(NamedTuple):
-    """A bundle on its way: its brokers, its traffic at the first, and the seconds since."""
+class BundleOnMove(NamedTuple):
+    """A bundle that has left one broker for another: these brokers, its traffic at the first, and the seconds since."""
 
     source: str
     destination: str
@@ -63,7 +63,7 @@ class Arrivals:
         pulse: The cluster's pulse at the last decision, for changes of all load (`shedders.weighted_move.doubt`).
     """
 
-    departures: dict[str, Departure] = field(default_factory=dict)
+    departures: dict[str, BundleOnMove] = field(default_factory=dict)
     witnesses: dict[str, list[Witness]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
     pulse: float = 0.0
@@ -115,7 +115,7 @@ class Arrivals:
         traffic = None if bundle.estimated else traffic_of(bundle)
         amount = 0.0 if traffic is None else traffic.msg_throughput or traffic.msg_rate
         if amount > 0:
-            self.departures[bundle.name] = Departure(source, destination, amount, 0.0)
+            self.departures[bundle.name] = BundleOnMove(source, destination, amount, 0.0)
 
     def look(self, bundles: Mapping[str, Bundle], pulse: float, *, namespaces: int, slow: Container[str] = ()) -> None:
         """Compare moved bundles that have been measured by their new brokers.
@@ -241,7 +241,7 @@ def _some(rows: Any) -> Iterable[Any]:
     return rows[-WITNESSES:] if isinstance(rows, list | tuple) else ()
 
 
-def _departure(row: Any, passed_s: float) -> Departure | None:
+def _departure(row: Any, passed_s: float) -> BundleOnMove | None:
     if not isinstance(row, list | tuple) or len(row) != 4:  # noqa: PLR2004 - the fields of a departure
         return None
     source, destination, *rest = row
@@ -249,7 +249,7 @@ def _departure(row: Any, passed_s: float) -> Departure | None:
     if values is None or not isinstance(source, str) or not isinstance(destination, str):
         return None
     traffic, age_s = values[0], values[1] + passed_s
-    return Departure(source, destination, traffic, age_s) if age_s <= SEEN_S and 0 < traffic <= MOST else None
+    return BundleOnMove(source, destination, traffic, age_s) if age_s <= SEEN_S and 0 < traffic <= MOST else None
 
 
 def _witness(row: Any) -> Witness | None:

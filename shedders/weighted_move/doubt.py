@@ -362,12 +362,12 @@ class Doubts:
                 base, total, age_s = self.sums.get(name, (before, 0.0, 0.0))
                 self.sums[name] = base, total + added, age_s
                 self._shows(name, levels[name])
-        for name, (before, given, _) in self.taken.items():
+        for name, (before, parted, _) in self.taken.items():
             factor = self.arrivals.factors.get(name, 1.0)
             self.sums.pop(name, None)
             if name not in levels or not self._at_its_end(name, levels[name]):
                 continue
-            if given >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * given:
+            if parted >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * parted:
                 self._slowed(name, levels[name], factor)
         self.probes, self.sent, self.taken = {}, {}, {}
 

@@ -3,8 +3,8 @@
 A move pays if the load that it levels is still there later. For each of the largest bundles the mean of its traffic is
 remembered, wherever it was served, and its deviations from it: of a deviation d, d - d' has passed if it is d' in the mean of the
 following `PASSES_S`. The part that passes, weighted by the squares of the deviations, is learnt from all bundles: for small
-deviations, and for large ones (`LARGE`), of which each bundle's own count besides. A bundle counts with what is to be expected
-over the next hours:
+deviations, and for large ones (`LARGE`), of which each bundle has a count of its own as well. A bundle counts with what is
+to be expected over the next hours:
 
     expected = now - passes * (now - mean)
 

@@ -61,7 +61,7 @@ class WeightedMoveSettings(StrategySettings):
         ge=0,
         le=168,
         description="A move back to a broker that a bundle has left costs several times as much; less and less, until after "
-        "these hours: load that comes and goes by the day should stay.",
+        "these hours: load that rises and falls with the day should stay.",
     )
     gap_percent: float = Field(
         default=5.0,

@@ -97,10 +97,10 @@ def _find(search: Search, goal: BrokerGoal, broker: int, *, moves: bool) -> bool
     key = goal.name, broker, moves
     if search.dead_ends.get(key) == search.steps_made:
         return False
-    found = _Finder(search, goal, moves=moves).find(broker)
-    if not found:
+    chain = _Finder(search, goal, moves=moves).find(broker)
+    if not chain:
         search.dead_ends[key] = search.steps_made
-    return found
+    return chain
 
 
 class _Finder:
@@ -130,9 +130,9 @@ class _Finder:
                 for steps in self._next(chain, above=above):
                     self._left -= len(steps.partitions)
                     gain, weight, left = self._judge(chain, steps)
-                    found = None if length == 1 else self._best(chain, steps, gain, weight)
-                    if found is not None and (best is None or gain[found] > best[0]):
-                        best = int(gain[found]), chain, steps, found
+                    place = None if length == 1 else self._best(chain, steps, gain, weight)
+                    if place is not None and (best is None or gain[place] > best[0]):
+                        best = int(gain[place]), chain, steps, place
                     rows = np.lexsort((steps.to, steps.partitions, left))[: 2 * self._followed].tolist()
                     grown += [(int(left[row]), number, row, chain, steps, int(weight[row])) for row in rows]
             if best is not None:
@@ -332,7 +332,7 @@ class _Finder:
     def _make(self, chain: _Chain, steps: _Steps, row: int) -> None:
         """Make all steps of a chain, and the last one, together."""
         last = int(steps.partitions[row]), int(steps.sources[row]), int(steps.to[row])
-        self._search.make(*_made(self._search, [*chain.steps, last]))
+        self._search.make(*_moves_of(self._search, [*chain.steps, last]))
 
 
 class Links(NamedTuple):
@@ -381,7 +381,7 @@ def pass_along(
         if not chosen:
             return False
         if _kept(search, chosen):
-            search.make(*_made(search, chosen))
+            search.make(*_moves_of(search, chosen))
             return True
         partition, source, to = chosen[0]
         open_ &= ~((links.partitions == partition) & (links.sources == source) & (links.to == to))
@@ -417,7 +417,7 @@ def _steps_to(links: Links, came_from: Any, last: int) -> list[tuple[int, int, i
     while came_from[to] >= 0:
         source = int(came_from[to])
         fitting = links.partitions[(links.sources == source) & (links.to == to)].tolist()
-        partition = next((one for one in fitting if one not in used), None)
+        partition = next((fit for fit in fitting if fit not in used), None)
         if partition is None:
             return []
         used.add(partition)
@@ -426,7 +426,7 @@ def _steps_to(links: Links, came_from: Any, last: int) -> list[tuple[int, int, i
     return steps[::-1]
 
 
-def _made(search: Search, steps: list[tuple[int, int, int]]) -> list[Move]:
+def _moves_of(search: Search, steps: list[tuple[int, int, int]]) -> list[Move]:
     moves: list[Move] = []
     for partition, source, to in steps:
         held = search.cluster.holders(partition)

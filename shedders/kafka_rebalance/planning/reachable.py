@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.virtual_cluster import Measure
 
 KINDS_MAX: Final = 10
-"""Most kinds of replicas that are told apart, one for each replication factor; others count as free to go anywhere."""
+"""Most kinds of replicas that are distinguished, one for each replication factor; others count as free to go anywhere."""
 
 
 class ReplicaKind(NamedTuple):
@@ -43,7 +43,7 @@ class ReplicaKind(NamedTuple):
 
 
 def kind_in(groups: Sequence[int], weight: int, replicas: int, most_in_group: int) -> ReplicaKind:
-    """Kind of partitions with so many replicas.
+    """Kind of partitions with this number of replicas.
 
     Args:
         groups: Number of brokers of each group.
@@ -216,7 +216,9 @@ class RackMeans:
         brokers = np.nonzero(scope.homes)[0].tolist()
         group_of = _groups(scope, brokers)
         self._scope = scope
-        self._racks = [[one for one in brokers if group_of[one] == group] for group in sorted(set(group_of.values()))]
+        self._racks = [
+            [broker for broker in brokers if group_of[broker] == group] for group in sorted(set(group_of.values()))
+        ]
         self._sizes = [len(rack) for rack in self._racks]
         self._parts = [Fraction(size, len(brokers)) for size in self._sizes]
         self._factors, self._counts = replica_counts(scope)

@@ -173,15 +173,13 @@ def worse_said(goal: GoalOutcome, before: GoalSpread, after: GoalSpread) -> str:
         ("lowest", "low", after.low < before.low),
     ):
         if worse and after.furthest > before.furthest:
-            one, other = getattr(before, field), getattr(after, field)
+            earlier, later = getattr(before, field), getattr(after, field)
             means = (
-                f" ({one / before.mean:.2f} -> {other / after.mean:.2f} of the mean)"
+                f" ({earlier / before.mean:.2f} -> {later / after.mean:.2f} of the mean)"
                 if before.mean and after.mean
                 else ""
             )
-            return (
-                f"{goal.name}: {word} {_arrow(amount(one, goal.unit), amount(other, goal.unit))}{means}, for {causes}"
-            )
+            return f"{goal.name}: {word} {_arrow(amount(earlier, goal.unit), amount(later, goal.unit))}{means}, for {causes}"
     beyond = _arrow(amount(before.excess, goal.unit), amount(after.excess, goal.unit))
     return f"{goal.name}: {beyond} beyond its range in all, for {causes}"
 
