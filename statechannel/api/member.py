@@ -532,6 +532,7 @@ class ChannelMember:
             ArgumentTypeError, ArgumentValueError: An argument is invalid.
         """
         arguments.text("name", name)
+        arguments.flag("write", write)
         arguments.whole("size_bytes", size_bytes, 0)
         return self._guard.admit(name, write=write, size_bytes=size_bytes)
 

@@ -18,8 +18,10 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 def _example() -> str:
     blocks = _PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 1, "each Python block of the README needs a test that runs it"
-    return blocks[0]
+    router = (ROOT / "design/examples/router.py").read_text(encoding="utf-8")  # runs in tests/kafka/test_router.py
+    own = [block for block in blocks if block.strip() != router.strip()]
+    assert len(own) == len(blocks) - 1 == 1, "each Python block of the README needs a test that runs it"
+    return own[0]
 
 
 def test_example_is_short():
