@@ -294,7 +294,7 @@ async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(c
         assert {one.labels["reason"] for one in found} >= {"modular", "weighted-move"}
         parent = await _splits_that_a_balancer_wants(cluster, channel, member)
     async with asyncio.timeout(WAIT_S):
-        while None in (owners := await asyncio.to_thread(cluster.owners)).values():  # the balancer may be moving one
+        while None in (owners := await asyncio.to_thread(cluster.owners)).values():  # noqa: ASYNC110  # one may be moving
             await asyncio.sleep(0.2)
     assert set(owners) > set(bundles) - {parent}
     assert parent not in owners
