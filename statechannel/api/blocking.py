@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from statechannel.api.channel import StateChannel
 from statechannel.api.member import Ticket
 from statechannel.broker import arguments
-from statechannel.broker.exits import ChannelStoppedError
 from statechannel.broker.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
 from statechannel.broker.loop_thread import LoopThread
 
@@ -185,16 +183,7 @@ class BlockingStateChannel:
     def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change]:
         """See `StateChannel.changes`. Each step of the iterator waits for the next change."""
         refuse_inside_hook("StateChannel.changes")
-        stream = self._channel.changes(since, limit=limit)
-        try:
-            while True:
-                try:
-                    yield self._loop.call(anext(stream))  # type: ignore[arg-type]  # a generator's step is a coroutine
-                except StopAsyncIteration:
-                    return
-        finally:
-            with contextlib.suppress(RuntimeError, ChannelStoppedError):
-                self._loop.call(stream.aclose())  # type: ignore[attr-defined]
+        yield from self._loop.iterate(self._channel.changes(since, limit=limit))
 
     def status(self) -> MemberStatus:
         """See `StateChannel.status`."""

@@ -16,7 +16,7 @@ from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
-from statechannel.settings import Settings, load, require_relations, to_identity
+from statechannel.settings import Settings, to_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -113,7 +113,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            values = _settings_of(settings, arguments.groups_of(groups, hook_settings, cls.open, settings))
+            values = arguments.settings_of(settings, arguments.groups_of(groups, hook_settings, cls.open, settings))
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -252,18 +252,6 @@ class StateChannel(ChannelMember):
     async def close(self) -> None:
         """`shutdown` with the budget of the settings."""
         await self.shutdown()
-
-
-def _settings_of(settings: Settings | None, by_group: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """The settings of a caller, or those of the environment and of groups.
-
-    Raises:
-        SettingsError: One is wrong, or two contradict each other.
-    """
-    if settings is None:
-        return load(overrides=by_group, options_origin="an argument", by_opening=True)
-    require_relations(settings)
-    return settings
 
 
 _CALL = "`StateChannel.open(...)`"

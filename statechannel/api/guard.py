@@ -39,7 +39,7 @@ class Redirect(NamedTuple):
 
     Attributes:
         reason: A stable code: `other-owner`; `no-owner`; else that of `NotFound` or `Undetermined`.
-        bundle: Empty where there is none.
+        bundle: Key of the bundle; empty if the name means none.
         broker: Who serves it, by this process's view; None where no broker does, or it is not known: ask again.
         urls: Listeners of that broker, by protocol name.
         generation: Of that owner; -1 without one.

@@ -16,7 +16,7 @@ from statechannel.engine import commands
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_bundle
 from statechannel.protocol.codec import ID, is_new_broker_id
-from statechannel.settings import Settings
+from statechannel.settings import Settings, load, require_relations
 from statechannel.settings.names import AS_ARGUMENT, as_argument
 from statechannel.settings.names import known as names_by_group
 from statechannel.settings.tree import groups
@@ -308,6 +308,18 @@ def groups_of(
             )
     own = {argument: group for group, argument in AS_ARGUMENT.items()}
     return {own.get(name, name): value for name, value in by_argument.items()}
+
+
+def settings_of(settings: Settings | None, by_group: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """The settings of a caller, or those of the environment and of groups.
+
+    Raises:
+        SettingsError: One is wrong, or two contradict each other.
+    """
+    if settings is None:
+        return load(overrides=by_group, options_origin="an argument", by_opening=True)
+    require_relations(settings)
+    return settings
 
 
 def _meant(name: str, first: Iterable[str], known: Mapping[str, Iterable[str]]) -> str:

@@ -144,46 +144,21 @@ async def open_member(
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
     config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
-    metrics = Metrics(
-        settings.channel.name,
-        identity.broker,
-        registry,
-        least=Level[observe.log_level.name],
-        events_per_second_max=observe.events_per_second_max,
-    )
+    metrics = _metrics(settings, identity.broker, registry)
     traces = _traces(settings, identity) if observe.traces else None
     endpoint = _endpoint(settings, metrics, identity.broker)
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
-    protocol = kafka.client.properties.get("security.protocol", "plaintext")
-    availability = Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
-    log = KafkaLog(
-        kafka.client,
-        kafka.topics,
-        infos,
-        policy=restart_policy(settings),
-        on_restart=metrics.restarted,
-        on_availability=availability.changed,
-        progress_limit_s=config.member_expiry_s,
-        gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
-        broker=identity.broker,
-    )
+    availability = _availability(kafka, metrics)
+    log = _kafka_log(settings, kafka, infos, metrics, availability, broker=identity.broker)
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max
     engine = Engine(identity, config, placement)
     host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
-    host.availability = availability
-    availability.loop_blocked = lambda: host.loop_blocked
     if endpoint is not None:
         host.endpoint = endpoint
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
-    try:
-        host.start()
-    except BaseException:
-        await asyncio.to_thread(log.close, 1.0)
-        if endpoint is not None:
-            endpoint.close()
-        raise
+    await _start(host, log, availability)
     return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
@@ -197,37 +172,66 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     infos = await _awaited(settings, kafka, OBSERVER, partial(_observed_topics, settings, kafka))
     partitions = infos[Topic.CHANNEL].partitions
     config = replace(to_engine(settings, partitions=partitions), observes=True)
+    metrics = _metrics(settings, OBSERVER, registry)
+    availability = _availability(kafka, metrics)
+    log = _kafka_log(settings, kafka, infos, metrics, availability, broker=OBSERVER, reads_only=True)
+    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
+    host = Host(Engine(identity, config), log, BrokerHooks(), metrics, options=host_options(settings))
+    await _start(host, log, availability)
+    return Opened(host, kafka, partitions, config.compaction_lag_s)
+
+
+def _metrics(settings: Settings, broker: str, registry: CollectorRegistry | None) -> Metrics:
     observe = settings.observe
-    metrics = Metrics(
+    return Metrics(
         settings.channel.name,
-        OBSERVER,
+        broker,
         registry,
         least=Level[observe.log_level.name],
         events_per_second_max=observe.events_per_second_max,
     )
+
+
+def _availability(kafka: Access, metrics: Metrics) -> Availability:
     protocol = kafka.client.properties.get("security.protocol", "plaintext")
-    availability = Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
-    log = KafkaLog(
+    return Availability(metrics, lambda: state_of(kafka.client.bootstrap_servers, protocol))
+
+
+def _kafka_log(
+    settings: Settings,
+    kafka: Access,
+    infos: Mapping[Topic, TopicInfo],
+    metrics: Metrics,
+    availability: Availability,
+    *,
+    broker: str,
+    reads_only: bool = False,
+) -> KafkaLog:
+    return KafkaLog(
         kafka.client,
         kafka.topics,
         infos,
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
         on_availability=availability.changed,
+        progress_limit_s=settings.membership.expiry_s,
         gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
-        broker=OBSERVER,
-        reads_only=True,
+        broker=broker,
+        reads_only=reads_only,
     )
-    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
-    host = Host(Engine(identity, config), log, BrokerHooks(), metrics, options=host_options(settings))
+
+
+async def _start(host: Host, log: KafkaLog, availability: Availability) -> None:
+    """Start a host; what was opened for one that fails to start is closed."""
     host.availability = availability
     availability.loop_blocked = lambda: host.loop_blocked
     try:
         host.start()
     except BaseException:
         await asyncio.to_thread(log.close, 1.0)
+        if host.endpoint is not None:
+            host.endpoint.close()
         raise
-    return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
 async def _awaited(

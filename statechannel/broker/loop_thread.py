@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 
@@ -88,6 +89,18 @@ class LoopThread:
             return function()
 
         return self.call(run())
+
+    def iterate(self, stream: AsyncIterator[T]) -> Iterator[T]:
+        """Items of a stream of the loop; each step of the iterator waits for the next one. Its end closes the stream."""
+        try:
+            while True:
+                try:
+                    yield self.call(anext(stream))  # type: ignore[arg-type]  # a generator's step is a coroutine
+                except StopAsyncIteration:
+                    return
+        finally:
+            with contextlib.suppress(RuntimeError, ChannelStoppedError):
+                self.call(stream.aclose())  # type: ignore[attr-defined]  # as a generator it has one
 
     def finish(self, last: Callable[[], Awaitable[object]]) -> None:
         """Run the last coroutine, then end loop and thread; idempotent, from any thread.

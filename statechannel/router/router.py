@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ulid import ULID
 
 from statechannel.api.member import ChannelMember
-from statechannel.broker import arguments, request_record
+from statechannel.broker import arguments
 from statechannel.broker.assembly import open_observer
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import LoopThread
 from statechannel.broker.peeks import Peeks
 from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.broker.request_writer import write_request
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
 from statechannel.engine.freshness import patience_s
-from statechannel.kafka.tail import append_and_wait
-from statechannel.protocol.log import Topic
-from statechannel.settings import Settings, load, require_relations
+from statechannel.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -141,11 +138,7 @@ class Router:
         if join_timeout_s is not None:
             arguments.seconds("join_timeout_s", join_timeout_s)
         by_group = arguments.groups_of(groups, None, cls.open, settings)
-        if settings is None:
-            values = load(overrides=by_group, options_origin="an argument", by_opening=True)
-        else:
-            require_relations(settings)
-            values = settings
+        values = arguments.settings_of(settings, by_group)
         limit_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
         return RouterOpening(lambda: cls._make(values, limit_s, metrics_registry))
 
@@ -191,11 +184,11 @@ class Router:
             name: What the request was for.
         """
         answer = self.lookup(name)
-        known = answer.generation if isinstance(answer, Route) else -1
+        known, partition, as_of = -1, -1, -1
+        if isinstance(answer, Route):
+            known, partition, as_of = answer.generation, answer.partition, answer.as_of
         if redirect.broker is None or redirect.generation <= known:
             return answer
-        as_of = answer.as_of if isinstance(answer, Route) else -1
-        partition = answer.partition if isinstance(answer, Route) else -1
         return Route(
             redirect.bundle, redirect.broker, redirect.urls, redirect.generation, partition, as_of, 0.0, stale=False
         )
@@ -227,17 +220,9 @@ class Router:
 
     async def _ask_for(self, bundle: str, timeout_s: float) -> None:
         request = Request(str(ULID()), RequestCommand.LOOKUP.value, 0, {"name": bundle}, "a router")
-        value = request_record.encode(request, timeout_s=timeout_s, at_ms=time.time_ns() // 1_000_000)
-        await asyncio.to_thread(
-            append_and_wait,
-            self._access.client,
-            self._access.topics.names[Topic.REQUESTS],
-            0,
-            key=request.id.encode(),
-            value=value,
-            timeout_s=self._settings.kafka.command_timeout_s,
-            repeatable=True,  # readers of requests recognise them by id
-        )
+        client, topics = self._access
+        kafka_s = self._settings.kafka.command_timeout_s
+        await asyncio.to_thread(write_request, client, topics, request, answer_within_s=timeout_s, timeout_s=kafka_s)
 
     def _answer(self, outcome: Outcome, now_s: float) -> RouteAnswer:
         if isinstance(outcome, Owned):
@@ -443,16 +428,7 @@ class BlockingRouter:
 
     def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change | ChangesGap]:
         """See `Router.changes`. Each step of the iterator waits for the next change."""
-        stream = self._router.changes(since, limit=limit)
-        try:
-            while True:
-                try:
-                    yield self._loop.call(anext(stream))  # type: ignore[arg-type]  # a generator's step is a coroutine
-                except StopAsyncIteration:
-                    return
-        finally:
-            with contextlib.suppress(RuntimeError, ChannelStoppedError):
-                self._loop.call(stream.aclose())  # type: ignore[attr-defined]
+        yield from self._loop.iterate(self._router.changes(since, limit=limit))
 
     def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
         """See `Router.bundles`."""

@@ -22,6 +22,7 @@ from statechannel.api import (
 from statechannel.broker.changes import Change
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.router import BlockingRouter, Route, Router
+from statechannel.settings import Settings
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
@@ -29,6 +30,13 @@ from tests.support.waits import WAIT_S
 EXAMPLE = Path(__file__).resolve().parents[2] / "design" / "examples" / "router.py"
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
+
+
+def run_broker(settings: Settings, broker: str, url: str = "") -> BlockingStateChannel:
+    listeners = {"http": url} if url else {}
+    return BlockingStateChannel.open(
+        settings, broker=broker, listeners=listeners, create_topics=True, join_timeout_s=WAIT_S
+    )
 
 
 def until(check, *, timeout_s: float = WAIT_S):
@@ -41,22 +49,19 @@ def until(check, *, timeout_s: float = WAIT_S):
 
 def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    listeners = {"http": "http://127.0.0.1:8001"}
-    with BlockingStateChannel.open(
-        settings, broker="b1", listeners=listeners, create_topics=True, join_timeout_s=WAIT_S
-    ) as channel:
+    with run_broker(settings, "b1", "http://127.0.0.1:8001") as channel:
         channel.create_namespace(NAMESPACE, 2).outcome(WAIT_S)
         with BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
             unowned = router.lookup(TOPIC)
             assert isinstance(unowned, Unowned)
             assert isinstance(router.lookup("no/such/topic"), NotFound)
-            with BlockingStateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as other:
+            with run_broker(settings, "b2") as other:
                 owner = other.lookup(TOPIC, WAIT_S)
                 route = until(lambda: found if isinstance(found := router.lookup(TOPIC), Route) else None)
                 assert (route.bundle, route.broker, route.generation) == (owner.bundle, owner.broker, owner.generation)
                 assert route.urls == owner.urls
                 assert not route.stale
-                assert [broker.broker for broker in router.brokers()] == ["b1", "b2"]
+                until(lambda: [broker.broker for broker in router.brokers()] == ["b1", "b2"])  # by another reader
                 assert [bundle.bundle for bundle in router.owned_by(route.broker)] == [route.bundle]
                 assert len(router.bundles(NAMESPACE)) == len(router.bundles()) == 2
                 destination = "b2" if route.broker == "b1" else "b1"
@@ -74,7 +79,7 @@ def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
 def test_wait_has_a_bundle_assigned(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     with (
-        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        run_broker(settings, "b1") as channel,
         BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
     ):
         channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
@@ -89,12 +94,7 @@ def test_wait_has_a_bundle_assigned(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_the_guard_admits_here_and_redirects_there(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    opened = [
-        BlockingStateChannel.open(
-            settings, broker=broker, listeners={"http": f"http://{broker}"}, create_topics=True, join_timeout_s=WAIT_S
-        )
-        for broker in ("b1", "b2")
-    ]
+    opened = [run_broker(settings, broker, f"http://{broker}") for broker in ("b1", "b2")]
     with opened[0] as b1, opened[1] as b2, BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
         b1.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
         until(lambda: isinstance(router.lookup(TOPIC), Unowned))
@@ -121,7 +121,7 @@ def test_the_guard_admits_here_and_redirects_there(kafka: Kafka, topic_prefix: s
 def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     with (
-        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        run_broker(settings, "b1") as channel,
         BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
     ):
         channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
@@ -146,7 +146,7 @@ def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
 def test_any_thread_may_ask(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     with (
-        BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel,
+        run_broker(settings, "b1") as channel,
         BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
     ):
         channel.create_namespace(NAMESPACE, 4).outcome(WAIT_S)
@@ -180,9 +180,7 @@ async def test_without_a_channel(kafka: Kafka, topic_prefix: str) -> None:
 
 async def test_close_ends_what_waits(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    channel = await asyncio.to_thread(
-        BlockingStateChannel.open, settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S
-    )
+    channel = await asyncio.to_thread(run_broker, settings, "b1")
     try:
         await asyncio.to_thread(lambda: channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S))
         async with Router.open(settings, join_timeout_s=WAIT_S) as router:
@@ -198,10 +196,7 @@ async def test_close_ends_what_waits(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_the_example_names_the_owner_and_follows(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    listeners = {"http": "http://127.0.0.1:8001"}
-    with BlockingStateChannel.open(
-        settings, broker="b1", listeners=listeners, create_topics=True, join_timeout_s=WAIT_S
-    ) as channel:
+    with run_broker(settings, "b1", "http://127.0.0.1:8001") as channel:
         channel.create_namespace(NAMESPACE, 1).outcome(WAIT_S)
         child = subprocess.Popen(
             [sys.executable, str(EXAMPLE), kafka.bootstrap_servers, TOPIC],

@@ -17,6 +17,7 @@ from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.outcomes import Answer
 from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.broker.request_writer import write_request
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -26,7 +27,6 @@ from statechannel.cli.kit.output import Output, duration, print_json, say, stdou
 from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
-from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
 
@@ -91,14 +91,8 @@ def send(
     filled = {name: value for name, value in args.items() if value is not None}
     request = Request(identifier or str(ULID()), asked.value, 0, filled, user_at_host())
     with naming_address(connection):
-        offset = append_and_wait(
-            connection.client,
-            connection.topics.names[Topic.REQUESTS],
-            0,
-            key=request.id.encode(),
-            value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
-            timeout_s=connection.timeout_s,
-            repeatable=True,  # readers of requests deduplicate them by id
+        offset = write_request(
+            connection.client, connection.topics, request, answer_within_s=wait_s, timeout_s=connection.timeout_s
         )
     return SentRequest(request.id, offset, wait_s)
 
