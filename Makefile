@@ -74,7 +74,7 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 	@$(BIN)/statechannel demo $(ARGS)
 
 test: check dev ## Checks, then every test (ends with pytest's summary line)
-	@$(PY) -m pytest -n 4 --dist worksteal $(ARGS)
+	@$(PY) -m pytest -n 6 --dist worksteal $(ARGS)
 
 explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"
 	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --dist worksteal --hypothesis-profile=explore \

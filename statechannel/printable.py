@@ -1,10 +1,12 @@
-"""Sanitizing of foreign text for terminals: the only table of characters to replace."""
+"""Sanitizing of text from outside, for terminals and logs: characters to replace, and secrets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 REPLACEMENT: Final = "\ufffd"
+REDACTED: Final = "[redacted]"
 
 # Text that brokers wrote into the log must not control a reader's terminal: control characters, and those that turn the
 # direction of text around. Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
@@ -41,3 +43,11 @@ def printable_lines(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [printable_lines(item) for item in value]
     return value
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """The text without any of these secrets."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, REDACTED)
+    return text

@@ -29,6 +29,7 @@ from statechannel.kafka.errors import (
     KafkaUnavailableError,
 )
 from statechannel.kafka.topics import TopicAdmin
+from statechannel.printable import redact
 
 Answer = TypeVar("Answer")
 
@@ -168,8 +169,7 @@ def translate_error(
     words = words_of(cause)
     if isinstance(cause, kafka_python.KafkaError) and type(cause).__name__ not in words:
         words = f"{words} ({type(cause).__name__})"
-    for secret in secrets:
-        words = words.replace(secret, "[redacted]")
+    words = redact(words, secrets)
     if _denied(cause):
         return KafkaAccessDeniedError(
             f"Kafka refused this client while {doing}: {words}",

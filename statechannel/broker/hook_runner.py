@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statechannel.broker.hooks import BrokerHooks, HookRunsOnError, ThreadedHooks, mark_caller
 from statechannel.engine.effects import Hook
 from statechannel.engine.inputs import HookFinished
-from statechannel.engine.proposals import REASON_MAX
 from statechannel.logger import SafeLogger
 from statechannel.printable import one_line
+from statechannel.protocol.record import REASON_MAX
 
 if TYPE_CHECKING:
     from statechannel.engine.effects import CallHook

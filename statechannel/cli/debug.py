@@ -26,7 +26,8 @@ from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
-from statechannel.kafka.client_settings import REDACTED, is_secret
+from statechannel.kafka.client_settings import is_secret
+from statechannel.printable import REDACTED
 from statechannel.settings import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a bug report.")

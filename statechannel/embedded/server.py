@@ -29,6 +29,7 @@ from statechannel.embedded.layout import (
     write_private,
     write_record,
 )
+from statechannel.printable import redact
 
 _LONGEST_READ_BYTES = 4 * 1024 * 1024
 _LONGEST_CAUSE = 400
@@ -385,7 +386,7 @@ class KafkaServer:
     def _diagnose(self, log: str, console: str, *, log_path: Path) -> StartFailure:
         security = self._options.security
         if security is not None:
-            log, console = (text.replace(security.password, "[redacted]") for text in (log, console))
+            log, console = (redact(text, [security.password]) for text in (log, console))
         return diagnose(log, console, log_path=log_path)
 
     def _start_error(self, what: str, cause: StartFailure) -> BrokerStartError:

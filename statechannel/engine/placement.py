@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.engine.pending_assignments import PendingAssignments
-from statechannel.engine.proposals import REASON_MAX
 from statechannel.printable import one_line
+from statechannel.protocol.record import REASON_MAX
 from statechannel.protocol.states import Action, State
 
 if TYPE_CHECKING:

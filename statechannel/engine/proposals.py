@@ -11,7 +11,7 @@ from statechannel.engine.effects import Append
 from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import Topic
-from statechannel.protocol.record import Kind
+from statechannel.protocol.record import REASON_MAX, Kind
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 
@@ -31,8 +31,6 @@ ROUND_TRIPS = 4
 """A record that was not read back after this number of round trips counts as lost or late."""
 SHUTDOWN = "shutdown"
 """Reason in the records of a broker that leaves: of what it hands over, and of what it declines meanwhile."""
-REASON_MAX = 1_000
-"""Characters of a text for people in a record."""
 
 
 class ProposalStatus(StrEnum):

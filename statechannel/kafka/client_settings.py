@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.printable import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 kafka_logger = logging.getLogger("statechannel.kafka")
 client_logger = kafka_logger.getChild("client")
-
-REDACTED = "[redacted]"
 
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.printable import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -193,10 +194,7 @@ def describe(problem: BaseException | KafkaError, secrets: Iterable[str] = ()) -
     """The library's text with its stable error name, without any of `secrets`."""
     error = kafka_error_of(problem)
     text = f"{error.str()} ({error.name()})" if error is not None else str(problem)
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[redacted]")
-    return text
+    return redact(text, secrets)
 
 
 def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Iterable[str] = ()) -> KafkaAdapterError:

@@ -102,6 +102,8 @@ class Record:
 
 
 _NAMED_MAX: Final = 64
+REASON_MAX: Final = 1_000
+"""Longest reason that this project writes, in characters: it stays in the log, and every table repeats it."""
 
 
 def readable(newest: int) -> tuple[int, ...]:

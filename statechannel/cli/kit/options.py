@@ -14,6 +14,7 @@ from statechannel.cli.kit.contexts import ClusterContext, context_in_use
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output, choose, forget_said
 from statechannel.errors import ExitCode
+from statechannel.protocol.record import REASON_MAX
 
 if TYPE_CHECKING:
     from statechannel.cli.kit.connection import Connection
@@ -58,8 +59,6 @@ OutputBesideFile = Annotated[Output, typer.Option("--output", callback=choose, h
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the reply.")
 ]
-REASON_MAX = 1_000
-"""Longest reason, in characters: it stays in the log, and every table repeats it."""
 _NAME_MAX = 256
 
 
