@@ -103,6 +103,10 @@ class BrokerLevel:
             level = other
         return level * self.scale
 
+    def level_of(self, resource: int) -> float:
+        """Its level by one resource."""
+        return self.use[resource] * self.inverse[resource] * self.scale
+
     def add(self, use: Use, sign: int) -> None:
         """Add (1) or remove (-1) a bundle."""
         mine = self.use

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nlargest, nsmallest
 from math import sqrt
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -73,6 +73,9 @@ SKIPPED = 50_000  # maximum number of brokers of one decision that are skipped a
 ALL = 24  # up to this number all bundles of a broker are compared; of more, those around the two best sizes
 AROUND = 4  # number of bundles to each side of such a size
 EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
+COMPLEMENTS = 8  # number of brokers, with the least use of a source's busiest resource, for exchanges across resources
+COMPLEMENT_GAIN = 4.0  # such an exchange has to gain this multiple of the least gain: it moves much for a small change
+COMPLEMENT_SEARCHES = 64  # maximum number of sources of one decision for which they are searched: a tenth of a second
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
 SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
@@ -153,7 +156,7 @@ class Steps:
         self._refused = refused
         self._filters = filters or FilterRefusals(None)
         self._namespaces: dict[str, frozenset[str]] = {}
-        self._skipped = 0
+        self._skipped = self._searches = 0
         self._hot = [(-side.level, side.name, side) for side in sides]
         heapify(self._hot)
         self._cold = sorted((side.level, side.name, side) for side in sides if side.takes)
@@ -206,9 +209,10 @@ class Steps:
                 self._refusal = f"{candidate.destination.name} may not take {candidate.going.bundle.name}: {fault}"
                 if refusals >= REFUSALS_MAX and self._filters.count >= REFUSALS:
                     return None
-        may_exchange = source.takes and len(self.steps) + 2 <= self._rules.moves  # an exchange is two moves
-        idlest = next(self._takers(source), []) if may_exchange else []
-        return self._exchange(source, idlest, cargo)
+        if not source.takes or len(self.steps) + 2 > self._rules.moves:  # an exchange is two moves
+            return None
+        idlest = next(self._takers(source), [])
+        return self._exchange(source, idlest, cargo) or self._exchange_across(source, cargo)
 
     def _takers(self, source: BrokerLevel) -> Iterator[list[BrokerLevel]]:
         """The idlest brokers that may get bundles of this one, a few at a time."""
@@ -321,11 +325,44 @@ class Steps:
                     continue
                 place = bisect_left(theirs, target, key=_size)
                 for other in theirs[max(0, place - 1) : place + 2]:
-                    exchange = self._swap(source, side, demand, other)
-                    if exchange is not None:
+                    exchange = self._swap(source, side, demand, other, self._rules.least)
+                    if exchange is not None and not exchange.after[1] > exchange.after[0]:
                         candidates.append(exchange)
-        candidates.sort(key=_worst_last)
-        for swap in candidates[:REFUSALS_MAX]:
+        return self._permitted(candidates)
+
+    def _exchange_across(self, source: BrokerLevel, cargo: Sequence[BundleDemand]) -> CandidateMove | None:
+        """The best exchange with a broker that is as busy, but by another resource: it takes what the source has too much of."""
+        resource, least = source.busiest, COMPLEMENT_GAIN * self._rules.least
+        if self._searches >= COMPLEMENT_SEARCHES or sum(inverse > 0 for inverse in source.inverse) < 2:  # noqa: PLR2004
+            return None
+        self._searches += 1
+        high = source.level - least / 2
+        complements = nsmallest(
+            COMPLEMENTS,
+            (
+                (level, side.name, side)
+                for _, _, side in self._cold
+                if side is not source
+                and (level := side.level_of(resource)) < high
+                and not self._is_closed(source, side)
+            ),
+        )
+        going = _of_most((demand for demand in cargo if not demand.young), lambda demand: demand.use[resource])
+        candidates: list[CandidateMove] = []
+        for _, _, side in complements:
+            inverse = side.inverse[resource]
+            coming = _of_most(self._cargo(side), lambda demand: demand.size - demand.use[resource] * inverse)  # noqa: B023
+            for demand in going:
+                for other in coming:
+                    if other.use[resource] < demand.use[resource]:
+                        exchange = self._swap(source, side, demand, other, least)
+                        if exchange is not None:
+                            candidates.append(exchange)
+        return self._permitted(candidates)
+
+    def _permitted(self, exchanges: Iterable[CandidateMove]) -> CandidateMove | None:
+        """The best of these that no filter refuses."""
+        for swap in sorted(exchanges, key=_worst_last)[:REFUSALS_MAX]:
             if swap.back is not None and not (
                 self._refused(swap.going.bundle, swap.destination) or self._refused(swap.back.bundle, swap.source)
             ):
@@ -333,18 +370,19 @@ class Steps:
         return None
 
     def _swap(
-        self, source: BrokerLevel, side: BrokerLevel, demand: BundleDemand, other: BundleDemand
+        self, source: BrokerLevel, side: BrokerLevel, demand: BundleDemand, other: BundleDemand, least: float
     ) -> CandidateMove | None:
+        """An exchange, if it leaves both brokers below the source's level, and is worth at least this much."""
         if other.young:
             return None
         cpu, inwards, outwards = (there - back for there, back in zip(demand.use, other.use, strict=True))
         after = source.with_(-cpu, -inwards, -outwards), side.with_(cpu, inwards, outwards)
-        if not max(after) < source.level or after[1] > after[0]:
+        if not max(after) < source.level:
             return None
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
-        if value >= self._rules.least:
+        if value >= least:
             value /= max(self._backs(demand.bundle, side), self._backs(other.bundle, source))
-        return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
+        return CandidateMove(value, demand, other, source, side, after) if value >= least else None
 
     def _take(self, candidate: CandidateMove) -> None:
         source, side = candidate.source, candidate.destination
@@ -376,6 +414,10 @@ def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -
     """By how much the squares of two levels fall, each weighted with its broker's capacity."""
     lost = source.capacity * (source.level * source.level - after[0] * after[0])
     return lost - side.capacity * (after[1] * after[1] - side.level * side.level)
+
+
+def _of_most(cargo: Iterable[BundleDemand], part: Callable[[BundleDemand], float]) -> list[BundleDemand]:
+    return nlargest(EXCHANGED, cargo, key=lambda demand: (part(demand), demand.bundle.name))
 
 
 def _same(_bundle: Bundle, _side: BrokerLevel) -> float:

@@ -528,7 +528,8 @@ class WeightedMove:
     - Which bundles: the busiest broker first; of its bundles and the idlest brokers those with the most gain per churn. The
       destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
       have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`. Each move
-      counts at once. If no bundle fits, two are exchanged; if that does not help and the largest has more than one topic, it
+      counts at once. If no bundle fits, two are exchanged: with one of the idlest brokers, or for four times the least gain with
+      one that is as busy by another resource. If that does not help and the largest has more than one topic, it
       is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
       parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others

@@ -187,6 +187,40 @@ def test_the_most_used_resource_decides():
     assert first["b"].load == 1 * MIB
 
 
+def full_apart(bundle_rows: dict[str, list[tuple[float, float]]]) -> Cluster:
+    """Brokers with bundles of so many MiB and messages a second: 100 MiB fill the network, 40,000 messages the CPU."""
+    served, brokers = [], []
+    for name, rows in bundle_rows.items():
+        for size, rate in rows:
+            served.append(bundle(len(served), name, bytes_per_s=size * MIB, msg_per_s=rate))
+        size, rate = sum(row[0] for row in rows), sum(row[1] for row in rows)
+        plain = broker(name, rate / 40_000, bytes_per_s=size * MIB, msg_per_s=rate)
+        network = ResourceUsage(size * MIB * 8 / 1e3, 100 * MIB * 8 / 1e3)
+        brokers.append(replace(plain, load=replace(plain.load, bandwidth_in=network)))
+    return cluster(brokers, served)
+
+
+LARGE, MANY = (20.0, 500.0), (0.5, 8_000.0)
+"""Bundles that fill the network, and the CPU."""
+
+
+def test_brokers_that_are_as_full_by_different_resources_exchange():
+    plan = shed(full_apart({"a": [LARGE] * 4, "b": [MANY] * 4}))
+    assert [(move.source, move.destination, move.swap) for move in plan.moves[:2]] == [("a", "b", False), ("b", "a", True)]
+    assert [move.load for move in plan.moves[:2]] == [20 * MIB, 0.5 * MIB]
+    assert len(plan.moves) == 4, "two of each kind on each"
+    nothing = shed(full_apart({"a": [LARGE] * 2 + [MANY] * 2, "b": [MANY] * 2 + [LARGE] * 2}))
+    assert not nothing.moves
+
+
+def test_an_exchange_across_resources_asks_the_filters():
+    def to_a_only(bundle, broker):
+        return None if broker == "a" else "isolation: not there"
+
+    plan = shed(full_apart({"a": [LARGE] * 4, "b": [MANY] * 4}), can_take=to_a_only)
+    assert not [move for move in plan.moves if move.destination != "a"]
+
+
 def test_over_placement():
     """PIP-364: with 40, 40, 40, 40, 69, 70 others choose at random; here the two give to the four."""
     shares = dict(zip("abcdef", (40, 40, 40, 40, 69, 70), strict=True))
