@@ -265,14 +265,12 @@ class Steps:
         candidates: list[CandidateMove] = []
         rules = self._rules
         for side in takers:
-            gap = source.level - side.level
             closed = self._filters.closed_to(side.name)
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
             for demand in self._sized(source, side, may_go):
                 use = demand.use
                 after = source.with_(-use[0], -use[1], -use[2]), side.with_(*use)
-                top = max(after)
-                if not top < source.level or (after[1] > after[0] and source.level - top < QUARTER * gap):
+                if not is_improvement(source, side, after):
                     continue
                 value = gained(source, side, after) / (demand.churn + rules.move_cost)
                 if value >= rules.least:
@@ -372,12 +370,12 @@ class Steps:
     def _swap(
         self, source: BrokerLevel, side: BrokerLevel, demand: BundleDemand, other: BundleDemand, least: float
     ) -> CandidateMove | None:
-        """An exchange, if it leaves both brokers below the source's level, and is worth at least this much."""
+        """An exchange, if it is worth at least this much."""
         if other.young:
             return None
         cpu, inwards, outwards = (there - back for there, back in zip(demand.use, other.use, strict=True))
         after = source.with_(-cpu, -inwards, -outwards), side.with_(cpu, inwards, outwards)
-        if not max(after) < source.level:
+        if not is_improvement(source, side, after):
             return None
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
         if value >= least:
@@ -408,6 +406,12 @@ class Steps:
         if side.under and not side.level < 1 - self._rules.rest:
             side.under = False
             self._under.discard(side.name)
+
+
+def is_improvement(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -> bool:
+    """Whether both end below the source's level; well below it, if the destination ends as the busier of the two."""
+    top = max(after)
+    return top < source.level and (after[1] <= after[0] or source.level - top >= QUARTER * (source.level - side.level))
 
 
 def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -> float:

@@ -206,7 +206,10 @@ LARGE, MANY = (20.0, 500.0), (0.5, 8_000.0)
 
 def test_brokers_that_are_as_full_by_different_resources_exchange():
     plan = shed(full_apart({"a": [LARGE] * 4, "b": [MANY] * 4}))
-    assert [(move.source, move.destination, move.swap) for move in plan.moves[:2]] == [("a", "b", False), ("b", "a", True)]
+    assert [(move.source, move.destination, move.swap) for move in plan.moves[:2]] == [
+        ("a", "b", False),
+        ("b", "a", True),
+    ]
     assert [move.load for move in plan.moves[:2]] == [20 * MIB, 0.5 * MIB]
     assert len(plan.moves) == 4, "two of each kind on each"
     nothing = shed(full_apart({"a": [LARGE] * 2 + [MANY] * 2, "b": [MANY] * 2 + [LARGE] * 2}))
