@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ulid import ULID
 
 from statechannel.broker.changes import PastReader
-from statechannel.broker.driver import DriverOptions
+from statechannel.broker.driver import BEAT_S, DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host
 from statechannel.broker.host_options import HostOptions
+from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
 from statechannel.broker.observe.health import routes
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from statechannel.broker.host_platform import HostPlatform
     from statechannel.broker.observe.traces import Traces
     from statechannel.broker.parts import KafkaParts
     from statechannel.broker.request_record import Request
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 SILENCE_SAID_S = 2.0
+_RESTING_S = 60.0
 GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
 
@@ -121,8 +122,12 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
     return Access(to_client(settings, client_id=client_id), to_topics(settings))
 
 
-def host_options(settings: Settings) -> HostOptions:
-    """Options of a host and of its requests."""
+def host_options(settings: Settings, *, rests: bool = False) -> HostOptions:
+    """Options of a host and of its requests.
+
+    Args:
+        rests: See `HostPlatform`.
+    """
     runtime, requests = settings.runtime, settings.requests
     return HostOptions(
         watchdog_s=runtime.watchdog_s,
@@ -131,11 +136,14 @@ def host_options(settings: Settings) -> HostOptions:
         hooks_close_s=settings.hooks.deadline_s,
         shutdown_grace_s=runtime.shutdown_grace_s,
         commands_max=runtime.commands_max,
+        observe_s=_RESTING_S if rests else 1.0,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
         changes_max_bytes=runtime.changes_max_mib * 2**20,
         driver=DriverOptions(
-            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+            inbox_limit=settings.limits.inbox_max,
+            inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20,
+            beat_s=_RESTING_S if rests else BEAT_S,
         ),
         desk=CoordinatorOptions(
             open_max=requests.open_max,
@@ -222,10 +230,13 @@ def make_host(
     """A member on a log, not started yet."""
     warn_of_hooks(hooks, identity.broker)
     split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
-    config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
+    platform = platform or HostPlatform()
+    config = replace(
+        to_engine(settings, partitions=partitions), split_hooks=split_hooks, tick_interval_s=platform.tick_interval_s
+    )
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max
-    engine, options = Engine(identity, config, placement), host_options(settings)
+    engine, options = Engine(identity, config, placement), host_options(settings, rests=platform.rests)
     return Host(engine, log, hooks, metrics, options=options, traces=traces, on_stuck=on_stuck, platform=platform)
 
 
@@ -238,9 +249,12 @@ def make_observer(
     platform: HostPlatform | None = None,
 ) -> Host:
     """An observer on a log, not started yet: it only reads."""
-    config = replace(to_engine(settings, partitions=partitions), observes=True)
+    platform = platform or HostPlatform()
+    config = replace(
+        to_engine(settings, partitions=partitions), observes=True, tick_interval_s=platform.tick_interval_s
+    )
     identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
-    options = host_options(settings)
+    options = host_options(settings, rests=platform.rests)
     return Host(Engine(identity, config), log, BrokerHooks(), metrics, options=options, platform=platform)
 
 

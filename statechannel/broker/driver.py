@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from statechannel.engine.effects import Effect
     from statechannel.engine.inputs import Input, Now
 
+BEAT_S = 0.25
 _BATCH = 256
 _TIMER_SLACK_S = 0.001
 _TICK = Tick()
@@ -58,7 +59,7 @@ class DriverOptions:
     inbox_limit: int = 20_000
     inbox_limit_bytes: int = SIZE_LIMIT_BYTES
     slice_s: float = 0.005
-    beat_s: float = 0.25
+    beat_s: float = BEAT_S
     evidence: int = 300
     evidence_bytes: int = 4_096
 

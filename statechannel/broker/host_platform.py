@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from statechannel.broker.clocks import read_clocks
 from statechannel.broker.supervision import Watchdog
+from statechannel.engine.config import TICK_INTERVAL_S
 from statechannel.engine.inputs import Now
 
 
@@ -70,9 +71,13 @@ class HostPlatform:
 
     Attributes:
         tunes_collector: Whether the member may tune the garbage collector of its process.
+        tick_interval_s: Time between two looks of the engine at its deadlines, while nothing happens.
+        rests: A driver that has nothing to do waits for the engine's next look, without beats for a watchdog between.
     """
 
     clocks: HostClocks = HostClocks()
     watch: LoopWatchMaker = Watchdog
     aside: CallAside = asyncio.to_thread
     tunes_collector: bool = True
+    tick_interval_s: float = TICK_INTERVAL_S
+    rests: bool = False

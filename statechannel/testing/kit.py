@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from statechannel.broker.changes import PastReader
     from statechannel.broker.host import Host
     from statechannel.broker.request_record import Request
-    from statechannel.engine.effects import Emit
+    from statechannel.engine.effects import Emit, Hook
     from statechannel.engine.placement import Placement
     from statechannel.engine.troubles import NoBroker
     from statechannel.protocol.log import RecordRead
@@ -47,6 +47,8 @@ EVENTS_MAX = 100_000
 KILLED = Stopped("killed", "the test killed this broker")
 KIT_OVER = Stopped("closed", "the test is over")
 WAIT_S = 60.0
+_TICK_S = 0.5
+"""Between two looks of an engine at its deadlines: they are as exact as that."""
 _LOOK_S = 0.05
 _CLOSE_S = 5.0
 _CLOSING_LIMIT_S = float("inf")
@@ -93,7 +95,7 @@ class KitEvent(NamedTuple):
     Attributes:
         at_s: Virtual time since the kit began.
         broker: Its id, with the number of its process: `a#1`.
-        name: An event of the engine (design/observability.md), or `hook.began`, `hook.ended`.
+        name: An event of the engine (design/observability.md), or `hook.began`, `hook.ended`, `hook.failed`.
         facts: Of a hook: `hook`, `bundle`, `arguments`, and `error` at the end.
     """
 
@@ -168,18 +170,24 @@ class KitBroker:
         """Shut it down gracefully, as `StateChannel.shutdown`."""
         return await self.channel.shutdown(budget_s)
 
-    def unsettled(self) -> str:
-        """Why it is not at rest; empty if it is."""
-        engine, host = self._host.engine, self._host
+    def unsettled(self, ends: Sequence[int]) -> str:
+        """Why it is not at rest; empty if it is.
+
+        Args:
+            ends: Offset by partition up to which it has to have read.
+        """
+        engine, hooks = self._host.engine, self._host.hooks
         if not (engine.caught_up and engine.mode is Mode.NORMAL):
             return f"{self.name} has not caught up (mode {engine.mode})"
+        if self._process.cut:
+            return f"the log is out of reach of {self.name}"
         for replica in engine.replicas:
-            if replica.position < self._process.stage.logs[replica.partition].end:
+            if replica.position < ends[replica.partition]:
                 return f"{self.name} has not read partition {replica.partition} to its end"
-        hooks = host.hooks
         if hooks.running > hooks.late or hooks.owed:
             return f"{self.name} has {hooks.running} running hooks"
-        return f"{self.name} has unanswered records" if self._process.unanswered else ""
+        moving = (seen for seen in self.channel.picture().bundles if seen.state not in (State.ASSIGNED, State.UNASSIGNED))
+        return next((f"{seen.bundle} is {seen.state}" for seen in moving), "")
 
 
 class KitLog:
@@ -325,6 +333,7 @@ class ChannelKit:
         placement: Placement | None = None,
         extensions: Sequence[Extension] = (),
         join_timeout_s: float | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
         **groups: Mapping[str, Any],
     ) -> KitBroker:
         """Start a broker, and return once it may own bundles.
@@ -334,7 +343,7 @@ class ChannelKit:
 
         Args:
             hooks: For asyncio, or plain functions (these run in threads).
-            groups: Settings of this broker, over those of the kit.
+            hook_settings, groups: Settings of this broker, over those of the kit; see `StateChannel.open`.
 
         Raises:
             ArgumentTypeError, ArgumentValueError, SettingsError, ChannelStoppedError, JoinTimeoutError: As `StateChannel.open`.
@@ -355,10 +364,13 @@ class ChannelKit:
             metrics_registry=None,
             on_stuck=None,
         )
-        merged = {group: {**self._groups.get(group, {}), **groups.get(group, {})} for group in {*self._groups, *groups}}
-        settings = _settings(merged) if groups else self._settings
+        own = arguments.groups_of(groups, hook_settings, self.broker, None)
+        merged = {group: {**self._groups.get(group, {}), **own.get(group, {})} for group in {*self._groups, *own}}
+        settings = _settings(merged) if own else self._settings
         process = self._process(name)
-        member = watched(hooks or BrokerHooks(), _HookEvents(self, process), self._thread_call)
+        member = BrokerHooks()
+        if hooks is not None:
+            member = watched(hooks, _HookEvents(self, process), self._thread_call)
         host = make_host(
             settings,
             to_identity(name, listeners=listeners, properties=properties, extensions=[e.name for e in extensions]),
@@ -399,7 +411,7 @@ class ChannelKit:
 
     def _platform(self, process: KitProcess) -> HostPlatform:
         clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)
-        return HostPlatform(clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False)
+        return HostPlatform(clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True)
 
     def _thread_call(self, call: asyncio.Future[None]) -> None:
         if isinstance(self.loop, VirtualLoop):
@@ -486,30 +498,29 @@ class ChannelKit:
         """
         self._check_loop()
         began_s = self.now_s
+        ends = [log.end for log in self._stage.logs]
         while True:
-            why = self._unsettled()
+            why = self._unsettled(ends)
             if not why:
-                await asyncio.sleep(_LOOK_S)
-                why = self._unsettled()
+                await asyncio.sleep(_LOOK_S + 2 * self._stage.delay_s)
+                why = self._unsettled(ends)
             if not why:
                 return
             if self.now_s - began_s > timeout_s:
                 raise NotSettledError(timeout_s, why)
             await asyncio.sleep(_LOOK_S)
 
-    def _unsettled(self) -> str:
+    def _unsettled(self, ends: Sequence[int]) -> str:
         running = [broker for broker in self.brokers.values() if broker.running]
         if not running:
             return ""
         for broker in running:
-            if why := broker.unsettled():
+            if why := broker.unsettled(ends):
                 return why
         if not any(broker.channel.leading for broker in running):
             return "no broker leads"
         alive = {broker.name for broker in self.brokers.values() if broker.alive}
         for seen in running[0].channel.picture().bundles:
-            if seen.state not in (State.ASSIGNED, State.UNASSIGNED):
-                return f"{seen.bundle} is {seen.state}"
             if seen.owner is not None and seen.owner not in alive:
                 return f"{seen.bundle} is owned by {seen.owner}, which is lost"
         return ""
@@ -615,6 +626,14 @@ class _KitMetrics(Metrics):
         self._kit = kit
         self._process = process
 
+    def timed(self, name: str, took_s: float, *values: str) -> None:
+        """Nothing takes any time in virtual time."""
+
+    def hook_failed(self, hook: Hook, error: str) -> None:
+        """See `Metrics.hook_failed`."""
+        self._kit.note(self._process.name, "hook.failed", {"hook": hook, "error": error})
+        super().hook_failed(hook, error)
+
     def take(self, event: Emit) -> None:
         """See `Metrics.take`."""
         self._kit.note(self._process.name, event.event, event.facts)
@@ -630,6 +649,9 @@ class _HookEvents:
 
     def began(self, call: HookCall) -> None:
         self._kit.note(self._process.name, "hook.began", call._asdict())
+
+    def holds_s(self, call: HookCall) -> float:  # noqa: ARG002
+        return 0.0
 
     def stepped(self, call: HookCall, took_s: float) -> None:
         """Of no interest here."""

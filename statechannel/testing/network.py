@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LATENCY_S = 0.002
 """Of each way between a broker and the log, while the log is not slow."""
-POLL_S = 1.0
+POLL_S = 2.0
 _SEGMENT_MS = 1_000
 _TOMBSTONE_MS = 7 * 86_400_000
 _REGISTRY_KEPT_MS = 3_600_000
@@ -247,8 +247,9 @@ class KitProcess:
     def poll(self) -> None:
         """Ask the log for its ends."""
         if self._inbox is not None and not self.ended:
-            for cursor in self._cursors.values():
-                cursor.notify()
+            for (topic, _), cursor in self._cursors.items():
+                if topic is Topic.CHANNEL or (topic is Topic.REGISTRY and self.stage.delay_s):
+                    cursor.notify()
 
     def heal_if_reachable(self) -> None:
         """Go on after a pause."""

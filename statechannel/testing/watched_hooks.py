@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from statechannel.broker.hook_runner import overridden
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, ThreadedHooks
 from statechannel.engine.effects import Hook
-
-if TYPE_CHECKING:
-    import asyncio
 
 
 class HookCall(NamedTuple):
@@ -36,7 +34,10 @@ class HookWatcher(Protocol):
     """Sees the calls of one broker's hooks."""
 
     def began(self, call: HookCall) -> None:
-        """The hook is about to be called."""
+        """The hook is about to be called. What this raises, the hook seems to raise: it is not called then."""
+
+    def holds_s(self, call: HookCall) -> float:
+        """How much longer than by itself the first wait of a coroutine takes."""
 
     def stepped(self, call: HookCall, took_s: float) -> None:
         """A coroutine ran until its next wait, for this real time: the event loop stood still meanwhile."""
@@ -49,20 +50,34 @@ def watched(
     hooks: BrokerHooks | BlockingBrokerHooks,
     watcher: HookWatcher,
     on_thread_call: Callable[[asyncio.Future[None]], None] | None = None,
+    *,
+    all_hooks: bool = False,
 ) -> BrokerHooks:
     """The same hooks for a host, which overrides what they override.
 
     Args:
         on_thread_call: Called with the future of each call of plain functions, which run in threads.
+        all_hooks: Also the calls of hooks that are not overridden are seen; those of splits only if one of them is.
     """
     if isinstance(hooks, BlockingBrokerHooks):
         threaded = ThreadedHooks(hooks)
-        plain = {hook.value: _plain(hooks, hook, watcher) for hook in Hook if overridden(threaded, hook)}
+        seen = _seen({hook for hook in Hook if overridden(threaded, hook)}, all_hooks=all_hooks)
+        plain = {hook.value: _plain(hooks, hook, watcher) for hook in seen}
         kind = type(type(hooks).__name__, (BlockingBrokerHooks,), plain)
         return ThreadedHooks(kind(), on_call=on_thread_call)
-    methods = {hook.value: _coroutine(hooks, hook, watcher) for hook in Hook if overridden(hooks, hook)}
+    seen = _seen({hook for hook in Hook if overridden(hooks, hook)}, all_hooks=all_hooks)
+    methods = {hook.value: _coroutine(hooks, hook, watcher) for hook in seen}
     made: BrokerHooks = type(type(hooks).__name__, (BrokerHooks,), methods)()
     return made
+
+
+_OF_SPLITS = frozenset({Hook.ON_SPLIT, Hook.ON_SPLIT_DONE})
+
+
+def _seen(wanted: set[Hook], *, all_hooks: bool) -> set[Hook]:
+    if not all_hooks:
+        return wanted
+    return set(Hook) if wanted & _OF_SPLITS else set(Hook) - _OF_SPLITS
 
 
 def _plain(hooks: BlockingBrokerHooks, hook: Hook, watcher: HookWatcher) -> Callable[..., None]:
@@ -84,7 +99,7 @@ def _coroutine(hooks: BrokerHooks, hook: Hook, watcher: HookWatcher) -> Callable
         seen = HookCall(hook, bundle, arguments)
         watcher.began(seen)
         try:
-            await _Steps(lambda: getattr(hooks, hook)(bundle, *arguments), lambda took_s: watcher.stepped(seen, took_s))
+            await _Steps(seen, lambda: getattr(hooks, hook)(bundle, *arguments), watcher)
         except BaseException as error:
             watcher.ended(seen, error)
             raise
@@ -96,25 +111,30 @@ def _coroutine(hooks: BrokerHooks, hook: Hook, watcher: HookWatcher) -> Callable
 class _Steps:
     """Awaits a coroutine, and measures each of its steps."""
 
-    def __init__(self, begin: Callable[[], Coroutine[Any, Any, None]], stepped: Callable[[float], None]) -> None:
+    def __init__(self, call: HookCall, begin: Callable[[], Coroutine[Any, Any, None]], watcher: HookWatcher) -> None:
+        self._call = call
         self._begin = begin
-        self._stepped = stepped
+        self._watcher = watcher
 
     def __await__(self) -> Generator[Any, Any, None]:
         began_s = time.perf_counter()
         coroutine = self._begin()
         value: Any = None
         raised: BaseException | None = None
+        hold_s = self._watcher.holds_s(self._call)
         while True:
             try:
                 waits_for = coroutine.send(value) if raised is None else coroutine.throw(raised)
             except StopIteration:
                 return
             finally:
-                self._stepped(time.perf_counter() - began_s)
+                self._watcher.stepped(self._call, time.perf_counter() - began_s)
             value = raised = None
             try:
                 value = yield waits_for
+                if hold_s > 0:
+                    held_s, hold_s = hold_s, 0.0
+                    yield from asyncio.sleep(held_s).__await__()
             except GeneratorExit:
                 coroutine.close()
                 raise
