@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -38,12 +39,12 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and FIXTURE in item.fixturenames and inspect.iscoroutinefunction(item.obj):
             item.obj = _in_kit(item, item.obj)
-            item.runtest = lambda item=item: item.ihook.pytest_pyfunc_call(pyfuncitem=item)  # type: ignore[method-assign]
+            item.runtest = partial(item.ihook.pytest_pyfunc_call, pyfuncitem=item)  # type: ignore[method-assign]
 
 
 def _in_kit(item: pytest.Function, test: Callable[..., Any]) -> Callable[..., None]:
     def run(**arguments: Any) -> None:
-        kit: ChannelKit = item.funcargs[FIXTURE]
+        kit = cast("ChannelKit", item.funcargs[FIXTURE])
         kit.run(test(**arguments))
 
     return run

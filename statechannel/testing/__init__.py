@@ -4,11 +4,18 @@
 calls that the documentation promises, and says which promise of theirs broke.
 """
 
+from statechannel.testing.check import HOOK_ORDERS, check_hooks
 from statechannel.testing.kit import ChannelKit, KitBroker, KitEvent, KitLog, NotSettledError, OutcomeError
 from statechannel.testing.loop import KitError, NothingHappensError, RealIoError, TimeLimitError
+from statechannel.testing.promises import HookFinding, HookPromise, HookPromiseError, HookReport
 
 __all__ = [
+    "HOOK_ORDERS",
     "ChannelKit",
+    "HookFinding",
+    "HookPromise",
+    "HookPromiseError",
+    "HookReport",
     "KitBroker",
     "KitError",
     "KitEvent",
@@ -18,4 +25,5 @@ __all__ = [
     "OutcomeError",
     "RealIoError",
     "TimeLimitError",
+    "check_hooks",
 ]

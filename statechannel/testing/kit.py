@@ -31,7 +31,7 @@ from statechannel.testing.loop import (
     VirtualLoop,
 )
 from statechannel.testing.network import KitProcess, KitStage
-from statechannel.testing.watched_hooks import HookCall, watched
+from statechannel.testing.watched_hooks import HookCall, HookWatcher, watched
 
 if TYPE_CHECKING:
     from statechannel.api.extensions import Extension
@@ -334,6 +334,7 @@ class ChannelKit:
         extensions: Sequence[Extension] = (),
         join_timeout_s: float | None = None,
         hook_settings: Mapping[str, Any] | None = None,
+        watcher: HookWatcher | None = None,
         **groups: Mapping[str, Any],
     ) -> KitBroker:
         """Start a broker, and return once it may own bundles.
@@ -343,6 +344,7 @@ class ChannelKit:
 
         Args:
             hooks: For asyncio, or plain functions (these run in threads).
+            watcher: Sees the calls of the hooks, instead of `ChannelKit.events`.
             hook_settings, groups: Settings of this broker, over those of the kit; see `StateChannel.open`.
 
         Raises:
@@ -370,7 +372,8 @@ class ChannelKit:
         process = self._process(name)
         member = BrokerHooks()
         if hooks is not None:
-            member = watched(hooks, _HookEvents(self, process), self._thread_call)
+            seen_by = _HookEvents(self, process) if watcher is None else watcher
+            member = watched(hooks, seen_by, self._thread_call, all_hooks=watcher is not None)
         host = make_host(
             settings,
             to_identity(name, listeners=listeners, properties=properties, extensions=[e.name for e in extensions]),
@@ -654,6 +657,9 @@ class _HookEvents:
         return 0.0
 
     def stepped(self, call: HookCall, took_s: float) -> None:
+        """Of no interest here."""
+
+    def cancelling(self, call: HookCall) -> None:
         """Of no interest here."""
 
     def ended(self, call: HookCall, raised: BaseException | None) -> None:

@@ -42,6 +42,9 @@ class HookWatcher(Protocol):
     def stepped(self, call: HookCall, took_s: float) -> None:
         """A coroutine ran until its next wait, for this real time: the event loop stood still meanwhile."""
 
+    def cancelling(self, call: HookCall) -> None:
+        """A coroutine is being cancelled."""
+
     def ended(self, call: HookCall, raised: BaseException | None) -> None:
         """The hook returned, raised, or was cancelled."""
 
@@ -140,4 +143,6 @@ class _Steps:
                 raise
             except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's own affair
                 raised = error
+                if isinstance(error, asyncio.CancelledError):
+                    self._watcher.cancelling(self._call)
             began_s = time.perf_counter()
