@@ -153,7 +153,7 @@ class _Check:
     def _run_story(self, name: str, story: Story) -> None:
         self._findings.order = name
         with ChannelKit(STORY_SETTINGS, thread_patience_s=_PATIENCE_S) as kit:
-            stage = StoryStage(kit, self._probes, self._findings)
+            stage = StoryStage(kit, self._probes, self._findings, f"check/{name}")
 
             async def run() -> None:
                 watching = asyncio.create_task(stage.watch())

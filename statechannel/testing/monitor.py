@@ -76,6 +76,7 @@ class _Bundle:
         running: Hooks under way.
         written: Writes may be taken; False from `on_split` on.
         gone: Its split is done.
+        unsure: Its release did not end by itself: nothing is expected until it is served again.
         released: It was served, and is no more.
         seen: The probe has said, since the last call, that it is served.
     """
@@ -87,6 +88,7 @@ class _Bundle:
     running: set[Hook] = field(default_factory=set)
     written: bool = True
     gone: bool = False
+    unsure: bool = False
     released: bool = False
     seen: bool = False
     last: Hook | None = None
@@ -179,6 +181,7 @@ class Monitor(Generic[H]):
             bundle.seen = False
             if call.hook is Hook.ON_SERVE:
                 bundle.before, bundle.served = bundle.served, call.generation
+                bundle.unsure = False
 
     def holds_s(self, call: HookCall) -> float:
         """See `HookWatcher`."""
@@ -212,6 +215,7 @@ class Monitor(Generic[H]):
                     bundle.released = bundle.released or bundle.served is not None
                     bundle.served = bundle.before = bundle.prepared = None
                     bundle.written = True
+                    bundle.unsure = raised is not None
                 case Hook.ON_SPLIT if raised is None:
                     bundle.written = False
                 case Hook.ON_SPLIT_DONE:
@@ -267,6 +271,8 @@ class Monitor(Generic[H]):
                 self._look_at(name, bundle, after)
 
     def _look_at(self, name: str, bundle: _Bundle, after: HookCall | None) -> None:
+        if bundle.unsure:
+            return
         serves = self._ask(self._serves, name, bundle)
         if serves is not None:
             self._compare_served(name, bundle, serves.value, after, marks=self._accepts_writes is self._serves)

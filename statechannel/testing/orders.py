@@ -203,13 +203,13 @@ async def _split_in_an_expired_lease(stage: OrderStage) -> None:
 
 async def _cancelled(stage: OrderStage) -> None:
     bundle, plan = stage.bundles[0], stage.monitor.plan
-    for hook in (Hook.ON_OWN, Hook.ON_RELEASE):
+    for first, hook in ((3, Hook.ON_OWN), (13, Hook.ON_RELEASE)):
         plan.hold, plan.holds, plan.hold_s = (hook, bundle), 1, 10 * stage.deadline_s
-        await stage.own(bundle, 3)
-        await stage.own(bundle, 4)
-        await stage.serve(bundle, 4)
+        await stage.own(bundle, first)
+        await stage.own(bundle, first + 1)
+        await stage.serve(bundle, first + 1)
         await stage.rest()
-        await stage.release(bundle, 4)
+        await stage.release(bundle, first + 1)
         await stage.rest()
 
 

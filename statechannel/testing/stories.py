@@ -18,7 +18,6 @@ from statechannel.testing.promises import HookPromise
 H = TypeVar("H", bound=BrokerHooks | BlockingBrokerHooks)
 
 DEADLINE_S = 5.0
-NAMESPACE = "check/stories"
 TOPICS = 24
 _LOST_S = 12.0
 _POLL_S = 0.05
@@ -51,8 +50,9 @@ class HookProbes(Generic[H]):
 class StoryStage(Generic[H]):
     """The brokers of one story."""
 
-    def __init__(self, kit: ChannelKit, probes: HookProbes[H], findings: FindingList) -> None:
+    def __init__(self, kit: ChannelKit, probes: HookProbes[H], findings: FindingList, namespace: str) -> None:
         self.kit = kit
+        self._namespace = namespace
         self.bundles: list[str] = []
         self._probes = probes
         self._findings = findings
@@ -78,7 +78,7 @@ class StoryStage(Generic[H]):
     async def begin(self, *names: str, bundles: int = 4, **groups: dict[str, Any]) -> list[KitBroker]:
         """Start brokers, and create the namespace."""
         brokers = [await self.open(name, **groups) for name in names]
-        self.bundles = await self.kit.namespace(NAMESPACE, bundles)
+        self.bundles = await self.kit.namespace(self._namespace, bundles)
         for monitor in self._all:
             monitor.expect(*self.bundles)
         return brokers
@@ -126,7 +126,7 @@ class StoryStage(Generic[H]):
     async def write_all(self, value: str) -> None:
         """Write each topic at its owner; what is acknowledged has to be found from then on."""
         for number in range(TOPICS):
-            topic = f"{NAMESPACE}/topic-{number}"
+            topic = f"{self._namespace}/topic-{number}"
             found = self._holder(topic)
             if self._probes.write is None or found is None:
                 continue
