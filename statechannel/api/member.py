@@ -345,7 +345,7 @@ class ChannelMember:
                 first = (since or {}).get(partition, 0)
                 if first >= end:
                     continue  # nothing of the past is wanted, nor asked whether it is still there
-                async for change in self._opened.direct.past(partition).read(first, end):
+                async for change in self._opened.log.past(partition).read(first, end):
                     yield change
             while True:
                 change = await watcher.next()

@@ -156,7 +156,7 @@ def compare_replay(
     progress: ProgressBar,
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
 ) -> ReplayComparison:
-    """Replay an export, and compare with what was recorded in it or beside it.
+    """Replay an export, and compare with what was recorded in it, or in a file of its own.
 
     Args:
         verdicts: Verdict file that an earlier version wrote (`audit --verdicts`); None: those in the export.
@@ -172,17 +172,17 @@ def compare_replay(
 
     def note(line: RecordedVerdict, now: Judgement | None, record: RecordRead | None) -> None:
         nonlocal compared, differing, first
-        said = None if now is None else now.verdict.value
+        judged = None if now is None else now.verdict.value
         if line.verdict is None and (now is None or not strict):
             return
         compared += 1
-        if line.verdict == said:
+        if line.verdict == judged:
             return
         differing += 1
         if first is None:
             key = "" if record is None or record.key is None else record.key.decode(errors="replace")
             why = "this version does not judge it" if now is None else now.why
-            first = VerdictDifference(line.partition, line.offset, key, line.verdict, said, why)
+            first = VerdictDifference(line.partition, line.offset, key, line.verdict, judged, why)
 
     with _recorded(export, verdicts) as source:
         strict = verdicts is not None or recorded is not None
@@ -193,9 +193,7 @@ def compare_replay(
                 note(line, judgement if own else None, record if own else None)
 
         with progress("judging", export.records, unit="records") as advance:
-            answer = audit_export(
-                export, compaction_lag_ms=compaction_lag_ms, observers=[observe], progress=advance
-            )
+            answer = audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[observe], progress=advance)
         for line in lines.rest():
             note(line, None, None)
     with progress("replaying", export.records, unit="records") as advance:

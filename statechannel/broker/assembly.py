@@ -34,8 +34,8 @@ from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_r
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
-from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.tail import PartitionTail
+from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.logger import SafeLogger
@@ -71,7 +71,7 @@ class Access(NamedTuple):
     topics: ChannelTopics
 
 
-class DirectLog(Protocol):
+class MemberLog(Protocol):
     """What a member does with the log beside its engine."""
 
     def past(self, partition: int) -> PastReader:
@@ -81,7 +81,7 @@ class DirectLog(Protocol):
         """See `request_writer.write_request`."""
 
 
-class KafkaDirectLog:
+class KafkaMemberLog:
     """The log on Kafka."""
 
     def __init__(self, kafka: Access, settings: Settings, *, partitions: int) -> None:
@@ -109,7 +109,7 @@ class Opened(NamedTuple):
     """
 
     host: Host
-    direct: DirectLog
+    log: MemberLog
     access: Access | None
 
 
@@ -211,7 +211,7 @@ async def open_member(
         host.endpoint = endpoint
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     await _start(host, log, availability)
-    return Opened(host, KafkaDirectLog(kafka, settings, partitions=partitions), kafka)
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
 def make_host(
@@ -272,7 +272,7 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     log = _kafka_log(settings, kafka, infos, metrics, availability, broker=OBSERVER, reads_only=True)
     host = make_observer(settings, log, metrics, partitions=partitions)
     await _start(host, log, availability)
-    return Opened(host, KafkaDirectLog(kafka, settings, partitions=partitions), kafka)
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
 def _metrics(settings: Settings, broker: str, registry: CollectorRegistry | None) -> Metrics:

@@ -18,10 +18,10 @@ from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Sto
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.inbox import InboxLane
-from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.host_options import HostOptions
 from statechannel.broker.host_platform import HostPlatform, LoopWatch
+from statechannel.broker.inbox import InboxLane
+from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
@@ -127,9 +127,7 @@ class Host:
         self._platform = platform or HostPlatform()
         self._mono_s = self._platform.clocks.mono_s
         self._around = EngineSurroundings(engine)
-        self._watch = Observer(
-            engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s, mono_s=self._mono_s
-        )
+        self._watch = Observer(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s, mono_s=self._mono_s)
         self._driver = Driver(
             engine,
             perform=self._perform,

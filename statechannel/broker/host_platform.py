@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from statechannel.broker.clocks import read_clocks
@@ -75,7 +75,7 @@ class HostPlatform:
         rests: A driver that has nothing to do waits for the engine's next look, without beats for a watchdog between.
     """
 
-    clocks: HostClocks = HostClocks()
+    clocks: HostClocks = field(default_factory=HostClocks)
     watch: LoopWatchMaker = Watchdog
     aside: CallAside = asyncio.to_thread
     tunes_collector: bool = True

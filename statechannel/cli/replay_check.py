@@ -25,7 +25,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @app.command()
 def replay_check(
-    file: Annotated[Path, typer.Argument(metavar="LOG", help="Export file: `statechannel export LOG --with-verdicts`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="LOG", help="Export file: `statechannel export LOG --with-verdicts`.")
+    ],
     verdicts: Annotated[
         Path | None,
         typer.Option(
@@ -36,7 +38,9 @@ def replay_check(
     ] = None,
     digest: Annotated[
         str | None,
-        typer.Option("--digest", metavar="DIGEST", help="Digest of the states, as `audit` of an earlier version printed it."),
+        typer.Option(
+            "--digest", metavar="DIGEST", help="Digest of the states, as `audit` of an earlier version printed it."
+        ),
     ] = None,
     compaction_lag_ms: Annotated[
         int,
@@ -54,12 +58,14 @@ def replay_check(
             hint="`audit` prints it: 64 digits and letters from a to f. The shorter one of `export` is that of the file.",
             code=ExitCode.USAGE,
         )
-    result = compare_replay(file, verdicts=verdicts, digest=known, progress=progress, compaction_lag_ms=compaction_lag_ms)
+    result = compare_replay(
+        file, verdicts=verdicts, digest=known, progress=progress, compaction_lag_ms=compaction_lag_ms
+    )
     if result.compared == 0 and result.recorded_digest is None and result.records:
         raise CommandError(
             f"{file} has no verdicts and no digest of states: there is nothing to compare with",
-            hint="Export with `--with-verdicts`; or let the version that wrote the log judge it, `audit --file LOG --verdicts FILE`, and "
-            "give FILE and the digest that it prints (--verdicts, --digest).",
+            hint="Export with `--with-verdicts`; or let the version that wrote the log judge it, "
+            "`audit --file LOG --verdicts FILE`, and give FILE and the digest that it prints (--verdicts, --digest).",
             code=ExitCode.UNDETERMINED,
         )
     _print(file, result, output)

@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from statechannel.protocol.view import Judgement
 
 
-
 class Engine:
     """One broker's replica of the channel: puts the parts together, and hands each input to those that it concerns.
 

@@ -97,7 +97,7 @@ class Router:
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
         self._host = opened.host
-        self._direct = opened.direct
+        self._log = opened.log
         self._settings = settings
         self._member = ChannelMember(opened, settings)
         engine = opened.host.engine
@@ -219,7 +219,7 @@ class Router:
 
     async def _ask_for(self, bundle: str, timeout_s: float) -> None:
         request = Request(str(ULID()), RequestCommand.LOOKUP.value, 0, {"name": bundle}, "a router")
-        await self._direct.write_request(request, answer_within_s=timeout_s)
+        await self._log.write_request(request, answer_within_s=timeout_s)
 
     def _answer(self, outcome: Outcome, now_s: float) -> RouteAnswer:
         if isinstance(outcome, Owned):

@@ -62,7 +62,7 @@ def check_hooks(
         ```
 
     Args:
-        make: Makes the hooks of one broker process, as often as needed: their class, or a function that gives all of them one store.
+        make: Makes the hooks of one broker process, as often as needed: their class, or a function that gives them one store.
         serves: Generation by which these hooks would serve a bundle at this moment, by their own state; None: they would not.
             Without it only what can be seen from outside is checked: raising, being late, blocking.
         accepts_writes: The same for writes, where they are gated apart from reads; by default as `serves`.
@@ -106,7 +106,9 @@ class _Check:
         stories = self._chosen({**STORIES, **(SPLIT_STORIES if splits else {})})
         if Hook.ON_RELEASE in wanted and Hook.ON_SPLIT not in wanted:
             name = type(hooks).__name__
-            self._findings.add(HookPromise.HAS_ON_SPLIT, f"{name} overrides on_release, but not on_split", hook=None, bundle="")
+            self._findings.add(
+                HookPromise.HAS_ON_SPLIT, f"{name} overrides on_release, but not on_split", hook=None, bundle=""
+            )
         for repeat in range(_REPEATS):
             for name, order in orders.items():
                 self._run_order(name, order, f"check/{name}-{repeat}")
@@ -125,7 +127,9 @@ class _Check:
         self._findings.order = name
         loop = VirtualLoop(thread_patience_s=_PATIENCE_S)
         hooks, probes = self._probes.make(), self._probes
-        monitor: Monitor[Any] = Monitor(hooks, self._findings, probes.serves, probes.accepts_writes, loop.time, DEADLINE_S)
+        monitor: Monitor[Any] = Monitor(
+            hooks, self._findings, probes.serves, probes.accepts_writes, loop.time, DEADLINE_S
+        )
         member = watched(hooks, monitor, loop.wait_for_thread, all_hooks=True)
 
         async def run() -> None:

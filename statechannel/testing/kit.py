@@ -69,7 +69,7 @@ class OutcomeError(KitError):
 
 
 class NotSettledError(KitError):
-    """The channel did not come to rest."""
+    """The channel is still busy."""
 
     def __init__(self, waited_s: float, why: str) -> None:
         super().__init__(
@@ -142,7 +142,10 @@ class KitBroker:
         return self._host.serving() if self.alive else {}
 
     def kill(self) -> None:
-        """End it as `kill -9`: nothing of it runs any more, not even a `finally`. It counts as lost after `membership.expiry_s`."""
+        """End it as `kill -9`: nothing of it runs any more, not even a `finally`.
+
+        It counts as lost after `membership.expiry_s`.
+        """
         if self._process.life.killed:
             return
         self._process.life.kill()
@@ -186,7 +189,9 @@ class KitBroker:
                 return f"{self.name} has not read partition {replica.partition} to its end"
         if hooks.running > hooks.late or hooks.owed:
             return f"{self.name} has {hooks.running} running hooks"
-        moving = (seen for seen in self.channel.picture().bundles if seen.state not in (State.ASSIGNED, State.UNASSIGNED))
+        moving = (
+            seen for seen in self.channel.picture().bundles if seen.state not in (State.ASSIGNED, State.UNASSIGNED)
+        )
         return next((f"{seen.bundle} is {seen.state}" for seen in moving), "")
 
 
@@ -388,7 +393,7 @@ class ChannelKit:
         broker = self.brokers[name] = KitBroker(self, name, process, host)
         context = process.life.context()
         context.run(host.start)
-        opened = Opened(host, _KitDirectLog(process, settings, self._platform(process)), None)
+        opened = Opened(host, _KitMemberLog(process, settings, self._platform(process)), None)
         joining = StateChannel.joined(opened, settings, extensions, lambda _: None, join_timeout_s)
         broker.channel = await self.loop.create_task(joining, context=context)
         return broker
@@ -403,7 +408,7 @@ class ChannelKit:
         )
         process.serve(host)
         host.start()
-        router = Router(Opened(host, _KitDirectLog(process, self._settings, platform), None), self._settings)
+        router = Router(Opened(host, _KitMemberLog(process, self._settings, platform), None), self._settings)
         self._routers.append(router)
         await host.wait_caught_up(join_timeout_s)
         return router
@@ -414,7 +419,9 @@ class ChannelKit:
 
     def _platform(self, process: KitProcess) -> HostPlatform:
         clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)
-        return HostPlatform(clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True)
+        return HostPlatform(
+            clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True
+        )
 
     def _thread_call(self, call: asyncio.Future[None]) -> None:
         if isinstance(self.loop, VirtualLoop):
@@ -440,20 +447,20 @@ class ChannelKit:
         """
         member = self._member(broker).channel
         self._wanted[bundle] = broker
-        found = await member.lookup(bundle, timeout_s=WAIT_S)
-        if not isinstance(found, Owned):
-            raise OutcomeError(f"assigning {bundle}", found)
-        if found.broker != broker:
-            moved = await member.transfer(found.bundle, broker).outcome(WAIT_S)
-            _require_done(f"moving {bundle} from {found.broker} to {broker}", moved)
+        answer = await member.lookup(bundle, timeout_s=WAIT_S)
+        if not isinstance(answer, Owned):
+            raise OutcomeError(f"assigning {bundle}", answer)
+        if answer.broker != broker:
+            moved = await member.transfer(answer.bundle, broker).outcome(WAIT_S)
+            _require_done(f"moving {bundle} from {answer.broker} to {broker}", moved)
         await self.settle()
-        generation = member.serves(found.bundle)
+        generation = member.serves(answer.bundle)
         if generation is None:
             raise OutcomeError(f"assigning {bundle}", await member.lookup(bundle, read_only=True, timeout_s=WAIT_S))
         return generation
 
     async def unload(self, bundle: str) -> None:
-        """Release a bundle: nobody owns it until it is looked up or `own` is called.
+        """Release a bundle: it has no owner until it is looked up or `own` is called.
 
         Raises:
             OutcomeError: Nobody owns it, ...
@@ -472,7 +479,7 @@ class ChannelKit:
         return sorted({seen.bundle for seen in self._any().picture().bundles} - before)
 
     def owner(self, name: str) -> str | None:
-        """The broker that serves a bundle, or a topic's bundle, as the log has it; None where nobody does."""
+        """The broker that serves a bundle, or a topic's bundle, as the log has it; None without one."""
         located = self._any().locate(name)
         seen = {bundle.bundle: bundle.owner for bundle in self._any().picture().bundles}
         return seen.get(located) if isinstance(located, str) else None
@@ -603,7 +610,7 @@ class _KitPlacement:
         return self._placement.refusal(bundle)
 
 
-class _KitDirectLog:
+class _KitMemberLog:
     """The past of the kit's log, and its requests topic."""
 
     def __init__(self, process: KitProcess, settings: Settings, platform: HostPlatform) -> None:
@@ -612,12 +619,12 @@ class _KitDirectLog:
         self._platform = platform
 
     def past(self, partition: int) -> PastReader:
-        """See `DirectLog.past`."""
+        """See `MemberLog.past`."""
         stage = self._process.stage
         return stage.past(partition, partitions=len(stage.logs), lag_s=self._lag_s, platform=self._platform)
 
     async def write_request(self, request: Request, *, answer_within_s: float) -> None:
-        """See `DirectLog.write_request`."""
+        """See `MemberLog.write_request`."""
         self._process.write_request(request, answer_within_s)
 
 
@@ -664,5 +671,3 @@ class _HookEvents:
 
     def ended(self, call: HookCall, raised: BaseException | None) -> None:
         self._kit.note(self._process.name, "hook.ended", {**call._asdict(), "error": raised})
-
-

@@ -48,7 +48,7 @@ class NothingHappensError(KitError):
     def __init__(self) -> None:
         super().__init__(
             "The test waits, and nothing in its loop will ever happen: no timer, no callback, no thread.",
-            hint="It awaits something that nobody sets, or a broker that was killed.",
+            hint="It awaits something that is never set, or a broker that was killed.",
         )
 
 
@@ -110,7 +110,13 @@ _process: ContextVar[ProcessLife | None] = ContextVar("statechannel_kit_process"
 
 
 class _Turns(asyncio.BaseEventLoop):
-    """A loop that asks for the process of each callback. The rest of asyncio's loop is as it is."""
+    """A loop that asks for the process of each callback. The rest of asyncio's loop is as it is.
+
+    Attributes:
+        callbacks: How many were run.
+    """
+
+    callbacks = 0
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -140,6 +146,7 @@ class _Turns(asyncio.BaseEventLoop):
         due_s = self.time() + _ROUNDING_S
         while scheduled and scheduled[0].when() <= due_s:
             ready.append(self._unscheduled(heapq.heappop(scheduled)))
+        self.callbacks += len(ready)
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle.cancelled():
@@ -198,9 +205,7 @@ class VirtualLoop(_Turns):
             it would be in a broker.
     """
 
-    def __init__(
-        self, *, time_limit_s: float = TIME_LIMIT_S, thread_patience_s: float = THREAD_PATIENCE_S
-    ) -> None:
+    def __init__(self, *, time_limit_s: float = TIME_LIMIT_S, thread_patience_s: float = THREAD_PATIENCE_S) -> None:
         super().__init__()
         self._now_s = 0.0
         self.time_limit_s = time_limit_s
@@ -237,7 +242,9 @@ class VirtualLoop(_Turns):
         while not self._ready:
             self._posted.clear()
             now_s = time.monotonic()
-            self._calls = {call: until_s for call, until_s in self._calls.items() if not call.done() and until_s > now_s}
+            self._calls = {
+                call: until_s for call, until_s in self._calls.items() if not call.done() and until_s > now_s
+            }
             if self._ready:
                 break
             if not self._calls:

@@ -77,7 +77,7 @@ class _Bundle:
         written: Writes may be taken; False from `on_split` on.
         gone: Its split is done.
         unsure: Its release did not end by itself: nothing is expected until it is served again.
-        released: It was served, and is no more.
+        released: It was served, and was released since.
         seen: The probe has said, since the last call, that it is served.
     """
 
@@ -260,7 +260,7 @@ class Monitor(Generic[H]):
     def expect(self, *bundles: str) -> None:
         """Probe these bundles too, although no hook was called for them."""
         for bundle in bundles:
-            self._bundles[bundle]  # noqa: B018 - a default is made
+            self._bundles[bundle]
 
     def look(self, after: HookCall | None = None) -> None:
         """Compare what each bundle's probe says with what is allowed now."""
@@ -313,7 +313,7 @@ class Monitor(Generic[H]):
             return None
         try:
             return _Answer(probe(self.hooks, name))
-        except Exception as error:  # noqa: BLE001 - it is the embedder's
+        except Exception as error:
             self._break(HookPromise.PROBE, name, bundle, f"the probe raised {_shown(error)}")
             return None
 

@@ -1,6 +1,6 @@
 """The log of a test kit and the clients that read and write it: the simulator's, on the clock of an event loop.
 
-The network belongs to no process: what is on its way to a paused broker arrives, and waits there, as with a real one.
+The network belongs to no process: what was sent to a paused broker arrives, and waits there, as with a real one.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from statechannel.engine.effects import Hook
@@ -21,7 +22,7 @@ class OrderStage:
     """One broker whose hooks are called by hand.
 
     Attributes:
-        bundles: Eight bundles that nobody owns.
+        bundles: Eight bundles without an owner.
         halves, thirds: Children of the first bundle, by two different splits.
     """
 
@@ -74,7 +75,7 @@ class OrderStage:
 def _cut(namespace: str, lower: int, upper: int, parts: int) -> list[str]:
     bounds = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
     ends = [min(bound, 0xFFFF_FFFF) for bound in bounds]
-    return [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in zip(ends, ends[1:], strict=False)]
+    return [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(ends)]
 
 
 async def _assigned(stage: OrderStage) -> None:

@@ -32,30 +32,52 @@ class HookPromise(StrEnum):
 
 
 HINTS: dict[HookPromise, str] = {
-    HookPromise.RETURNS: "Each hook has to stand this order of calls: what may be missing, or there already, is no error "
-    "(hooks.md, `What must be idempotent`).",
-    HookPromise.ON_TIME: "End within hooks.deadline_s, or raise the setting: a late hook counts as failed, and keeps its bundle's turn.",
-    HookPromise.YIELDS: "Await instead, or call what blocks in a thread (`asyncio.to_thread`), or use BlockingBrokerHooks: "
-    "while the loop stands still this broker reads and writes nothing.",
-    HookPromise.OBEYS_CANCELLATION: "Let `asyncio.CancelledError` through: while a late hook runs on, its bundle cannot come back here.",
-    HookPromise.WAITS_FOR_SERVE: "Prepare in `on_own`, and serve from `on_serve` on: the record that makes this broker the owner may "
-    "still be rejected.",
+    HookPromise.RETURNS: (
+        "Each hook has to stand this order of calls: what may be missing, or there already, must not raise (hooks.md, `What "
+        "must be idempotent`)."
+    ),
+    HookPromise.ON_TIME: (
+        "End within hooks.deadline_s, or raise the setting: a late hook counts as failed, and keeps its bundle's turn."
+    ),
+    HookPromise.YIELDS: (
+        "Await instead, or call what blocks in a thread (`asyncio.to_thread`), or use BlockingBrokerHooks: while the loop"
+        " stands still this broker reads and writes nothing."
+    ),
+    HookPromise.OBEYS_CANCELLATION: (
+        "Let `asyncio.CancelledError` through: while a late hook runs on, its bundle cannot come back here."
+    ),
+    HookPromise.WAITS_FOR_SERVE: (
+        "Prepare in `on_own`, and serve from `on_serve` on: the record that makes this broker the owner may still be "
+        "rejected."
+    ),
     HookPromise.SERVES: "Serve from `on_serve` on, at each generation: clients are sent here.",
-    HookPromise.CURRENT_GENERATION: "Serve by the generation of the newest `on_serve`, also where it is below that of an `on_own` or "
-    "`on_split` before it.",
-    HookPromise.STOPS: "When `on_release` returns, no operation may begin any more, and nothing may start serving again later.",
+    HookPromise.CURRENT_GENERATION: (
+        "Serve by the generation of the newest `on_serve`, also where it is below that of an `on_own` or `on_split` "
+        "before it."
+    ),
+    HookPromise.STOPS: (
+        "When `on_release` returns, no operation may begin any more, and nothing may start serving again later."
+    ),
     HookPromise.STOPS_ONLY_ITS_BUNDLE: "Keep what is open by bundle: the hooks of one say nothing about the others.",
-    HookPromise.STOPS_WRITES_FOR_SPLIT: "Take no more writes to the parent once `on_split` returns, until an `on_serve` of the parent.",
+    HookPromise.STOPS_WRITES_FOR_SPLIT: (
+        "Take no more writes to the parent once `on_split` returns, until an `on_serve` of the parent."
+    ),
     HookPromise.PARENT_ENDS: "The parent is gone for ever with `on_split_done`: stop what reads it.",
-    HookPromise.HAS_ON_SPLIT: "A split calls no `on_release` for its parent: override `on_split` too. One that does nothing ends this "
-    "finding.",
-    HookPromise.FENCES: "Storage has to compare the generation of each write with the highest that it has seen, and refuse smaller "
-    "ones: a paused process writes late.",
+    HookPromise.HAS_ON_SPLIT: (
+        "A split calls no `on_release` for its parent: override `on_split` too. One that does nothing ends this finding."
+    ),
+    HookPromise.FENCES: (
+        "Storage has to compare the generation of each write with the highest that it has seen, and refuse smaller ones: "
+        "a paused process writes late."
+    ),
     HookPromise.TAKES_WRITES: "The owner takes writes once `on_serve` has returned.",
-    HookPromise.KEEPS_WRITES: "What was acknowledged has to be there for the next owner, also after a split: open the data in `on_own`, "
-    "copy it to the children before they are served, and drop the parent in `on_split_done` only.",
+    HookPromise.KEEPS_WRITES: (
+        "What was acknowledged has to be there for the next owner, also after a split: open the data in `on_own`, copy it"
+        " to the children before they are served, and drop the parent in `on_split_done` only."
+    ),
     HookPromise.PROBE: "The probe is called at any time, for any bundle: it answers None where nothing is served.",
 }
+"""The next step for each broken promise."""
 
 
 class HookFinding(NamedTuple):

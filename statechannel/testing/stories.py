@@ -127,10 +127,10 @@ class StoryStage(Generic[H]):
         """Write each topic at its owner; what is acknowledged has to be found from then on."""
         for number in range(TOPICS):
             topic = f"{self._namespace}/topic-{number}"
-            found = self._holder(topic)
-            if self._probes.write is None or found is None:
+            holder = self._holder(topic)
+            if self._probes.write is None or holder is None:
                 continue
-            broker, bundle = found
+            broker, bundle = holder
             error = await self._refusal(broker, bundle, topic, value)
             if error is not None:
                 await asyncio.sleep(GRACE_S)  # it may begin to serve a moment after `on_serve`
@@ -138,30 +138,36 @@ class StoryStage(Generic[H]):
             if error is None:
                 self._written[topic] = value
             else:
-                self._add(HookPromise.TAKES_WRITES, bundle, f"a write by the owner was refused: {type(error).__name__}: {error}")
+                self._add(
+                    HookPromise.TAKES_WRITES,
+                    bundle,
+                    f"a write by the owner was refused: {type(error).__name__}: {error}",
+                )
 
     async def _refusal(self, broker: KitBroker, bundle: str, topic: str, value: str) -> Exception | None:
         try:
             await self.write(broker, bundle, topic, value)
-        except Exception as error:  # noqa: BLE001 - it is the embedder's refusal
+        except Exception as error:
             return error
         return None
 
     async def read_all(self) -> None:
         """Read each topic at its owner."""
         for topic, value in self._written.items():
-            found = self._holder(topic)
-            if self._probes.read is None or found is None:
+            holder = self._holder(topic)
+            if self._probes.read is None or holder is None:
                 continue
-            broker, bundle = found
+            broker, bundle = holder
             try:
                 seen = self._probes.read(self._monitors[broker].hooks, bundle, topic)
                 seen = await seen if inspect.isawaitable(seen) else seen
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:
                 self._add(HookPromise.KEEPS_WRITES, bundle, f"{topic} cannot be read: {type(error).__name__}: {error}")
                 continue
             if seen != value:
-                self._add(HookPromise.KEEPS_WRITES, bundle, f"{topic} was written with {value!r}, and is read as {seen!r}")
+                self._add(
+                    HookPromise.KEEPS_WRITES, bundle, f"{topic} was written with {value!r}, and is read as {seen!r}"
+                )
 
     async def write(self, broker: KitBroker, bundle: str, topic: str, value: str) -> None:
         """One write through the code of one process, which may be paused: such a write comes late."""
@@ -177,10 +183,12 @@ class StoryStage(Generic[H]):
             return
         try:
             await self.write(broker, bundle, topic, "late")
-        except Exception:  # noqa: BLE001 - refused, as it has to be
+        except Exception:
             return
         self._add(
-            HookPromise.FENCES, bundle, "a paused process wrote after another one served the bundle, and storage took it"
+            HookPromise.FENCES,
+            bundle,
+            "a paused process wrote after another one served the bundle, and storage took it",
         )
 
     def _holder(self, topic: str, bundle: str | None = None) -> tuple[KitBroker, str] | None:

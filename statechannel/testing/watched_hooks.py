@@ -70,8 +70,8 @@ def watched(
         return ThreadedHooks(kind(), on_call=on_thread_call)
     seen = _seen({hook for hook in Hook if overridden(hooks, hook)}, all_hooks=all_hooks)
     methods = {hook.value: _coroutine(hooks, hook, watcher) for hook in seen}
-    made: BrokerHooks = type(type(hooks).__name__, (BrokerHooks,), methods)()
-    return made
+    same: BrokerHooks = type(type(hooks).__name__, (BrokerHooks,), methods)()
+    return same
 
 
 _OF_SPLITS = frozenset({Hook.ON_SPLIT, Hook.ON_SPLIT_DONE})
@@ -141,7 +141,7 @@ class _Steps:
             except GeneratorExit:
                 coroutine.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's own affair
+            except BaseException as error:
                 raised = error
                 if isinstance(error, asyncio.CancelledError):
                     self._watcher.cancelling(self._call)

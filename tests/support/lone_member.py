@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from statechannel.api import StateChannel
-from statechannel.broker.assembly import KafkaDirectLog, Opened, access
+from statechannel.broker.assembly import KafkaMemberLog, Opened, access
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.host import Host
@@ -80,4 +80,6 @@ async def lone_channel() -> AsyncIterator[StateChannel]:
     """Its face."""
     settings = lone_settings()
     async with lone_host() as host:
-        yield StateChannel(Opened(host, KafkaDirectLog(access(settings), settings, partitions=1), access(settings)), settings)
+        yield StateChannel(
+            Opened(host, KafkaMemberLog(access(settings), settings, partitions=1), access(settings)), settings
+        )

@@ -1,5 +1,5 @@
 """Mistakes of embedders, each planted into a broker that keeps its promises otherwise."""
-# ruff: noqa: ASYNC251, BLE001, SIM105, B007
+# ruff: noqa: TRY300, ASYNC251, SIM105, B007
 
 from __future__ import annotations
 

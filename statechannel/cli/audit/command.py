@@ -239,7 +239,8 @@ def export(
     with_verdicts: Annotated[
         bool,
         typer.Option(
-            "--with-verdicts", help="Also judge the records, and write each verdict and the digest of the states into the file."
+            "--with-verdicts",
+            help="Also judge the records, and write each verdict and the digest of the states into the file.",
         ),
     ] = False,
 ) -> None:

@@ -86,7 +86,9 @@ def test_recorded_verdicts_are_those_of_the_audit_and_change_nothing_else(name: 
         assert {place: found[place] for place in judged} == judged
 
 
-@pytest.mark.parametrize("name", [name for name in LOGS if (GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")).exists()])
+@pytest.mark.parametrize(
+    "name", [name for name in LOGS if (GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")).exists()]
+)
 def test_verdict_files_of_an_earlier_version_are_compared(name: str, tmp_path: Path) -> None:
     verdicts = GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")
     lines = lines_of(verdicts)
@@ -106,7 +108,11 @@ def test_verdict_files_of_an_earlier_version_are_compared(name: str, tmp_path: P
     assert (changed.same, changed.differing) == (False, 2)
     assert changed.first is not None
     assert (changed.first.offset, changed.first.recorded) == (lines[7]["offset"], "never-heard-of")
-    for cut, words in ((lines[:-1], "ends after"), ([*lines, lines[-1]], "goes on after"), (lines[1:], "line 1: it is of offset")):
+    for cut, words in (
+        (lines[:-1], "ends after"),
+        ([*lines, lines[-1]], "goes on after"),
+        (lines[1:], "line 1: it is of offset"),
+    ):
         rewrite(other, cut)
         with pytest.raises(ExportFileError, match=words):
             check(GOLDEN / name, verdicts=other)
@@ -169,7 +175,10 @@ def test_the_command_says_what_differs_and_ends_with_a_code(log: Path) -> None:
     ("change", "words"),
     [
         (lambda lines: lines[0].update(replay=7), "line 1: `replay` is not an object"),
-        (lambda lines: lines[0].update(replay={"software": "1", "digest": "d", "verdicts": {"accepted": -1}}), "`replay` is not"),
+        (
+            lambda lines: lines[0].update(replay={"software": "1", "digest": "d", "verdicts": {"accepted": -1}}),
+            "`replay` is not",
+        ),
         (lambda lines: lines[2].update(verdict=7), "line 3: `verdict` is not a text"),
         (lambda lines: lines.pop(2), "its `chain` does not match"),
         (lambda lines: lines.pop(0), "the first line is not the header"),
@@ -194,7 +203,11 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_verdict_file_is_said(log: Path, tmp_path: Path) -> None:
-    for text, words in (("{", "not JSON"), ("[]", "it has no `partition`"), ('{"partition": 0}', "it has no `partition`")):
+    for text, words in (
+        ("{", "not JSON"),
+        ("[]", "it has no `partition`"),
+        ('{"partition": 0}', "it has no `partition`"),
+    ):
         (tmp_path / "verdicts").write_text(text)
         code, _, said = run(str(log), "--verdicts", str(tmp_path / "verdicts"))
         assert code == 7

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statechannel.api import StateChannel
-from statechannel.broker.assembly import KafkaDirectLog, Opened, access
+from statechannel.broker.assembly import KafkaMemberLog, Opened, access
 from statechannel.broker.changes import Change, ChangesError
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
@@ -73,7 +73,7 @@ async def member() -> AsyncIterator[tuple[StateChannel, Host, MemoryLog]]:
     try:
         await host.wait_caught_up(WAIT_S)
         kafka = access(settings)
-        opened = Opened(host, KafkaDirectLog(kafka, settings, partitions=1), kafka)
+        opened = Opened(host, KafkaMemberLog(kafka, settings, partitions=1), kafka)
         yield StateChannel(opened, settings), host, log
     finally:
         host.stop(Stopped("closed", "the test is over"))

@@ -30,7 +30,6 @@ from statechannel.testing import (
 )
 from statechannel.testing.loop import VirtualLoop
 
-
 LONG = {"deadline_s": 600, "shutdown_budget_s": 700}
 
 
@@ -303,7 +302,7 @@ async def test_a_router_follows_the_kit(channel_kit: ChannelKit) -> None:
     kit = channel_kit
     await kit.broker("a", listeners={"http": "http://a:1"})
     await kit.broker("b", listeners={"http": "http://b:1"})
-    bundle, other, *_ = await kit.namespace()
+    bundle, *_ = await kit.namespace()
     router = await kit.router()
     answer = await router.wait(bundle, assign=True)
     assert isinstance(answer, Route)
