@@ -131,12 +131,12 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            return await cls._joined(opened, values, extensions, begun, join_timeout_s)
+            return await cls.joined(opened, values, extensions, begun, join_timeout_s)
 
         return Opening(make)
 
     @classmethod
-    async def _joined(
+    async def joined(
         cls,
         opened: Opened,
         settings: Settings,
@@ -144,6 +144,11 @@ class StateChannel(ChannelMember):
         begun: Callable[[StateChannel], None],
         timeout_s: float | None,
     ) -> StateChannel:
+        """The channel of a started member, once it has caught up. For `open`, and for the test kit.
+
+        Args:
+            begun: Called with the channel before that.
+        """
         channel = cls(opened, settings, Running(extensions, close_timeout_s=settings.runtime.close_timeout_s))
         begun(channel)
         await channel._join(timeout_s)

@@ -14,7 +14,6 @@ from ulid import ULID
 
 from statechannel.api.guard import Admission, AdmittedCounts, Guard, Redirect
 from statechannel.broker import arguments
-from statechannel.broker.changes import PastReader
 from statechannel.broker.hooks import refuse_inside_hook
 from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
@@ -56,6 +55,16 @@ class WrongLoopError(StateChannelError):
         super().__init__(
             f"{method}() was called from another event loop or thread than the channel's.",
             hint=f"From other threads: {call}; or BlockingStateChannel, which any thread may call.",
+        )
+
+
+class NoKafkaError(StateChannelError):
+    """A member of a test kit was asked for its Kafka."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This member runs on a test kit, which has no Kafka.",
+            hint="Test extensions that have topics of their own on a real Kafka: `statechannel kafka up`.",
         )
 
 
@@ -336,7 +345,7 @@ class ChannelMember:
                 first = (since or {}).get(partition, 0)
                 if first >= end:
                     continue  # nothing of the past is wanted, nor asked whether it is still there
-                async for change in self._past(partition).read(first, end):
+                async for change in self._opened.log.past(partition).read(first, end):
                     yield change
             while True:
                 change = await watcher.next()
@@ -344,17 +353,6 @@ class ChannelMember:
                     yield change
         finally:
             watcher.close()
-
-    def _past(self, partition: int) -> PastReader:
-        client, topics = self._opened.access
-        return PastReader(
-            client,
-            topics.channel,
-            partition,
-            partitions=self._opened.partitions,
-            group_id=topics.reader_group,
-            compaction_lag_s=self._opened.compaction_lag_s,
-        )
 
     def picture(self) -> ClusterView:
         """Brokers and bundles as this member knows them now. A copy: it does not change, and must not be changed.
@@ -426,7 +424,13 @@ class ChannelMember:
 
     @property
     def access(self) -> Access:
-        """Client settings and topic names of the channel: for extensions with their own topics."""
+        """Client settings and topic names of the channel: for extensions with their own topics.
+
+        Raises:
+            NoKafkaError: This member runs on a test kit.
+        """
+        if self._opened.access is None:
+            raise NoKafkaError
         return self._opened.access
 
     @property

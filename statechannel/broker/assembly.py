@@ -7,20 +7,24 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ulid import ULID
 
-from statechannel.broker.driver import DriverOptions
+from statechannel.broker.changes import PastReader
+from statechannel.broker.driver import BEAT_S, DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
-from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.host import Host
+from statechannel.broker.host_options import HostOptions
+from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
 from statechannel.broker.observe.health import routes
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
+from statechannel.broker.request_writer import write_request
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.config import OBSERVER, Identity
@@ -30,6 +34,7 @@ from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_r
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
@@ -43,6 +48,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.broker.observe.traces import Traces
+    from statechannel.broker.parts import KafkaParts
+    from statechannel.broker.request_record import Request
     from statechannel.engine.placement import Placement
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 SILENCE_SAID_S = 2.0
+_RESTING_S = 60.0
 GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
 
@@ -63,13 +71,46 @@ class Access(NamedTuple):
     topics: ChannelTopics
 
 
+class MemberLog(Protocol):
+    """What a member does with the log beside its engine."""
+
+    def past(self, partition: int) -> PastReader:
+        """A reader of the past of one partition of the channel."""
+
+    async def write_request(self, request: Request, *, answer_within_s: float) -> None:
+        """See `request_writer.write_request`."""
+
+
+class KafkaMemberLog:
+    """The log on Kafka."""
+
+    def __init__(self, kafka: Access, settings: Settings, *, partitions: int) -> None:
+        self._kafka = kafka
+        self._timeout_s = settings.kafka.command_timeout_s
+        self._lag_s = to_engine(settings).compaction_lag_s
+        self._partitions = partitions
+
+    def past(self, partition: int) -> PastReader:
+        client, topics = self._kafka
+        tail = PartitionTail(client, Topic.CHANNEL, topics.channel, partition, group_id=topics.reader_group)
+        return PastReader(tail, partition, partitions=self._partitions, compaction_lag_s=self._lag_s)
+
+    async def write_request(self, request: Request, *, answer_within_s: float) -> None:
+        client, topics = self._kafka
+        write = partial(write_request, answer_within_s=answer_within_s, timeout_s=self._timeout_s)
+        await asyncio.to_thread(write, client, topics, request)
+
+
 class Opened(NamedTuple):
-    """A started member, with its access and configuration."""
+    """A started member.
+
+    Attributes:
+        access: To Kafka; None on a log without it (the test kit).
+    """
 
     host: Host
-    access: Access
-    partitions: int
-    compaction_lag_s: float
+    log: MemberLog
+    access: Access | None
 
 
 def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
@@ -81,8 +122,12 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
     return Access(to_client(settings, client_id=client_id), to_topics(settings))
 
 
-def host_options(settings: Settings) -> HostOptions:
-    """Options of a host and of its requests."""
+def host_options(settings: Settings, *, rests: bool = False) -> HostOptions:
+    """Options of a host and of its requests.
+
+    Args:
+        rests: See `HostPlatform`.
+    """
     runtime, requests = settings.runtime, settings.requests
     return HostOptions(
         watchdog_s=runtime.watchdog_s,
@@ -91,11 +136,14 @@ def host_options(settings: Settings) -> HostOptions:
         hooks_close_s=settings.hooks.deadline_s,
         shutdown_grace_s=runtime.shutdown_grace_s,
         commands_max=runtime.commands_max,
+        observe_s=_RESTING_S if rests else 1.0,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
         changes_max_bytes=runtime.changes_max_mib * 2**20,
         driver=DriverOptions(
-            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+            inbox_limit=settings.limits.inbox_max,
+            inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20,
+            beat_s=_RESTING_S if rests else BEAT_S,
         ),
         desk=CoordinatorOptions(
             open_max=requests.open_max,
@@ -140,9 +188,6 @@ async def open_member(
     find_topics = partial(_topics, settings, kafka, create_topics=create_topics)
     infos = await _awaited(settings, kafka, identity.broker, find_topics)
     partitions = infos[Topic.CHANNEL].partitions
-    warn_of_hooks(hooks, identity.broker)
-    split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
-    config = replace(to_engine(settings, partitions=partitions), split_hooks=split_hooks)
     observe = settings.observe
     metrics = _metrics(settings, identity.broker, registry)
     traces = _traces(settings, identity) if observe.traces else None
@@ -151,15 +196,66 @@ async def open_member(
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
     availability = _availability(kafka, metrics)
     log = _kafka_log(settings, kafka, infos, metrics, availability, broker=identity.broker)
-    if isinstance(hooks, ThreadedHooks):
-        hooks.threads = settings.hooks.threads_max
-    engine = Engine(identity, config, placement)
-    host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
+    host = make_host(
+        settings,
+        identity,
+        hooks,
+        log,
+        metrics,
+        partitions=partitions,
+        placement=placement,
+        traces=traces,
+        on_stuck=on_stuck,
+    )
     if endpoint is not None:
         host.endpoint = endpoint
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     await _start(host, log, availability)
-    return Opened(host, kafka, partitions, config.compaction_lag_s)
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
+
+
+def make_host(
+    settings: Settings,
+    identity: Identity,
+    hooks: BrokerHooks,
+    log: KafkaParts,
+    metrics: Metrics,
+    *,
+    partitions: int,
+    placement: Placement | None = None,
+    traces: Traces | None = None,
+    on_stuck: Callable[[], None] | None = None,
+    platform: HostPlatform | None = None,
+) -> Host:
+    """A member on a log, not started yet."""
+    warn_of_hooks(hooks, identity.broker)
+    split_hooks = overridden(hooks, Hook.ON_SPLIT) or overridden(hooks, Hook.ON_SPLIT_DONE)
+    platform = platform or HostPlatform()
+    config = replace(
+        to_engine(settings, partitions=partitions), split_hooks=split_hooks, tick_interval_s=platform.tick_interval_s
+    )
+    if isinstance(hooks, ThreadedHooks):
+        hooks.threads = settings.hooks.threads_max
+    engine, options = Engine(identity, config, placement), host_options(settings, rests=platform.rests)
+    return Host(engine, log, hooks, metrics, options=options, traces=traces, on_stuck=on_stuck, platform=platform)
+
+
+def make_observer(
+    settings: Settings,
+    log: KafkaParts,
+    metrics: Metrics,
+    *,
+    partitions: int,
+    platform: HostPlatform | None = None,
+) -> Host:
+    """An observer on a log, not started yet: it only reads."""
+    platform = platform or HostPlatform()
+    config = replace(
+        to_engine(settings, partitions=partitions), observes=True, tick_interval_s=platform.tick_interval_s
+    )
+    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
+    options = host_options(settings, rests=platform.rests)
+    return Host(Engine(identity, config), log, BrokerHooks(), metrics, options=options, platform=platform)
 
 
 async def open_observer(settings: Settings, *, registry: CollectorRegistry | None = None) -> Opened:
@@ -171,14 +267,12 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     kafka = access(settings, client_id="statechannel-observer")
     infos = await _awaited(settings, kafka, OBSERVER, partial(_observed_topics, settings, kafka))
     partitions = infos[Topic.CHANNEL].partitions
-    config = replace(to_engine(settings, partitions=partitions), observes=True)
     metrics = _metrics(settings, OBSERVER, registry)
     availability = _availability(kafka, metrics)
     log = _kafka_log(settings, kafka, infos, metrics, availability, broker=OBSERVER, reads_only=True)
-    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
-    host = Host(Engine(identity, config), log, BrokerHooks(), metrics, options=host_options(settings))
+    host = make_observer(settings, log, metrics, partitions=partitions)
     await _start(host, log, availability)
-    return Opened(host, kafka, partitions, config.compaction_lag_s)
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
 def _metrics(settings: Settings, broker: str, registry: CollectorRegistry | None) -> Metrics:

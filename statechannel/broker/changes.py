@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
+from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.outcomes import plain
 from statechannel.errors import StateChannelError
-from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.bundle import bundle_key, parse_key
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.joiner import Joiner
-from statechannel.protocol.log import Topic
 from statechannel.protocol.overruling import Restated, overrule
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -26,7 +24,7 @@ from statechannel.protocol.view import View
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
-    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.tail import Span
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.record import Record
 
@@ -305,38 +303,52 @@ def _newer(partition: int, offset: int, number: int) -> ChangesError:
     )
 
 
+class PastTail(Protocol):
+    """Reads one partition of the channel up to its end; a `PartitionTail` is one."""
+
+    def span(self) -> Span:
+        """What the partition has now."""
+
+    def records(self, span: Span) -> Iterator[RecordRead]:
+        """The records of `span` in order; offsets may have gaps."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
 class PastReader:
     """Reads the past of one partition in bounded portions, without blocking the loop."""
 
     def __init__(
         self,
-        settings: ClientSettings,
-        name: str,
+        tail: PastTail,
         partition: int,
         *,
         partitions: int,
-        group_id: str,
         compaction_lag_s: float,
+        platform: HostPlatform | None = None,
     ) -> None:
-        self._tail = PartitionTail(settings, Topic.CHANNEL, name, partition, group_id=group_id)
+        self._tail = tail
         self._partition = partition
         self._partitions = partitions
         self._lag_ms = int(compaction_lag_s * 1000)
+        self._platform = platform or HostPlatform()
 
     async def read(self, since: int, until: int) -> AsyncIterator[Change]:
         """Changes of the offsets `since <= offset < until`."""
+        aside = self._platform.aside
         try:
-            whole = await asyncio.to_thread(self._tail.span)
+            whole = await aside(self._tail.span)
             span = replace(whole, end=min(whole.end, until))
-            oldest_kept_ms = time.time_ns() // 1_000_000 - self._lag_ms
+            oldest_kept_ms = self._platform.clocks.now().wall_ms - self._lag_ms
             changes = accepted_of(
                 lambda: self._tail.records(span), self._partition, self._partitions, since, oldest_kept_ms
             )
-            while chunk := await asyncio.to_thread(_portion, changes):
+            while chunk := await aside(_portion, changes):
                 for change in chunk:
                     yield change
         finally:
-            await asyncio.to_thread(self._tail.close)
+            await aside(self._tail.close)
 
 
 def _portion(changes: Iterator[Change]) -> list[Change]:

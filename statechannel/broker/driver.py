@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from contextvars import copy_context
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.broker.clocks import read_clocks
+from statechannel.broker.host_platform import HostClocks
 from statechannel.broker.inbox import SIZE_LIMIT_BYTES, Inbox
 from statechannel.broker.observe.stalls import Stalls
-from statechannel.engine.inputs import Now, Tick
+from statechannel.engine.inputs import Tick
 from statechannel.protocol.log import RecordRead, RecordsRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from statechannel.engine.effects import Effect
-    from statechannel.engine.inputs import Input
+    from statechannel.engine.inputs import Input, Now
 
+BEAT_S = 0.25
 _BATCH = 256
 _TIMER_SLACK_S = 0.001
 _TICK = Tick()
@@ -59,7 +59,7 @@ class DriverOptions:
     inbox_limit: int = 20_000
     inbox_limit_bytes: int = SIZE_LIMIT_BYTES
     slice_s: float = 0.005
-    beat_s: float = 0.25
+    beat_s: float = BEAT_S
     evidence: int = 300
     evidence_bytes: int = 4_096
 
@@ -73,7 +73,7 @@ class Driver:
         on_progress: Called after each burst of steps.
         on_failure: Called once if a step or an effect raises; nothing is stepped after that.
         on_loop_closed: Called in the thread that detects that the loop was closed while the driver runs.
-        now: The engine's clock and the wall clock; others are for tests.
+        clocks: Other clocks are for tests.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Driver:
         on_progress: Callable[[], None] | None = None,
         on_loop_closed: Callable[[], None] | None = None,
         options: DriverOptions | None = None,
-        now: Callable[[], Now] | None = None,
+        clocks: HostClocks | None = None,
     ) -> None:
         self._engine = engine
         self._perform = perform
@@ -95,7 +95,8 @@ class Driver:
         self._on_loop_closed = on_loop_closed
         self._on_failure = on_failure
         self._options = options or DriverOptions()
-        self._now = now or read_clocks
+        clocks = clocks or HostClocks()
+        self._now, self._mono_s = clocks.now, clocks.mono_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -108,10 +109,10 @@ class Driver:
         self._taken: deque[Input] = deque()
         self._effects: deque[Effect] = deque()
         self.inbox = Inbox(self._options.inbox_limit, self._wake, self._options.inbox_limit_bytes)
-        self.stalls = Stalls()
+        self.stalls = Stalls(clocks.mono_s)
         self.beats = 0
         self.steps = 0
-        self.last_progress_s = time.monotonic()
+        self.last_progress_s = self._mono_s()
 
     @property
     def running(self) -> bool:
@@ -204,12 +205,12 @@ class Driver:
 
     def _burst(self) -> bool:
         """Whether inputs are left. The slice is checked after each input and effect: one may be large, or many."""
-        until_s = time.monotonic() + self._options.slice_s
+        until_s = self._mono_s() + self._options.slice_s
         while self._alive():
             if not self._perform_until(until_s):
                 return True
             now = self._now()
-            self.last_progress_s = time.monotonic()
+            self.last_progress_s = self._mono_s()
             if now.mono_s >= self._engine.wake_at_s:
                 self._step(now, _TICK)
             elif self._taken:
@@ -218,7 +219,7 @@ class Driver:
                 self._taken += self.inbox.take(_BATCH)
                 if not self._taken:
                     return False
-            if time.monotonic() > until_s:
+            if self._mono_s() > until_s:
                 return True
         return False
 
@@ -229,7 +230,7 @@ class Driver:
             self._perform(effects.popleft())
             if not self._alive():
                 effects.clear()
-            elif effects and time.monotonic() > until_s:
+            elif effects and self._mono_s() > until_s:
                 return False
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from statechannel.broker.exits import Stopped
@@ -51,10 +50,10 @@ def outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
     return commands.Undetermined("stopped", detail)
 
 
-def within_budget(limit_s: float, until_s: float | None, grace_s: float) -> float:
+def within_budget(limit_s: float, left_s: float | None, grace_s: float) -> float:
     """Time for hooks at the end: their own limit, and in a shutdown no more than the rest of its budget and a grace.
 
     Args:
-        until_s: When the budget of a shutdown ends (monotonic); None without one.
+        left_s: What is left of the budget of a shutdown; None without one.
     """
-    return limit_s if until_s is None else min(limit_s, max(0.0, until_s - time.monotonic()) + grace_s)
+    return limit_s if left_s is None else min(limit_s, max(0.0, left_s) + grace_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -117,7 +116,7 @@ class _Call:
 
     def __init__(self, effect: CallHook) -> None:
         self.effect = effect
-        self.asked_s = time.monotonic()
+        self.asked_s = asyncio.get_running_loop().time()
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.began = False
@@ -299,7 +298,7 @@ class HookRunner:
         if error is not None and self._on_problem is not None:
             self._on_problem(effect, error)
         if self._on_end is not None:
-            self._on_end(effect, time.monotonic() - call.asked_s, error, raised)
+            self._on_end(effect, asyncio.get_running_loop().time() - call.asked_s, error, raised)
         self._notify_engine(effect, error)
         self._changed.set()
 
@@ -312,7 +311,7 @@ class HookRunner:
         effect = call.effect
         if call in self._late:
             self._late.discard(call)
-            took_s = time.monotonic() - call.asked_s
+            took_s = asyncio.get_running_loop().time() - call.asked_s
             if not obeyed or took_s - effect.deadline_s >= OBEYED_S:
                 _log.warning(
                     "late-hook-returned",

@@ -151,10 +151,18 @@ class ThreadedHooks(BrokerHooks):
     Args:
         hooks: The functions.
         threads: Maximum number of concurrent hooks; may be set until the first is called.
+        on_call: Called with the future of each call.
     """
 
-    def __init__(self, hooks: BlockingBrokerHooks, *, threads: int = 32) -> None:
+    def __init__(
+        self,
+        hooks: BlockingBrokerHooks,
+        *,
+        threads: int = 32,
+        on_call: Callable[[asyncio.Future[None]], None] | None = None,
+    ) -> None:
         self._hooks = hooks
+        self._on_call = on_call
         self._pool: ThreadPoolExecutor | None = None
         self.threads = threads
 
@@ -210,6 +218,8 @@ class ThreadedHooks(BrokerHooks):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="statechannel-hook")
         begun = self._pool.submit(copy_context().run, run)
+        if self._on_call is not None:
+            self._on_call(ended)
         begun.add_done_callback(lambda begun: _post(loop, lambda: _settle(ended, begun)))
         try:
             await asyncio.shield(ended)

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
 from statechannel.broker import arguments, request_record
-from statechannel.broker.changes import WAITING_MAX_BYTES, LiveChanges
-from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.changes import LiveChanges
+from statechannel.broker.driver import Driver
 from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping, within_budget
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.host_options import HostOptions
+from statechannel.broker.host_platform import HostPlatform, LoopWatch
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.broker.requests import CoordinatorOptions, EngineSurroundings, RequestCoordinator
+from statechannel.broker.requests import EngineSurroundings, RequestCoordinator
 from statechannel.broker.supervision import (
     LOOP_CLOSED,
     OpenMember,
     SeatRequest,
-    Watchdog,
     abandon,
     log_evidence,
     place_of,
@@ -89,37 +88,6 @@ _ENDED = {"mode": "stopped", "leading": False, "term": -1, "deputizing": False, 
 """What holds for a member that has ended, whatever its engine knew last."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """Bounds of a host.
-
-    Attributes:
-        watchdog_s: A loop without progress for this time is stuck.
-        blocked_s: A loop without progress for this time is blocked, which is logged with the hook that does it.
-        close_timeout_s: Longest time for flushing and closing the Kafka clients.
-        hooks_close_s: Longest time for the hooks of released bundles at the end, before that.
-        shutdown_grace_s: Longest time for them after the budget of a shutdown.
-        commands_max: Maximum number of commands without an answer.
-        extension_requests_max: Maximum number of concurrent requests to extensions.
-        changes_max_bytes: Maximum queue size of one subscriber of the changes.
-        observe_s: Time between two updates of the gauges.
-        debt_alarm_s: An open debt that is older raises the alarm.
-    """
-
-    watchdog_s: float = 10.0
-    blocked_s: float = 1.0
-    close_timeout_s: float = 8.0
-    hooks_close_s: float = 15.0
-    shutdown_grace_s: float = 5.0
-    commands_max: int = 100_000
-    extension_requests_max: int = 100
-    changes_max_bytes: int = WAITING_MAX_BYTES
-    observe_s: float = 1.0
-    debt_alarm_s: float = 900.0
-    driver: DriverOptions = field(default_factory=DriverOptions)
-    desk: CoordinatorOptions = field(default_factory=CoordinatorOptions)
-
-
 class TooManyCommandsError(ChannelStoppedError):
     """Too many commands are waiting."""
 
@@ -146,6 +114,7 @@ class Host:
         options: HostOptions | None = None,
         traces: Traces | None = None,
         on_stuck: Callable[[], None] | None = None,
+        platform: HostPlatform | None = None,
     ) -> None:
         self.engine = engine
         self.options = options or HostOptions()
@@ -155,8 +124,10 @@ class Host:
         self.availability: Availability | None = None
         self._log = log
         self._on_stuck = on_stuck
+        self._platform = platform or HostPlatform()
+        self._mono_s = self._platform.clocks.mono_s
         self._around = EngineSurroundings(engine)
-        self._watch = Observer(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s)
+        self._watch = Observer(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s, mono_s=self._mono_s)
         self._driver = Driver(
             engine,
             perform=self._perform,
@@ -165,6 +136,7 @@ class Host:
             on_failure=self._violated,
             on_loop_closed=self._loop_closed,
             options=self.options.driver,
+            clocks=self._platform.clocks,
         )
         self.now_s = self._driver.now_s
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
@@ -184,13 +156,13 @@ class Host:
             ask_extension=self.handlers.give,
             options=self.options.desk,
         )
-        self._watchdog: Watchdog | None = None
+        self._watchdog: LoopWatch | None = None
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
         self._tokens = self._desk_tokens = self._closing_beats = 0
         self._observed_s = self._beats_until_s = self._last_beat_s = 0.0
         self._budget_until_s: float | None = None
         self._caught_up = asyncio.Event()
-        self._calm = ReplayGcPause()
+        self._calm = ReplayGcPause(tunes=self._platform.tunes_collector)
         self._ended: asyncio.Future[Stopped] | None = None
         self._stopping: Stopped | None = None
         self._left_behind: Stopped | None = None
@@ -203,7 +175,7 @@ class Host:
     def start(self) -> None:
         """Start, on the running loop."""
         self._ended = asyncio.get_running_loop().create_future()
-        self._watchdog = Watchdog(
+        self._watchdog = self._platform.watch(
             lambda: self._driver.beats + self._closing_beats,
             limit_s=self.options.watchdog_s,
             on_stuck=partial(self._stuck, threading.get_ident()),
@@ -264,7 +236,7 @@ class Host:
         self._open.end()
         self._calm.end(keep=False)
         self._driver.stop()
-        self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
+        self._beats_until_s = self._mono_s() + self.options.hooks_close_s + CLOSING_SLACK_S
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             # The caller of `open` gets it as an error.
@@ -287,15 +259,12 @@ class Host:
     async def _wind_down(self, stopped: Stopped, serving: int) -> None:
         """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
         try:
-            for command, report, _ in list(self._waiting.values()):
-                report(outcome_of_stopping(command, stopped))
-            self._waiting.clear()
-            self.handlers.close()
-            self.live.close(ChannelStoppedError(stopped))
+            self._answer_all(stopped)
             options, until_s = self.options, self._budget_until_s
-            await self._hooks.close(within_budget(options.hooks_close_s, until_s, options.shutdown_grace_s))
-            self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
-            await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
+            left_s = None if until_s is None else until_s - self._mono_s()
+            await self._hooks.close(within_budget(options.hooks_close_s, left_s, options.shutdown_grace_s))
+            self._beats_until_s = self._mono_s() + self.options.close_timeout_s + CLOSING_SLACK_S
+            await self._platform.aside(self._log.close, self.options.close_timeout_s)
         except Exception:
             _log.exception("closing-failed", broker=self._open.broker)
         finally:
@@ -306,12 +275,30 @@ class Host:
                 )
                 log_end(stopped, self._open.broker, serving)
             if self._watchdog is not None:
-                await asyncio.to_thread(self._watchdog.close)
+                await self._platform.aside(self._watchdog.close)
             if self.endpoint is not None:
-                await asyncio.to_thread(self.endpoint.close)
+                await self._platform.aside(self.endpoint.close)
             self._watch.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
+
+    def _answer_all(self, stopped: Stopped) -> None:
+        for command, report, _ in list(self._waiting.values()):
+            report(outcome_of_stopping(command, stopped))
+        self._waiting.clear()
+        self.handlers.close()
+        self.live.close(ChannelStoppedError(stopped))
+
+    def abandon(self, stopped: Stopped) -> None:
+        """End as if the process were killed: no hook is called, and nothing is written. For the test kit."""
+        self._stopping = stopped
+        self._open.end()
+        self._driver.stop()
+        self._calm.end(keep=False)
+        self._answer_all(stopped)
+        if self._ended is not None and not self._ended.done():
+            gc_exclusion.end()
+            self._ended.set_result(stopped)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs, self._open.broker)
@@ -320,9 +307,9 @@ class Host:
 
     def _beat(self) -> None:
         """Keep the watchdog's beat while the loop closes, but not for ever."""
-        if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
+        if (self._ended is None or not self._ended.done()) and self._mono_s() < self._beats_until_s:
             self._closing_beats += 1
-            self._last_beat_s = time.monotonic()
+            self._last_beat_s = self._mono_s()
             if self.availability is not None:
                 self.availability.review()
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
@@ -349,7 +336,7 @@ class Host:
     def loop_blocked(self) -> bool:
         """Whether the loop makes no progress now; may be read from any thread."""
         last_s = max(self._driver.last_progress_s, self._last_beat_s)  # a closing loop makes beats only
-        return time.monotonic() - last_s > self.options.blocked_s
+        return self._mono_s() - last_s > self.options.blocked_s
 
     def _stuck(self, thread: int) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
@@ -421,9 +408,9 @@ class Host:
         if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
             raise TooManyCommandsError(self.options.commands_max)
         if isinstance(command, commands.Shutdown) and self._budget_until_s is None:
-            self._budget_until_s = time.monotonic() + command.budget_s
+            self._budget_until_s = self._mono_s() + command.budget_s
         self._tokens += 1
-        self._waiting[self._tokens] = (command, report, time.monotonic())
+        self._waiting[self._tokens] = (command, report, self._mono_s())
         self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
 
     # --- effects ----------------------------------------------------------------------------------------------------

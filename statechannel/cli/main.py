@@ -67,6 +67,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Audit and keep": {
         "audit": "Audit the log: accepted states, verdicts, keys awaiting repair, owners, gaps in service and their causes",
         "export": "Export the channel's topic to a file, for `audit --file` and other programs",
+        "replay-check": "Replay an exported log by this version, and compare verdicts and digest with those in the export",
         "import": "Import an exported channel into an empty one: same rings and owners, higher generations",
         "spark": "Tables, the audit archive and replays of a channel, by Spark",
         "debug": "Files for a bug report",

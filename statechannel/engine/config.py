@@ -9,6 +9,7 @@ from statechannel.protocol.record import NEWEST_FORMAT
 
 OBSERVER = "-observer"
 """Broker id of an engine that only reads; no broker can have it."""
+TICK_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class EngineConfig:
             (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
         split_hooks: Whether the broker has hooks for splits; without them a split makes no call for the parent.
         observes: Whether it only reads, and does not become a member. Its identity is `OBSERVER`, which no broker can have.
+        tick_interval_s: Time between two looks at the deadlines of all parts. No setting; the test kit has a longer one.
     """
 
     partitions: int = 1
@@ -90,4 +92,5 @@ class EngineConfig:
     newest_format: int = NEWEST_FORMAT
     split_hooks: bool = False
     observes: bool = False
+    tick_interval_s: float = TICK_INTERVAL_S
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

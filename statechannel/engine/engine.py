@@ -78,8 +78,6 @@ if TYPE_CHECKING:
     from statechannel.protocol.record import Record
     from statechannel.protocol.view import Judgement
 
-TICK_INTERVAL_S = 0.2
-
 
 class Engine:
     """One broker's replica of the channel: puts the parts together, and hands each input to those that it concerns.
@@ -174,7 +172,7 @@ class Engine:
             for go_on in postponed:
                 go_on()
             return
-        context.wake_at_s = self._tick_at_s = context.now.mono_s + TICK_INTERVAL_S
+        context.wake_at_s = self._tick_at_s = context.now.mono_s + context.config.tick_interval_s
         self.presence.tick()
         self.proposals.tick()
         if context.stopped is not None:

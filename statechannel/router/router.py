@@ -16,7 +16,6 @@ from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import LoopThread
 from statechannel.broker.peeks import Peeks
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.broker.request_writer import write_request
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
 from statechannel.engine.freshness import patience_s
 from statechannel.settings import Settings
@@ -98,7 +97,7 @@ class Router:
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
         self._host = opened.host
-        self._access = opened.access
+        self._log = opened.log
         self._settings = settings
         self._member = ChannelMember(opened, settings)
         engine = opened.host.engine
@@ -220,9 +219,7 @@ class Router:
 
     async def _ask_for(self, bundle: str, timeout_s: float) -> None:
         request = Request(str(ULID()), RequestCommand.LOOKUP.value, 0, {"name": bundle}, "a router")
-        client, topics = self._access
-        kafka_s = self._settings.kafka.command_timeout_s
-        await asyncio.to_thread(write_request, client, topics, request, answer_within_s=timeout_s, timeout_s=kafka_s)
+        await self._log.write_request(request, answer_within_s=timeout_s)
 
     def _answer(self, outcome: Outcome, now_s: float) -> RouteAnswer:
         if isinstance(outcome, Owned):

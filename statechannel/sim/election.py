@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from statechannel.engine.inputs import LeadershipChanged
 from statechannel.sim.options import SESSION_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from statechannel.sim.process import SimProcess
+    from statechannel.engine.inputs import Input
     from statechannel.sim.stage import SimStage
 
 _INTERVAL_S = 0.5
 
 
-class Election:
+class Candidate(Protocol):
+    """A process that may be elected."""
+
+    alive: bool
+
+    @property
+    def at_coordinator(self) -> bool:
+        """Whether it reaches the group."""
+        ...
+
+    @property
+    def halts_election(self) -> bool:
+        """Whether it gives the seat up because of its loop."""
+        ...
+
+    def take(self, event: Input) -> None: ...
+
+
+CandidateT = TypeVar("CandidateT", bound=Candidate)
+
+
+class Election(Generic[CandidateT]):
     """Sticky: the seat moves only when its holder leaves, times out, or is pushed.
 
     Attributes:
@@ -25,14 +46,14 @@ class Election:
     def __init__(self, stage: SimStage, rng: Random) -> None:
         self._stage = stage
         self._rng = rng
-        self._wishes: dict[SimProcess, None] = {}
-        self._seen_s: dict[SimProcess, float] = {}
-        self._to_tell: dict[SimProcess, None] = {}
-        self.holder: SimProcess | None = None
-        self.frozen: SimProcess | None = None
+        self._wishes: dict[CandidateT, None] = {}
+        self._seen_s: dict[CandidateT, float] = {}
+        self._to_tell: dict[CandidateT, None] = {}
+        self.holder: CandidateT | None = None
+        self.frozen: CandidateT | None = None
         stage.events.after(_INTERVAL_S, self._tick)
 
-    def stand(self, process: SimProcess, *, stand: bool) -> None:
+    def stand(self, process: CandidateT, *, stand: bool) -> None:
         if stand:
             self._wishes[process] = None
             self._seen_s[process] = self._stage.events.now_s
@@ -48,7 +69,7 @@ class Election:
             self._stage.trace.count("rebalances")
             self._vacate()
 
-    def _present(self, process: SimProcess) -> bool:
+    def _present(self, process: CandidateT) -> bool:
         return process is self.frozen or (process.at_coordinator and not process.halts_election)
 
     def _vacate(self) -> None:
@@ -83,6 +104,6 @@ class Election:
                 chosen = self.holder
                 stage.events.after(self._rng.uniform(0.0, 0.5), lambda: self._seat(chosen))
 
-    def _seat(self, process: SimProcess) -> None:
+    def _seat(self, process: CandidateT) -> None:
         if self.holder is process:
             process.take(LeadershipChanged(elected=True))

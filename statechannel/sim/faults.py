@@ -129,7 +129,7 @@ class Faults:
         cluster: SimCluster,
         skip: frozenset[int],
         *,
-        election: Election,
+        election: Election[SimProcess],
         clients: Clients,
         blackouts: Blackouts,
         forgeries: Forgeries,

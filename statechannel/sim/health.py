@@ -46,7 +46,7 @@ class LivenessPhase:
     def __init__(
         self,
         cluster: SimCluster,
-        election: Election,
+        election: Election[SimProcess],
         clients: Clients,
         checks: SimChecks,
         observer: SimObserver | None,

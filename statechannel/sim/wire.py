@@ -45,13 +45,17 @@ PORTION = 40
 class WireProcess(Protocol):
     """What the client needs of its process."""
 
-    stage: SimStage
     name: str
-    engine: Engine
     alive: bool
     paused: bool
     cut: bool
     lag_s: dict[Topic, float]
+
+    @property
+    def stage(self) -> SimStage: ...
+
+    @property
+    def engine(self) -> Engine: ...
 
     @property
     def halted(self) -> bool:
@@ -120,6 +124,17 @@ class Producer:
         stuck, self._stuck = self._stuck, deque()
         for item in stuck:
             self._arrive(item)
+
+    def land(self) -> bool:
+        """Write what is under way now, in order; False if some of it cannot be written."""
+        for item in list(self._open):
+            self._arrive(item)
+        return not self.unanswered
+
+    @property
+    def unanswered(self) -> int:
+        """Records that are neither written nor given up."""
+        return sum(not item.landed and not item.dropped for item in self._open)
 
     def crash(self) -> None:
         """The process is gone: of what was under way, a beginning may still land."""

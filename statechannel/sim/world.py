@@ -32,7 +32,7 @@ class SimWorld(SimCluster):
 
     def __init__(self, seed: int, options: EngineOptions, trace: SimTrace, skip: frozenset[int] = frozenset()) -> None:
         super().__init__(seed, options, trace)
-        self._election = Election(self, Random(f"{seed}/election"))
+        self._election: Election[SimProcess] = Election(self, Random(f"{seed}/election"))
         self._presence = PresenceChecks(self)
         self._forgeries = Forgeries()
         self._checks = SimChecks(self, self._presence, self._forgeries)

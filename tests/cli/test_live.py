@@ -178,8 +178,11 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert cluster("unload", topic, code=3)["reason"] == "not-assigned"
 
     export = tmp_path / "log.jsonl"
-    result = cluster._run("export", str(export), *cluster.common)
+    result = cluster._run("export", str(export), *cluster.common, "--with-verdicts")
     assert result.exit_code == 0, result.stderr
+    checked = json.loads(cluster._run("replay-check", str(export), "--output", "json").stdout)
+    assert checked.keys() == documented("replay-check")
+    assert (checked["same"], checked["compared"]) == (True, checked["records"])
     from_file = cluster._run("audit", "--file", str(export), "--gaps", "--output", "json")
     document = json.loads(from_file.stdout)
     assert {gap["cause"] for gap in document["gaps"]} == {"transfer", "unload"}

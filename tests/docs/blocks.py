@@ -378,6 +378,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "acl-roles": acl_roles,
     "example-broker": partial(example, "broker"),
     "example-router": partial(example, "router"),
+    "example-test-kit": partial(example, "test_my_broker"),
     "example-store": partial(example, "sharded_store"),
     "example-client-writes": partial(example, "client_writes"),
     "example-json-lines": partial(example, "json_lines"),

@@ -13,15 +13,62 @@ from tests.docs.generate import ROOT
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
+KIT_EXAMPLE = ROOT / "design/examples/test_my_broker.py"
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def _example() -> str:
     blocks = _PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     router = (ROOT / "design/examples/router.py").read_text(encoding="utf-8")  # runs in tests/kafka/test_router.py
-    own = [block for block in blocks if block.strip() != router.strip()]
-    assert len(own) == len(blocks) - 1 == 1, "each Python block of the README needs a test that runs it"
+    others = {router.strip(), KIT_EXAMPLE.read_text(encoding="utf-8").strip()}
+    own = [block for block in blocks if block.strip() not in others]
+    assert len(own) == len(blocks) - 2 == 1, "each Python block of the README needs a test that runs it"
     return own[0]
+
+
+MY_BROKER = """
+from statechannel.api import BrokerHooks
+
+class MyHooks(BrokerHooks):
+    def __init__(self):
+        self.serving = {}
+
+    async def on_serve(self, bundle, generation):
+        self.serving[bundle] = generation
+
+    async def on_release(self, bundle, generation, destination):
+        self.serving.pop(bundle, None)
+
+    async def on_split(self, parent, children, generation):
+        self.serving.pop(parent, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code", "words"),
+    [("", 0, "2 passed"), ("self.serving.pop(bundle, None)", 1, "serves-after-release: ")],
+    ids=["good", "releases-nothing"],
+)
+def test_the_tests_of_a_broker_run_as_they_stand_there(mistake: str, code: int, words: str, tmp_path: Path):
+    (tmp_path / "my_broker.py").write_text(MY_BROKER.replace(mistake, "pass", 1) if mistake else MY_BROKER)
+    (tmp_path / "test_my_broker.py").write_text(KIT_EXAMPLE.read_text(encoding="utf-8"))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_S, check=False, env=environment, cwd=tmp_path
+    )
+    assert ended.returncode == code, ended.stdout
+    assert words in ended.stdout
 
 
 def test_example_is_short():

@@ -6,10 +6,11 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from statechannel.api import StateChannel
-from statechannel.broker.assembly import Opened, access
+from statechannel.broker.assembly import KafkaMemberLog, Opened, access
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.host import Host
+from statechannel.broker.host_options import HostOptions
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.engine.engine import Engine
 from statechannel.settings import Settings, load, to_engine, to_identity
@@ -79,4 +80,6 @@ async def lone_channel() -> AsyncIterator[StateChannel]:
     """Its face."""
     settings = lone_settings()
     async with lone_host() as host:
-        yield StateChannel(Opened(host, access(settings), 1, 3600.0), settings)
+        yield StateChannel(
+            Opened(host, KafkaMemberLog(access(settings), settings, partitions=1), access(settings)), settings
+        )

@@ -74,6 +74,11 @@ class ExportedRecords(Sequence[RecordRead]):
             if parsed.headers:
                 yield parsed.record.offset, parsed.headers
 
+    def lines(self) -> Iterator[ExportLine]:
+        """The records with all that their lines have; reads the file once."""
+        for line in islice(self._lines(self._start), len(self)):
+            yield parse_line(line)
+
     def __len__(self) -> int:
         return self._stop - self._start
 

@@ -45,6 +45,21 @@ class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the 
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedReplay:
+    """What the version that made an export got from its records; not covered by the digest of the export.
+
+    Attributes:
+        software: Version of the package.
+        digest: Of the accepted states (records.md).
+        verdicts: Number of records by verdict, of those that were judged.
+    """
+
+    software: str
+    digest: str
+    verdicts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ExportHeader:
     """First line of an export file.
 
@@ -54,6 +69,7 @@ class ExportHeader:
         digest: Of the whole file (`chain`); None: it has no chain, so edits are not detected.
         beside: Digests of the files of other topics that were made with it, by role; `digest` covers them. None: it does not say
             which there were, as those of earlier versions.
+        replay: See `export --with-verdicts`; None without it.
     """
 
     topic: str
@@ -61,6 +77,7 @@ class ExportHeader:
     exported_at_ms: int
     digest: str | None = None
     beside: Mapping[str, str] | None = None
+    replay: RecordedReplay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +86,13 @@ class ExportLine:
 
     Attributes:
         link: Its link of the chain; None without a chain.
+        verdict: As the version that made the export judged it; None: it says nothing, or did not judge it.
     """
 
     record: RecordRead
     link: str | None
     headers: Headers = ()
+    verdict: str | None = None
 
     @property
     def digest(self) -> bytes:
@@ -89,6 +108,7 @@ def format_header(header: ExportHeader) -> bytes:
             "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
             "exported_at_ms": header.exported_at_ms,
             **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
+            **({} if header.replay is None else {"replay": _replay_fields(header.replay)}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
@@ -112,7 +132,7 @@ def parse_header(line: bytes) -> ExportHeader:
         raise BadLine("`topic` is missing or not a text")
     ends = _end_offsets(fields.get("end_offsets"))
     exported_at_ms = _integer(fields, "exported_at_ms")
-    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields))
+    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields), _replay(fields))
 
 
 def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
@@ -124,6 +144,23 @@ def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
     ):
         raise BadLine("`beside` is not a list of names with digests")
     return beside
+
+
+def _replay_fields(replay: RecordedReplay) -> dict[str, Any]:
+    return {"software": replay.software, "digest": replay.digest, "verdicts": dict(sorted(replay.verdicts.items()))}
+
+
+def _replay(fields: dict[str, Any]) -> RecordedReplay | None:
+    if "replay" not in fields:
+        return None
+    replay = fields["replay"]
+    software, digest, verdicts = (
+        (replay.get(name) for name in ("software", "digest", "verdicts")) if isinstance(replay, dict) else (None,) * 3
+    )
+    counted = isinstance(verdicts, dict) and all(type(number) is int and number >= 0 for number in verdicts.values())
+    if not (isinstance(software, str) and isinstance(digest, str) and counted):
+        raise BadLine("`replay` is not an object with `software`, `digest` and `verdicts`")
+    return RecordedReplay(software, digest, verdicts or {})
 
 
 def _end_offsets(fields: object) -> dict[int, int]:
@@ -139,11 +176,14 @@ def _end_offsets(fields: object) -> dict[int, int]:
     return ends
 
 
-def format_record(record: RecordRead, link: bytes | None = None, headers: Headers = ()) -> bytes:
+def format_record(
+    record: RecordRead, link: bytes | None = None, headers: Headers = (), verdict: str | None = None
+) -> bytes:
     """A record as a line; invalid UTF-8 is encoded as base64, and headers are written where there are any.
 
     Args:
         link: Its link of the chain.
+        verdict: See `ExportLine`.
     """
     named = [{"name": name, **text_or_base64("value", value)} for name, value in headers]
     return _line(
@@ -155,6 +195,7 @@ def format_record(record: RecordRead, link: bytes | None = None, headers: Header
             **text_or_base64("value", record.value),
             **({"headers": named} if named else {}),
             **({} if link is None else {"chain": link.hex()}),
+            **({} if verdict is None else {"verdict": verdict}),
         }
     )
 
@@ -193,7 +234,10 @@ def parse_line(line: bytes) -> ExportLine:
         _content(fields, "key"),
         _content(fields, "value"),
     )
-    return ExportLine(record, _link(fields, "chain"), _headers(fields))
+    verdict = fields.get("verdict")
+    if verdict is not None and not isinstance(verdict, str):
+        raise BadLine("`verdict` is not a text")
+    return ExportLine(record, _link(fields, "chain"), _headers(fields), verdict)
 
 
 def _object(line: bytes) -> dict[str, Any]:

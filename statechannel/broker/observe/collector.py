@@ -26,16 +26,21 @@ _before = gc.get_threshold()
 
 
 class ReplayGcPause:
-    """One replay; several members in one process may replay at the same time. Both methods may be called twice."""
+    """One replay; several members in one process may replay at the same time. Both methods may be called twice.
 
-    def __init__(self) -> None:
+    Args:
+        tunes: False leaves the collector as it is.
+    """
+
+    def __init__(self, *, tunes: bool = True) -> None:
         self._running = False
+        self._tunes = tunes
 
     def begin(self) -> None:
         """Collect rarely from now on."""
         global _replays, _before  # noqa: PLW0603  (the collector is the process's own, too)
         with _lock:
-            if self._running:
+            if self._running or not self._tunes:
                 return
             self._running = True
             _replays += 1

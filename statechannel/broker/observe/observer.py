@@ -49,14 +49,22 @@ class Observer:
 
     Args:
         debt_alarm_s: An open debt that is older raises the alarm.
+        mono_s: The clock of the member.
 
     Attributes:
         cached_lookups: Lookups that the cache has answered, by thread: each has a counter of its own, so none is lost.
     """
 
     def __init__(
-        self, engine: Engine, metrics: Metrics, traces: Traces | None = None, *, debt_alarm_s: float = 900.0
+        self,
+        engine: Engine,
+        metrics: Metrics,
+        traces: Traces | None = None,
+        *,
+        debt_alarm_s: float = 900.0,
+        mono_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._mono_s = mono_s
         self.flights = HandoverTimings()
         self._engine = engine
         self._metrics = metrics
@@ -73,7 +81,7 @@ class Observer:
 
     def accepted(self, record: Record, read: RecordRead) -> None:
         """Observe an accepted record: its writer reports the duration of the ended phase, so that each counts once."""
-        landing = self.flights.accepted(record, read, time.monotonic())
+        landing = self.flights.accepted(record, read, self._mono_s())
         if record.incarnation != self._engine.identity.incarnation:
             return
         if landing is not None:
@@ -83,7 +91,7 @@ class Observer:
 
     def answered(self, command: Command, outcome: Outcome, asked_s: float) -> None:
         """Observe an answered command."""
-        took_s = time.monotonic() - asked_s
+        took_s = self._mono_s() - asked_s
         self._metrics.answered(type(command).__name__, outcomes.name_of(outcome), took_s)
         if self._traces is not None and not isinstance(command, Lookup):
             self._traces.answered(command, outcome, took_s)
@@ -108,7 +116,7 @@ class Observer:
 
     def appending(self, token: int) -> None:
         """Note that a record is passed to the client."""
-        remember(self._appending, token, time.monotonic(), _APPENDS_MAX)
+        remember(self._appending, token, self._mono_s(), _APPENDS_MAX)
 
     def appended(self, report: Appended | AppendFailed) -> None:
         """Note the client's report on a record."""
@@ -116,7 +124,7 @@ class Observer:
         if isinstance(report, AppendFailed):
             self._metrics.counted("append_failures")
         elif began_s is not None:
-            self._metrics.timed("append_seconds", time.monotonic() - began_s)
+            self._metrics.timed("append_seconds", self._mono_s() - began_s)
 
     def burst(self, held_s: float) -> None:
         """Observe a burst that blocked the loop."""
@@ -147,7 +155,7 @@ class Observer:
         put("repair_paused", engine.context.repair_paused is not None)
         put("log_silence_seconds", engine.presence.silence_s)
         put("bundles_serving", engine.reactions.serving_count)
-        put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
+        put("oldest_in_flight_seconds", self.flights.oldest_s(self._mono_s()))
         put("forged_records", engine.provenance.forged)
         put("pending_records", len(engine.proposals))
         put("lookups_waiting", engine.lookups.waiting)

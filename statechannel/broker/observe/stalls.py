@@ -25,12 +25,16 @@ class StallsSeen:
 class Stalls:
     """Measures each turn of a driver; the clocks are the loop's own (monotonic) and that of its thread.
 
+    Args:
+        mono_s: The loop's clock.
+
     Attributes:
         on_turn: Called with the delay (seconds) of each turn.
         on_burst: Called with the duration (seconds) of each turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mono_s: Callable[[], float] = time.monotonic) -> None:
+        self._mono_s = mono_s
         self.seen = StallsSeen()
         self.on_turn: Callable[[float], None] | None = None
         self.on_burst: Callable[[float], None] | None = None
@@ -51,7 +55,7 @@ class Stalls:
 
     def begin(self) -> None:
         """Start of a turn."""
-        self._began_s, self._began_cpu_s = time.monotonic(), time.thread_time()
+        self._began_s, self._began_cpu_s = self._mono_s(), time.thread_time()
         due_s, self._due_s = self._due_s, None
         if due_s is not None:
             late_s = self._began_s - due_s
@@ -61,7 +65,7 @@ class Stalls:
 
     def end(self) -> None:
         """End of a turn."""
-        seen, held_s = self.seen, time.monotonic() - self._began_s
+        seen, held_s = self.seen, self._mono_s() - self._began_s
         if self.on_burst is not None:
             self.on_burst(held_s)
         seen.burst_max_s = max(seen.burst_max_s, held_s)

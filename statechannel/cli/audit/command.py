@@ -7,7 +7,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,6 +50,9 @@ from statechannel.cli.kit.output import Output, print_json_lists, say, silence_s
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.files import check_writable
+
+if TYPE_CHECKING:
+    from statechannel.audit.transfer.line import RecordedReplay
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -233,6 +236,13 @@ def export(
             "--with-topics", help="Also write the registry, requests, policies and decisions, to files beside FILE."
         ),
     ] = False,
+    with_verdicts: Annotated[
+        bool,
+        typer.Option(
+            "--with-verdicts",
+            help="Also judge the records, and write each verdict and the digest of the states into the file.",
+        ),
+    ] = False,
 ) -> None:
     """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
@@ -252,13 +262,17 @@ def export(
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
             header = export_live(connect(), scratch, beside=beside)
+            states = _judged(scratch) if with_verdicts else None
             _copy_to_stdout(scratch)
     else:
         header = export_live(connect(), path, beside=beside)
+        states = _judged(path) if with_verdicts else None
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
     covers = ", which covers the files next to it" if sides else ""
     say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest}{covers})")
+    if states is not None:
+        say(f"verdicts written into it (digest of the states {states.digest})")
     for role, side in sides.items():
         say(
             f"{side.topic} written to {side_file(path, role)} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})"
@@ -268,6 +282,13 @@ def export(
             say(f"note: {side_file(path, role)} is of an earlier export, and is not read with this one")
     if not with_topics:
         say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
+
+
+def _judged(path: Path) -> RecordedReplay:
+    from statechannel.audit.replay_check import record_verdicts
+    from statechannel.cli.kit.progress import progress
+
+    return record_verdicts(path, progress)
 
 
 def _copy_to_stdout(path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from statechannel.broker.assembly import access, host_options, restart_policy
 from statechannel.broker.driver import DriverOptions
-from statechannel.broker.host import HostOptions
+from statechannel.broker.host_options import HostOptions
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.settings import load
 from statechannel.settings.tree import groups

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from statechannel.api import BrokerHooks
-from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.host import Host
+from statechannel.broker.host_options import HostOptions
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.supervision import Watchdog, place_of, stack_of

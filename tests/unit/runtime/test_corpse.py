@@ -11,7 +11,7 @@ import pytest
 
 from statechannel.broker import host as host_module
 from statechannel.broker.exits import Stopped
-from statechannel.broker.host import HostOptions
+from statechannel.broker.host_options import HostOptions
 from tests.support.lone_member import SilentLog, lone_host
 from tests.support.waits import WAIT_S
 
@@ -67,7 +67,7 @@ CHILD = """
 import asyncio, sys, time
 from statechannel.cli import broker
 from statechannel.cli.broker import set_up_logs
-from statechannel.broker.host import HostOptions
+from statechannel.broker.host_options import HostOptions
 from tests.support.lone_member import lone_host, lone_settings
 
 async def main():

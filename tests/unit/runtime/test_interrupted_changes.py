@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statechannel.api import StateChannel
-from statechannel.broker.assembly import Opened, access
+from statechannel.broker.assembly import KafkaMemberLog, Opened, access
 from statechannel.broker.changes import Change, ChangesError
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
@@ -72,7 +72,9 @@ async def member() -> AsyncIterator[tuple[StateChannel, Host, MemoryLog]]:
     host.start()
     try:
         await host.wait_caught_up(WAIT_S)
-        yield StateChannel(Opened(host, access(settings), 1, 3600.0), settings), host, log
+        kafka = access(settings)
+        opened = Opened(host, KafkaMemberLog(kafka, settings, partitions=1), kafka)
+        yield StateChannel(opened, settings), host, log
     finally:
         host.stop(Stopped("closed", "the test is over"))
         await host.wait_stopped()

@@ -3,7 +3,8 @@
 import pytest
 
 from statechannel.broker.exits import Stopped
-from statechannel.broker.host import HostOptions, TooManyCommandsError
+from statechannel.broker.host import TooManyCommandsError
+from statechannel.broker.host_options import HostOptions
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.requests import EngineSurroundings
 from statechannel.engine import commands

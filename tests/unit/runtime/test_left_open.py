@@ -14,7 +14,8 @@ import pytest
 
 from statechannel.api import Stopped
 from statechannel.broker import supervision
-from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.host import Host
+from statechannel.broker.host_options import HostOptions
 from statechannel.engine.reactions import ServedBundle
 from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_channel, lone_host, started_host

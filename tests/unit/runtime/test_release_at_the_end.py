@@ -8,7 +8,7 @@ import pytest
 from statechannel.broker import host as host_module
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.host import HostOptions
+from statechannel.broker.host_options import HostOptions
 from statechannel.engine.commands import Shutdown
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.reactions import ServedBundle

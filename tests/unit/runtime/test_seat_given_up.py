@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.host import Host
+from statechannel.broker.host_options import HostOptions
 from statechannel.broker.inbox import Inbox
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.engine.effects import StandForLeader

@@ -244,7 +244,7 @@ def test_every_field_of_the_engine_follows_its_setting() -> None:
     changed, plain = to_engine(load(flags=flags)), EngineConfig()
     same = [f.name for f in dataclasses.fields(plain) if getattr(changed, f.name) == getattr(plain, f.name)]
     # No settings: a version reads what its code reads, a broker has the hooks that it has, and is no observer.
-    assert same == ["newest_format", "split_hooks", "observes"]
+    assert same == ["newest_format", "split_hooks", "observes", "tick_interval_s"]
 
 
 def test_an_identity_is_new_each_time() -> None:

@@ -1,0 +1,673 @@
+"""A channel in the test's own process: real members on the simulator's log, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from statechannel.api import Done, Outcome, Owned, StateChannel
+from statechannel.broker import arguments
+from statechannel.broker.assembly import Opened, make_host, make_observer
+from statechannel.broker.exits import Stopped
+from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
+from statechannel.broker.host_platform import HostClocks, HostPlatform
+from statechannel.broker.observe.events import Level
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.context import Mode
+from statechannel.engine.placement import FewestBundles
+from statechannel.protocol.states import State
+from statechannel.router import Router
+from statechannel.settings import Settings, to_identity
+from statechannel.settings.relations import require_relations
+from statechannel.testing.loop import (
+    THREAD_PATIENCE_S,
+    TIME_LIMIT_S,
+    KitError,
+    RealTimeLoop,
+    VirtualLoop,
+)
+from statechannel.testing.network import KitProcess, KitStage
+from statechannel.testing.watched_hooks import HookCall, HookWatcher, watched
+
+if TYPE_CHECKING:
+    from statechannel.api.extensions import Extension
+    from statechannel.broker.changes import PastReader
+    from statechannel.broker.host import Host
+    from statechannel.broker.request_record import Request
+    from statechannel.engine.effects import Emit, Hook
+    from statechannel.engine.placement import Placement
+    from statechannel.engine.troubles import NoBroker
+    from statechannel.protocol.log import RecordRead
+
+EVENTS_MAX = 100_000
+KILLED = Stopped("killed", "the test killed this broker")
+KIT_OVER = Stopped("closed", "the test is over")
+WAIT_S = 60.0
+_TICK_S = 0.5
+"""Between two looks of an engine at its deadlines: they are as exact as that."""
+_LOOK_S = 0.05
+_CLOSE_S = 5.0
+_CLOSING_LIMIT_S = float("inf")
+
+T = TypeVar("T")
+
+
+class OutcomeError(KitError):
+    """An operation of the kit did not end as asked.
+
+    Attributes:
+        outcome: What it was answered.
+    """
+
+    def __init__(self, what: str, outcome: Outcome) -> None:
+        super().__init__(f"{what} ended as {outcome!r}.", hint=getattr(outcome, "hint", ""))
+        self.outcome = outcome
+
+
+class NotSettledError(KitError):
+    """The channel is still busy."""
+
+    def __init__(self, waited_s: float, why: str) -> None:
+        super().__init__(
+            f"After {waited_s:g} s the channel is not at rest: {why}.",
+            hint="Resume paused brokers and restore the log first; a hook that hangs ends at its deadline (hooks.deadline_s).",
+        )
+
+
+class WrongTestLoopError(KitError):
+    """A kit was used in another event loop than its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The kit was used outside its event loop: its virtual time passes only there.",
+            hint="With pytest ask for the fixture `channel_kit` in an `async def` test, without another event loop around it; "
+            "elsewhere `with ChannelKit() as kit: kit.run(...)`.",
+        )
+
+
+class KitEvent(NamedTuple):
+    """Something that happened in one broker.
+
+    Attributes:
+        at_s: Virtual time since the kit began.
+        broker: Its id, with the number of its process: `a#1`.
+        name: An event of the engine (design/observability.md), or `hook.began`, `hook.ended`, `hook.failed`.
+        facts: Of a hook: `hook`, `bundle`, `arguments`, and `error` at the end.
+    """
+
+    at_s: float
+    broker: str
+    name: str
+    facts: Mapping[str, Any]
+
+
+class KitBroker:
+    """One broker of a kit: a process that can be paused or killed.
+
+    Attributes:
+        name: Its id.
+        channel: What `StateChannel.open` returns in a broker.
+    """
+
+    def __init__(self, kit: ChannelKit, name: str, process: KitProcess, host: Host) -> None:
+        self.name = name
+        self.channel: StateChannel
+        self._kit = kit
+        self._process = process
+        self._host = host
+
+    def __repr__(self) -> str:
+        return f"<broker {self._process.name}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether it lives and is not paused."""
+        return self.alive and not self._process.life.paused
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was neither killed nor stopped."""
+        return not self._process.life.killed and self._host.stopped is None
+
+    def serves(self, bundle: str) -> int | None:
+        """Generation by which it may serve a bundle now, as `StateChannel.serves`; None if it is killed."""
+        return self._host.serves(bundle) if self.alive else None
+
+    def serving(self) -> dict[str, int]:
+        """Bundles that it may serve now, with their generations."""
+        return self._host.serving() if self.alive else {}
+
+    def kill(self) -> None:
+        """End it as `kill -9`: nothing of it runs any more, not even a `finally`.
+
+        It counts as lost after `membership.expiry_s`.
+        """
+        if self._process.life.killed:
+            return
+        self._process.life.kill()
+        self._host.abandon(KILLED)
+        self._process.end()
+
+    def pause(self) -> None:
+        """Stop it as SIGSTOP does: none of its callbacks, hooks and timers runs; what is sent to it waits."""
+        self._process.life.paused = True
+
+    def resume(self) -> None:
+        """Let it go on after `pause`, with what it had begun."""
+        self._kit.loop.resume(self._process.life)
+        self._process.heal_if_reachable()
+
+    def cut_off(self) -> None:
+        """Take the log out of its reach, until `restore`."""
+        self._process.cut = True
+
+    def restore(self) -> None:
+        """Let it reach the log again."""
+        self._process.heal()
+
+    async def stop(self, budget_s: float | None = None) -> Stopped:
+        """Shut it down gracefully, as `StateChannel.shutdown`."""
+        return await self.channel.shutdown(budget_s)
+
+    def unsettled(self, ends: Sequence[int]) -> str:
+        """Why it is not at rest; empty if it is.
+
+        Args:
+            ends: Offset by partition up to which it has to have read.
+        """
+        engine, hooks = self._host.engine, self._host.hooks
+        if not (engine.caught_up and engine.mode is Mode.NORMAL):
+            return f"{self.name} has not caught up (mode {engine.mode})"
+        if self._process.cut:
+            return f"the log is out of reach of {self.name}"
+        for replica in engine.replicas:
+            if replica.position < ends[replica.partition]:
+                return f"{self.name} has not read partition {replica.partition} to its end"
+        if hooks.running > hooks.late or hooks.owed:
+            return f"{self.name} has {hooks.running} running hooks"
+        moving = (
+            seen for seen in self.channel.picture().bundles if seen.state not in (State.ASSIGNED, State.UNASSIGNED)
+        )
+        return next((f"{seen.bundle} is {seen.state}" for seen in moving), "")
+
+
+class KitLog:
+    """The log of a kit, for all brokers."""
+
+    def __init__(self, stage: KitStage) -> None:
+        self._stage = stage
+
+    def slow(self, delay_s: float) -> None:
+        """Delay each write, each answer and each read by this time."""
+        arguments.seconds("delay_s", delay_s)
+        self._stage.delay_s = delay_s
+
+    def lose(self) -> None:
+        """Take the log out of everybody's reach."""
+        for process in self._stage.processes:
+            process.cut = True
+
+    def restore(self) -> None:
+        """Everybody reaches the log again, without a delay."""
+        self._stage.delay_s = 0.0
+        for process in list(self._stage.processes):
+            process.heal()
+
+    def compact(self) -> int:
+        """Remove what Kafka's cleaner may remove by now; returns the number of records.
+
+        Only records older than `channel.min_compaction_lag_ms` go (an hour, unless the kit's settings have less): let time pass.
+        """
+        return self._stage.compact()
+
+    def records(self, partition: int = 0) -> list[RecordRead]:
+        """What a partition of the channel has now, in order."""
+        return self._stage.logs[partition].left()
+
+
+class ChannelKit:
+    """A channel in the test's own process, with brokers that are real members: engine, hooks, requests, API.
+
+    There is no Kafka, no Java, and no thread but those of hooks that are plain functions. Time is virtual: `await
+    asyncio.sleep(600)` in a hook takes no time at all, and nothing but waiting makes time pass.
+
+    Example:
+        ```
+        def test_hand_over() -> None:
+            with ChannelKit() as kit:
+                kit.run(hand_over(kit))
+
+        async def hand_over(kit: ChannelKit) -> None:
+            a, b = await kit.broker("a", MyHooks()), await kit.broker("b", MyHooks())
+            bundle, *_ = await kit.namespace("example/orders")
+            await kit.own(bundle, "a")
+            await kit.own(bundle, "b")
+        ```
+
+    Args:
+        settings: Settings of all brokers, by group (settings.md): `{"hooks": {"deadline_s": 2}}`.
+        partitions: Of the channel.
+        seed: Of what is random; equal seeds give equal orders.
+        real_time: Time passes as it does, and sockets work; for hooks with a real store.
+        time_limit_s: Virtual time after which a test fails that does not end.
+        thread_patience_s: Real time for which virtual time waits for a hook in a thread.
+
+    Attributes:
+        loop: The event loop of the kit.
+        log: The log of all brokers.
+        brokers: The newest process of each broker, by id.
+        events: What happened, the newest last; bounded.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        partitions: int = 1,
+        seed: int = 0,
+        real_time: bool = False,
+        time_limit_s: float = TIME_LIMIT_S,
+        thread_patience_s: float = THREAD_PATIENCE_S,
+    ) -> None:
+        arguments.whole("partitions", partitions, 1)
+        self._groups = {name: dict(values) for name, values in (settings or {}).items()}
+        self._settings = _settings(self._groups)
+        self.loop: RealTimeLoop | VirtualLoop
+        if real_time:
+            self.loop = RealTimeLoop()
+        else:
+            self.loop = VirtualLoop(time_limit_s=time_limit_s, thread_patience_s=thread_patience_s)
+        lag_ms = self._settings.channel.min_compaction_lag_ms
+        self._stage = KitStage(self.loop, seed, partitions=partitions, lag_ms=lag_ms)
+        self.log = KitLog(self._stage)
+        self.brokers: dict[str, KitBroker] = {}
+        self.events: deque[KitEvent] = deque(maxlen=EVENTS_MAX)
+        self._registry = CollectorRegistry()
+        self._routers: list[Router] = []
+        self._processes = 0
+        self._wanted: dict[str, str] = {}
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, scenario: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the kit's event loop to its end; time goes on where the last one left it."""
+        return self.loop.run_until_complete(scenario)
+
+    def close(self) -> None:
+        """End all brokers, without asking them, and the loop."""
+        if self.loop.is_closed():
+            return
+        for broker in self.brokers.values():
+            broker.kill()
+        if isinstance(self.loop, VirtualLoop):
+            self.loop.time_limit_s = _CLOSING_LIMIT_S
+        try:
+            self.loop.run_until_complete(self._cancel_rest())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+    async def _cancel_rest(self) -> None:
+        for router in self._routers:
+            await router.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=_CLOSE_S)
+
+    # --- brokers ----------------------------------------------------------------------------------------------------
+
+    async def broker(
+        self,
+        name: str,
+        hooks: BrokerHooks | BlockingBrokerHooks | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        placement: Placement | None = None,
+        extensions: Sequence[Extension] = (),
+        join_timeout_s: float | None = None,
+        hook_settings: Mapping[str, Any] | None = None,
+        watcher: HookWatcher | None = None,
+        **groups: Mapping[str, Any],
+    ) -> KitBroker:
+        """Start a broker, and return once it may own bundles.
+
+        The id of a killed broker may be used again: as in reality its next process waits until the former one counts as lost,
+        unless `membership={"take_over": True}`.
+
+        Args:
+            hooks: For asyncio, or plain functions (these run in threads).
+            watcher: Sees the calls of the hooks, instead of `ChannelKit.events`.
+            hook_settings, groups: Settings of this broker, over those of the kit; see `StateChannel.open`.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError, SettingsError, ChannelStoppedError, JoinTimeoutError: As `StateChannel.open`.
+        """
+        self._check_loop()
+        blocking = isinstance(hooks, BlockingBrokerHooks)
+        arguments.check_opening(
+            hooks_class=BlockingBrokerHooks if blocking else BrokerHooks,
+            settings=None,
+            broker=name,
+            hooks=hooks,
+            listeners=listeners,
+            properties=properties,
+            flags={},
+            join_timeout_s=join_timeout_s,
+            placement=placement,
+            extensions=extensions,
+            metrics_registry=None,
+            on_stuck=None,
+        )
+        own = arguments.groups_of(groups, hook_settings, self.broker, None)
+        merged = {group: {**self._groups.get(group, {}), **own.get(group, {})} for group in {*self._groups, *own}}
+        settings = _settings(merged) if own else self._settings
+        process = self._process(name)
+        member = BrokerHooks()
+        if hooks is not None:
+            seen_by = _HookEvents(self, process) if watcher is None else watcher
+            member = watched(hooks, seen_by, self._thread_call, all_hooks=watcher is not None)
+        host = make_host(
+            settings,
+            to_identity(name, listeners=listeners, properties=properties, extensions=[e.name for e in extensions]),
+            member,
+            process,
+            _KitMetrics(self, process),
+            partitions=len(self._stage.logs),
+            placement=_KitPlacement(self._wanted, placement or _offered(extensions)),
+            platform=self._platform(process),
+        )
+        process.serve(host)
+        broker = self.brokers[name] = KitBroker(self, name, process, host)
+        context = process.life.context()
+        context.run(host.start)
+        opened = Opened(host, _KitMemberLog(process, settings, self._platform(process)), None)
+        joining = StateChannel.joined(opened, settings, extensions, lambda _: None, join_timeout_s)
+        broker.channel = await self.loop.create_task(joining, context=context)
+        return broker
+
+    async def router(self, join_timeout_s: float = WAIT_S) -> Router:
+        """A `Router` that follows the kit's channel; the kit closes it."""
+        self._check_loop()
+        process = self._process("router", observes=True)
+        platform = self._platform(process)
+        host = make_observer(
+            self._settings, process, _KitMetrics(self, process), partitions=len(self._stage.logs), platform=platform
+        )
+        process.serve(host)
+        host.start()
+        router = Router(Opened(host, _KitMemberLog(process, self._settings, platform), None), self._settings)
+        self._routers.append(router)
+        await host.wait_caught_up(join_timeout_s)
+        return router
+
+    def _process(self, name: str, *, observes: bool = False) -> KitProcess:
+        self._processes += 1
+        return KitProcess(self._stage, f"{name}#{self._processes}", observes=observes)
+
+    def _platform(self, process: KitProcess) -> HostPlatform:
+        clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)
+        return HostPlatform(
+            clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True
+        )
+
+    def _thread_call(self, call: asyncio.Future[None]) -> None:
+        if isinstance(self.loop, VirtualLoop):
+            self.loop.wait_for_thread(call)
+
+    # --- what the cluster does --------------------------------------------------------------------------------------
+
+    async def namespace(self, name: str = "test/kit", bundles: int = 4) -> list[str]:
+        """Create a namespace; returns the names of its bundles, in order.
+
+        Raises:
+            OutcomeError: It exists already, or no broker lives.
+        """
+        created = await self._any().create_namespace(name, bundles).outcome(WAIT_S)
+        _require_done(f"creating {name}", created)
+        return sorted(seen.bundle for seen in self._any().picture().bundles if seen.bundle.startswith(f"{name}/"))
+
+    async def own(self, bundle: str, broker: str) -> int:
+        """Let a broker own a bundle: assigned to it, or transferred; returns the generation by which it serves.
+
+        Raises:
+            OutcomeError: It declined, ...
+        """
+        member = self._member(broker).channel
+        self._wanted[bundle] = broker
+        answer = await member.lookup(bundle, timeout_s=WAIT_S)
+        if not isinstance(answer, Owned):
+            raise OutcomeError(f"assigning {bundle}", answer)
+        if answer.broker != broker:
+            moved = await member.transfer(answer.bundle, broker).outcome(WAIT_S)
+            _require_done(f"moving {bundle} from {answer.broker} to {broker}", moved)
+        await self.settle()
+        generation = member.serves(answer.bundle)
+        if generation is None:
+            raise OutcomeError(f"assigning {bundle}", await member.lookup(bundle, read_only=True, timeout_s=WAIT_S))
+        return generation
+
+    async def unload(self, bundle: str) -> None:
+        """Release a bundle: it has no owner until it is looked up or `own` is called.
+
+        Raises:
+            OutcomeError: Nobody owns it, ...
+        """
+        _require_done(f"unloading {bundle}", await self._any().unload(bundle).outcome(WAIT_S))
+
+    async def split(self, bundle: str, parts: int = 2, *, at: Sequence[int] = ()) -> list[str]:
+        """Split a bundle; returns its children, in order.
+
+        Raises:
+            OutcomeError: It was given up, ...
+        """
+        before = {seen.bundle for seen in self._any().picture().bundles}
+        _require_done(f"splitting {bundle}", await self._any().split(bundle, at=at, parts=parts).outcome(WAIT_S))
+        await self.settle()
+        return sorted({seen.bundle for seen in self._any().picture().bundles} - before)
+
+    def owner(self, name: str) -> str | None:
+        """The broker that serves a bundle, or a topic's bundle, as the log has it; None without one."""
+        located = self._any().locate(name)
+        seen = {bundle.bundle: bundle.owner for bundle in self._any().picture().bundles}
+        return seen.get(located) if isinstance(located, str) else None
+
+    def owners(self) -> dict[str, str]:
+        """Broker by bundle, for all bundles that are served."""
+        return {seen.bundle: seen.owner for seen in self._any().picture().bundles if seen.owner is not None}
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """Time since the kit began."""
+        return self._stage.events.now_s
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._check_loop()
+        await asyncio.sleep(seconds)
+
+    async def settle(self, timeout_s: float = WAIT_S) -> None:
+        """Wait until all brokers that are neither killed nor paused are at rest, and what the dead ones owned has an owner.
+
+        Raises:
+            NotSettledError: They are not after `timeout_s`.
+        """
+        self._check_loop()
+        began_s = self.now_s
+        ends = [log.end for log in self._stage.logs]
+        while True:
+            why = self._unsettled(ends)
+            if not why:
+                await asyncio.sleep(_LOOK_S + 2 * self._stage.delay_s)
+                why = self._unsettled(ends)
+            if not why:
+                return
+            if self.now_s - began_s > timeout_s:
+                raise NotSettledError(timeout_s, why)
+            await asyncio.sleep(_LOOK_S)
+
+    def _unsettled(self, ends: Sequence[int]) -> str:
+        running = [broker for broker in self.brokers.values() if broker.running]
+        if not running:
+            return ""
+        for broker in running:
+            if why := broker.unsettled(ends):
+                return why
+        if not any(broker.channel.leading for broker in running):
+            return "no broker leads"
+        alive = {broker.name for broker in self.brokers.values() if broker.alive}
+        for seen in running[0].channel.picture().bundles:
+            if seen.owner is not None and seen.owner not in alive:
+                return f"{seen.bundle} is owned by {seen.owner}, which is lost"
+        return ""
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def note(self, process: str, name: str, facts: Mapping[str, Any]) -> None:
+        """Add an event."""
+        self.events.append(KitEvent(self.now_s, process, name, facts))
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongTestLoopError
+
+    def _member(self, name: str) -> KitBroker:
+        broker = self.brokers.get(name)
+        if broker is None or not broker.running:
+            raise KitError(f"No broker {name} runs.", hint=f"Start it: await kit.broker({name!r}, ...).")
+        return broker
+
+    def _any(self) -> StateChannel:
+        """A member that runs."""
+        self._check_loop()
+        running = next((broker for broker in self.brokers.values() if broker.running), None)
+        if running is None:
+            raise KitError("No broker runs.", hint="Start one first: await kit.broker('a', ...).")
+        return running.channel
+
+
+def _settings(groups: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Settings of a test: those of the environment and of files have no part in it."""
+    settings = Settings(**groups)
+    require_relations(settings, by_opening=True)
+    return settings
+
+
+def _require_done(what: str, outcome: Outcome) -> None:
+    if not isinstance(outcome, Done):
+        raise OutcomeError(what, outcome)
+
+
+def _offered(extensions: Sequence[Extension]) -> Placement | None:
+    return next((extension.placement for extension in extensions if extension.placement is not None), None)
+
+
+async def _call_at_once(function: Callable[..., Any], /, *args: Any) -> Any:
+    """Nothing of a kit blocks."""
+    return function(*args)
+
+
+class _NoWatch:
+    """No thread watches the loop: in virtual time it stands still only while a callback runs."""
+
+    def __init__(self, beats: Callable[[], int], **limits: Any) -> None:
+        """As `Watchdog`."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    end = close = start
+
+
+class _KitPlacement:
+    """Where the test wants a bundle; else as the broker's own placement says."""
+
+    def __init__(self, wanted: Mapping[str, str], placement: Placement | None) -> None:
+        self._wanted = wanted
+        self._placement = placement or FewestBundles()
+
+    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        """See `Placement.choose`."""
+        wanted = self._wanted.get(bundle)
+        return wanted if wanted in candidates else self._placement.choose(bundle, candidates, load)
+
+    def refusal(self, bundle: str) -> NoBroker | None:
+        """See `Placement.refusal`."""
+        return self._placement.refusal(bundle)
+
+
+class _KitMemberLog:
+    """The past of the kit's log, and its requests topic."""
+
+    def __init__(self, process: KitProcess, settings: Settings, platform: HostPlatform) -> None:
+        self._process = process
+        self._lag_s = settings.channel.min_compaction_lag_ms / 1_000
+        self._platform = platform
+
+    def past(self, partition: int) -> PastReader:
+        """See `MemberLog.past`."""
+        stage = self._process.stage
+        return stage.past(partition, partitions=len(stage.logs), lag_s=self._lag_s, platform=self._platform)
+
+    async def write_request(self, request: Request, *, answer_within_s: float) -> None:
+        """See `MemberLog.write_request`."""
+        self._process.write_request(request, answer_within_s)
+
+
+class _KitMetrics(Metrics):
+    """Metrics of one broker, which also note each event for the test."""
+
+    def __init__(self, kit: ChannelKit, process: KitProcess) -> None:
+        super().__init__("kit", process.name.partition("#")[0], kit._registry, least=Level.WARNING)  # noqa: SLF001
+        self._kit = kit
+        self._process = process
+
+    def timed(self, name: str, took_s: float, *values: str) -> None:
+        """Nothing takes any time in virtual time."""
+
+    def hook_failed(self, hook: Hook, error: str) -> None:
+        """See `Metrics.hook_failed`."""
+        self._kit.note(self._process.name, "hook.failed", {"hook": hook, "error": error})
+        super().hook_failed(hook, error)
+
+    def take(self, event: Emit) -> None:
+        """See `Metrics.take`."""
+        self._kit.note(self._process.name, event.event, event.facts)
+        super().take(event)
+
+
+class _HookEvents:
+    """Notes the calls of one broker's hooks; a `HookWatcher`."""
+
+    def __init__(self, kit: ChannelKit, process: KitProcess) -> None:
+        self._kit = kit
+        self._process = process
+
+    def began(self, call: HookCall) -> None:
+        self._kit.note(self._process.name, "hook.began", call._asdict())
+
+    def holds_s(self, call: HookCall) -> float:  # noqa: ARG002
+        return 0.0
+
+    def stepped(self, call: HookCall, took_s: float) -> None:
+        """Of no interest here."""
+
+    def cancelling(self, call: HookCall) -> None:
+        """Of no interest here."""
+
+    def ended(self, call: HookCall, raised: BaseException | None) -> None:
+        self._kit.note(self._process.name, "hook.ended", {**call._asdict(), "error": raised})

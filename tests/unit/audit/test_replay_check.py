@@ -1,0 +1,216 @@
+"""Exported logs replayed by this version: verdicts and digest recorded in the export, or by an earlier version beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from statechannel.audit import replay_check
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.local import audit_export
+from statechannel.audit.replay_check import compare_replay, record_verdicts
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.cli.kit.progress import progress
+from statechannel.cli.replay_check import app
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+from statechannel.testing import ChannelKit
+
+GOLDEN = Path("tests/golden/channel-record")
+LOGS = sorted(path.name for path in GOLDEN.glob("*.jsonl") if ".verdicts." not in path.name)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def check(path: Path, **options: Any) -> replay_check.ReplayComparison:
+    return compare_replay(path, verdicts=options.get("verdicts"), digest=options.get("digest"), progress=progress)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The log of a kit: moves, a split, a killed broker."""
+    path = tmp_path / "log.jsonl"
+
+    async def story(kit: ChannelKit) -> list[RecordRead]:
+        a = await kit.broker("a")
+        await kit.broker("b")
+        for bundle in await kit.namespace(bundles=4):
+            await kit.own(bundle, "a")
+            await kit.own(bundle, "b")
+        await kit.split(bundle)
+        await kit.own(next(iter(kit.owners())), "a")
+        a.kill()
+        await kit.settle()
+        return kit.log.records()
+
+    with ChannelKit() as kit:
+        records = kit.run(story(kit))
+    header = ExportHeader("kit", {0: records[-1].offset + 1}, records[-1].timestamp_ms)
+    write_export(path, header, records, now_ms=lambda: records[-1].timestamp_ms)
+    return path
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_recorded_verdicts_are_those_of_the_audit_and_change_nothing_else(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    copy(GOLDEN / name, path)
+    before = read_export(path, made_here=True)
+    records = {number: list(part) for number, part in before.partitions.items()}
+    recorded = record_verdicts(path, progress)
+    after = read_export(path)
+    assert {number: list(part) for number, part in after.partitions.items()} == records
+    assert replace(after.header, replay=None) == before.header
+    assert after.header.replay == recorded
+    assert recorded.digest == audit_export(before if not path.exists() else after)["digest"]
+    result = check(path)
+    assert result.same
+    assert result.compared == sum(recorded.verdicts.values())
+    verdicts = GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")
+    if verdicts.exists():
+        judged = {(line["partition"], line["offset"]): line["verdict"] for line in lines_of(verdicts)}
+        found = {(line["partition"], line["offset"]): line.get("verdict") for line in lines_of(path)[1:]}
+        assert {place: found[place] for place in judged} == judged
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in LOGS if (GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")).exists()]
+)
+def test_verdict_files_of_an_earlier_version_are_compared(name: str, tmp_path: Path) -> None:
+    verdicts = GOLDEN / name.replace(".jsonl", ".verdicts.jsonl")
+    lines = lines_of(verdicts)
+    if len(lines) != sum(len(part) for part in read_export(GOLDEN / name).partitions.values()):
+        with pytest.raises(ExportFileError, match="ends after"):
+            check(GOLDEN / name, verdicts=verdicts)
+        return
+    result = check(GOLDEN / name, verdicts=verdicts)
+    assert result.same
+    assert result.compared == len(lines)
+    assert result.recorded_digest is None
+    lines[7]["verdict"] = "never-heard-of"
+    lines[9]["verdict"] = "never-heard-of"
+    other = tmp_path / "other.jsonl"
+    rewrite(other, lines)
+    changed = check(GOLDEN / name, verdicts=other)
+    assert (changed.same, changed.differing) == (False, 2)
+    assert changed.first is not None
+    assert (changed.first.offset, changed.first.recorded) == (lines[7]["offset"], "never-heard-of")
+    for cut, words in (
+        (lines[:-1], "ends after"),
+        ([*lines, lines[-1]], "goes on after"),
+        (lines[1:], "line 1: it is of offset"),
+    ):
+        rewrite(other, cut)
+        with pytest.raises(ExportFileError, match=words):
+            check(GOLDEN / name, verdicts=other)
+
+
+def test_a_version_that_judges_differently_is_found(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_verdicts(log, progress)
+    assert check(log).same
+    read = View.read
+    (place,) = [line["offset"] for line in lines_of(log)[1:] if line["verdict"] == "accepted"][4:5]
+
+    def strange(view: View, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
+        judgement = read(view, offset, key, value)
+        return judgement._replace(verdict=Verdict.STALE_VERSION) if offset == place else judgement
+
+    monkeypatch.setattr(View, "read", strange)
+    result = check(log)
+    assert not result.same
+    assert result.differing == 1
+    assert result.first is not None
+    assert (result.first.offset, result.first.recorded, result.first.now) == (place, "accepted", "stale-version")
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments), standalone_mode=False)
+    if result.exception is not None:
+        code = getattr(result.exception, "exit_code", result.exit_code)
+        return int(code), result.stdout, str(result.exception)
+    return int(result.return_value if isinstance(result.return_value, int) else result.exit_code), result.stdout, ""
+
+
+def test_the_command_says_what_differs_and_ends_with_a_code(log: Path) -> None:
+    code, _, said = run(str(log))
+    assert code == 4
+    assert "nothing to compare with" in said
+    recorded = record_verdicts(log, progress)
+    code, out, _ = run(str(log))
+    assert code == 0
+    assert "the same" in out
+    code, out, _ = run(str(log), "--digest", "0" * 64, "--output", "json")
+    assert code == 1
+    answer = orjson.loads(out)
+    assert answer["digest"] == {"recorded": "0" * 64, "now": recorded.digest, "fast": recorded.digest}
+    assert (answer["same"], answer["differing"], answer["first"]) == (False, 0, None)
+    lines = lines_of(log)
+    lines[3]["verdict"] = "purged"
+    rewrite(log, lines)
+    code, out, _ = run(str(log), "--output", "json")
+    assert code == 1
+    first = orjson.loads(out)["first"]
+    assert (first["offset"], first["recorded"]) == (lines[3]["offset"], "purged")
+    code, out, _ = run(str(log))
+    assert "purged then" in out
+    code, _, said = run(str(log), "--digest", "abc")
+    assert code == 2
+    assert "is not a digest of states" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines[0].update(replay=7), "line 1: `replay` is not an object"),
+        (
+            lambda lines: lines[0].update(replay={"software": "1", "digest": "d", "verdicts": {"accepted": -1}}),
+            "`replay` is not",
+        ),
+        (lambda lines: lines[2].update(verdict=7), "line 3: `verdict` is not a text"),
+        (lambda lines: lines.pop(2), "its `chain` does not match"),
+        (lambda lines: lines.pop(0), "the first line is not the header"),
+        (lambda lines: lines.clear(), "is empty"),
+    ],
+    ids=["replay", "counts", "verdict", "removed", "no-header", "empty"],
+)
+def test_broken_files_are_refused(log: Path, change: Any, words: str) -> None:
+    record_verdicts(log, progress)
+    lines = lines_of(log)
+    change(lines)
+    rewrite(log, lines)
+    code, _, said = run(str(log))
+    assert code == 7
+    assert words in said
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    code, _, said = run(str(tmp_path / "none.jsonl"))
+    assert code == 7
+    assert "cannot be read" in said
+
+
+def test_an_unreadable_verdict_file_is_said(log: Path, tmp_path: Path) -> None:
+    for text, words in (
+        ("{", "not JSON"),
+        ("[]", "it has no `partition`"),
+        ('{"partition": 0}', "it has no `partition`"),
+    ):
+        (tmp_path / "verdicts").write_text(text)
+        code, _, said = run(str(log), "--verdicts", str(tmp_path / "verdicts"))
+        assert code == 7
+        assert words in said
+    code, _, said = run(str(log), "--verdicts", str(tmp_path / "none"))
+    assert "cannot be read" in said
