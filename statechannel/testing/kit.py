@@ -29,6 +29,7 @@ from statechannel.testing.loop import (
     THREAD_PATIENCE_S,
     TIME_LIMIT_S,
     KitError,
+    ProcessLife,
     RealTimeLoop,
     VirtualLoop,
 )
@@ -140,7 +141,7 @@ class ChannelKit:
         self.brokers: dict[str, KitBroker] = {}
         self.notes = KitNotes(lambda: self.now_s)
         self._routers: list[Router] = []
-        self._processes = 0
+        self._lives: list[ProcessLife] = []
         self._wanted: dict[str, str] = {}
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -172,7 +173,8 @@ class ChannelKit:
     async def _cancel_rest(self) -> None:
         for router in self._routers:
             await router.close()
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        killed = {task for life in self._lives if life.killed for task in life.tasks}
+        rest = asyncio.all_tasks() - {asyncio.current_task()} - killed
         for task in rest:
             task.cancel()
         if rest:
@@ -270,8 +272,9 @@ class ChannelKit:
         return router
 
     def _process(self, name: str, *, observes: bool = False) -> KitProcess:
-        self._processes += 1
-        return KitProcess(self._stage, f"{name}#{self._processes}", observes=observes)
+        process = KitProcess(self._stage, f"{name}#{len(self._lives) + 1}", observes=observes)
+        self._lives.append(process.life)
+        return process
 
     def _platform(self, process: KitProcess) -> HostPlatform:
         clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)

@@ -395,3 +395,17 @@ class AwaitsATaskThatCallsTheChannel(Gate):
     async def on_own(self, bundle: str, generation: int) -> None:
         if hasattr(self, "channel"):
             await asyncio.create_task(self.channel.lookup(bundle, timeout_s=100))
+
+
+@planted("cancelled", P.RETURNS)
+class SharesAnOpeningThatWasCancelled(Gate):
+    """The task that opens a bundle is kept, also one that was cancelled with the hook that awaited it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opening: dict[str, asyncio.Task[None]] = {}
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        if bundle not in self.opening:
+            self.opening[bundle] = asyncio.create_task(asyncio.sleep(0.01))
+        await self.opening[bundle]
