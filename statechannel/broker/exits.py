@@ -35,6 +35,7 @@ STOP_REASONS = {
     "loop-closed": "the event loop was closed while the channel was open",
     "invariant-violated": "a bug",
     "stuck": "the event loop is stuck, and `broker run` ended its process",
+    "killed": "a test kit ended it as `kill -9` would",
     "busy": "no end: too many calls wait for an answer, try again",
 }
 """Why a member stops, by the stable word."""

@@ -5,7 +5,9 @@ calls that the documentation promises, and says which promise of theirs broke.
 """
 
 from statechannel.testing.check import HOOK_ORDERS, check_hooks
-from statechannel.testing.kit import ChannelKit, KitBroker, KitEvent, KitLog, NotSettledError, OutcomeError
+from statechannel.testing.kit import ChannelKit, NotSettledError, OutcomeError
+from statechannel.testing.kit_broker import KitBroker, KitLog
+from statechannel.testing.kit_parts import KitEvent
 from statechannel.testing.loop import KitError, NothingHappensError, RealIoError, TimeLimitError
 from statechannel.testing.promises import HookFinding, HookPromise, HookPromiseError, HookReport
 

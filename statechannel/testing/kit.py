@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from statechannel.api import Done, Outcome, Owned, StateChannel
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, make_host, make_observer
-from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
 from statechannel.broker.host_platform import HostClocks, HostPlatform
-from statechannel.broker.observe.events import Level
-from statechannel.broker.observe.metrics import Metrics
-from statechannel.engine.context import Mode
-from statechannel.engine.placement import FewestBundles
-from statechannel.protocol.states import State
 from statechannel.router import Router
 from statechannel.settings import Settings, to_identity
 from statechannel.settings.relations import require_relations
+from statechannel.testing.kit_broker import KitBroker, KitLog
+from statechannel.testing.kit_parts import (
+    HookEvents,
+    KitEvent,
+    KitMemberLog,
+    KitMetrics,
+    KitNotes,
+    KitPlacement,
+    NoWatch,
+    call_at_once,
+)
 from statechannel.testing.loop import (
     THREAD_PATIENCE_S,
     TIME_LIMIT_S,
     KitError,
+    ProcessLife,
     RealTimeLoop,
     VirtualLoop,
 )
 from statechannel.testing.network import KitProcess, KitStage
-from statechannel.testing.watched_hooks import HookCall, HookWatcher, watched
+from statechannel.testing.watched_hooks import HookWatcher, watched
 
 if TYPE_CHECKING:
     from statechannel.api.extensions import Extension
-    from statechannel.broker.changes import PastReader
-    from statechannel.broker.host import Host
-    from statechannel.broker.request_record import Request
-    from statechannel.engine.effects import Emit, Hook
     from statechannel.engine.placement import Placement
-    from statechannel.engine.troubles import NoBroker
-    from statechannel.protocol.log import RecordRead
 
-EVENTS_MAX = 100_000
-KILLED = Stopped("killed", "the test killed this broker")
-KIT_OVER = Stopped("closed", "the test is over")
 WAIT_S = 60.0
 _TICK_S = 0.5
 """Between two looks of an engine at its deadlines: they are as exact as that."""
@@ -89,146 +83,6 @@ class WrongTestLoopError(KitError):
         )
 
 
-class KitEvent(NamedTuple):
-    """Something that happened in one broker.
-
-    Attributes:
-        at_s: Virtual time since the kit began.
-        broker: Its id, with the number of its process: `a#1`.
-        name: An event of the engine (design/observability.md), or `hook.began`, `hook.ended`, `hook.failed`.
-        facts: Of a hook: `hook`, `bundle`, `arguments`, and `error` at the end.
-    """
-
-    at_s: float
-    broker: str
-    name: str
-    facts: Mapping[str, Any]
-
-
-class KitBroker:
-    """One broker of a kit: a process that can be paused or killed.
-
-    Attributes:
-        name: Its id.
-        channel: What `StateChannel.open` returns in a broker.
-    """
-
-    def __init__(self, kit: ChannelKit, name: str, process: KitProcess, host: Host) -> None:
-        self.name = name
-        self.channel: StateChannel
-        self._kit = kit
-        self._process = process
-        self._host = host
-
-    def __repr__(self) -> str:
-        return f"<broker {self._process.name}>"
-
-    @property
-    def running(self) -> bool:
-        """Whether it lives and is not paused."""
-        return self.alive and not self._process.life.paused
-
-    @property
-    def alive(self) -> bool:
-        """Whether it was neither killed nor stopped."""
-        return not self._process.life.killed and self._host.stopped is None
-
-    def serves(self, bundle: str) -> int | None:
-        """Generation by which it may serve a bundle now, as `StateChannel.serves`; None if it is killed."""
-        return self._host.serves(bundle) if self.alive else None
-
-    def serving(self) -> dict[str, int]:
-        """Bundles that it may serve now, with their generations."""
-        return self._host.serving() if self.alive else {}
-
-    def kill(self) -> None:
-        """End it as `kill -9`: nothing of it runs any more, not even a `finally`.
-
-        It counts as lost after `membership.expiry_s`.
-        """
-        if self._process.life.killed:
-            return
-        self._process.life.kill()
-        self._host.abandon(KILLED)
-        self._process.end()
-
-    def pause(self) -> None:
-        """Stop it as SIGSTOP does: none of its callbacks, hooks and timers runs; what is sent to it waits."""
-        self._process.life.paused = True
-
-    def resume(self) -> None:
-        """Let it go on after `pause`, with what it had begun."""
-        self._kit.loop.resume(self._process.life)
-        self._process.heal_if_reachable()
-
-    def cut_off(self) -> None:
-        """Take the log out of its reach, until `restore`."""
-        self._process.cut = True
-
-    def restore(self) -> None:
-        """Let it reach the log again."""
-        self._process.heal()
-
-    async def stop(self, budget_s: float | None = None) -> Stopped:
-        """Shut it down gracefully, as `StateChannel.shutdown`."""
-        return await self.channel.shutdown(budget_s)
-
-    def unsettled(self, ends: Sequence[int]) -> str:
-        """Why it is not at rest; empty if it is.
-
-        Args:
-            ends: Offset by partition up to which it has to have read.
-        """
-        engine, hooks = self._host.engine, self._host.hooks
-        if not (engine.caught_up and engine.mode is Mode.NORMAL):
-            return f"{self.name} has not caught up (mode {engine.mode})"
-        if self._process.cut:
-            return f"the log is out of reach of {self.name}"
-        for replica in engine.replicas:
-            if replica.position < ends[replica.partition]:
-                return f"{self.name} has not read partition {replica.partition} to its end"
-        if hooks.running > hooks.late or hooks.owed:
-            return f"{self.name} has {hooks.running} running hooks"
-        moving = (
-            seen for seen in self.channel.picture().bundles if seen.state not in (State.ASSIGNED, State.UNASSIGNED)
-        )
-        return next((f"{seen.bundle} is {seen.state}" for seen in moving), "")
-
-
-class KitLog:
-    """The log of a kit, for all brokers."""
-
-    def __init__(self, stage: KitStage) -> None:
-        self._stage = stage
-
-    def slow(self, delay_s: float) -> None:
-        """Delay each write, each answer and each read by this time."""
-        arguments.seconds("delay_s", delay_s)
-        self._stage.delay_s = delay_s
-
-    def lose(self) -> None:
-        """Take the log out of everybody's reach."""
-        for process in self._stage.processes:
-            process.cut = True
-
-    def restore(self) -> None:
-        """Everybody reaches the log again, without a delay."""
-        self._stage.delay_s = 0.0
-        for process in list(self._stage.processes):
-            process.heal()
-
-    def compact(self) -> int:
-        """Remove what Kafka's cleaner may remove by now; returns the number of records.
-
-        Only records older than `channel.min_compaction_lag_ms` go (an hour, unless the kit's settings have less): let time pass.
-        """
-        return self._stage.compact()
-
-    def records(self, partition: int = 0) -> list[RecordRead]:
-        """What a partition of the channel has now, in order."""
-        return self._stage.logs[partition].left()
-
-
 class ChannelKit:
     """A channel in the test's own process, with brokers that are real members: engine, hooks, requests, API.
 
@@ -260,7 +114,7 @@ class ChannelKit:
         loop: The event loop of the kit.
         log: The log of all brokers.
         brokers: The newest process of each broker, by id.
-        events: What happened, the newest last; bounded.
+        notes: What happened, and metrics.
     """
 
     def __init__(
@@ -285,10 +139,9 @@ class ChannelKit:
         self._stage = KitStage(self.loop, seed, partitions=partitions, lag_ms=lag_ms)
         self.log = KitLog(self._stage)
         self.brokers: dict[str, KitBroker] = {}
-        self.events: deque[KitEvent] = deque(maxlen=EVENTS_MAX)
-        self._registry = CollectorRegistry()
+        self.notes = KitNotes(lambda: self.now_s)
         self._routers: list[Router] = []
-        self._processes = 0
+        self._lives: list[ProcessLife] = []
         self._wanted: dict[str, str] = {}
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -320,7 +173,8 @@ class ChannelKit:
     async def _cancel_rest(self) -> None:
         for router in self._routers:
             await router.close()
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        killed = {task for life in self._lives if life.killed for task in life.tasks}
+        rest = asyncio.all_tasks() - {asyncio.current_task()} - killed
         for task in rest:
             task.cancel()
         if rest:
@@ -377,23 +231,23 @@ class ChannelKit:
         process = self._process(name)
         member = BrokerHooks()
         if hooks is not None:
-            seen_by = _HookEvents(self, process) if watcher is None else watcher
+            seen_by = HookEvents(self.notes, process) if watcher is None else watcher
             member = watched(hooks, seen_by, self._thread_call, all_hooks=watcher is not None)
         host = make_host(
             settings,
             to_identity(name, listeners=listeners, properties=properties, extensions=[e.name for e in extensions]),
             member,
             process,
-            _KitMetrics(self, process),
+            KitMetrics(self.notes, process),
             partitions=len(self._stage.logs),
-            placement=_KitPlacement(self._wanted, placement or _offered(extensions)),
+            placement=KitPlacement(self._wanted, placement or _offered(extensions)),
             platform=self._platform(process),
         )
         process.serve(host)
-        broker = self.brokers[name] = KitBroker(self, name, process, host)
+        broker = self.brokers[name] = KitBroker(self.loop, name, process, host)
         context = process.life.context()
         context.run(host.start)
-        opened = Opened(host, _KitMemberLog(process, settings, self._platform(process)), None)
+        opened = Opened(host, KitMemberLog(process, settings, self._platform(process)), None)
         joining = StateChannel.joined(opened, settings, extensions, lambda _: None, join_timeout_s)
         broker.channel = await self.loop.create_task(joining, context=context)
         return broker
@@ -404,23 +258,28 @@ class ChannelKit:
         process = self._process("router", observes=True)
         platform = self._platform(process)
         host = make_observer(
-            self._settings, process, _KitMetrics(self, process), partitions=len(self._stage.logs), platform=platform
+            self._settings,
+            process,
+            KitMetrics(self.notes, process),
+            partitions=len(self._stage.logs),
+            platform=platform,
         )
         process.serve(host)
         host.start()
-        router = Router(Opened(host, _KitMemberLog(process, self._settings, platform), None), self._settings)
+        router = Router(Opened(host, KitMemberLog(process, self._settings, platform), None), self._settings)
         self._routers.append(router)
         await host.wait_caught_up(join_timeout_s)
         return router
 
     def _process(self, name: str, *, observes: bool = False) -> KitProcess:
-        self._processes += 1
-        return KitProcess(self._stage, f"{name}#{self._processes}", observes=observes)
+        process = KitProcess(self._stage, f"{name}#{len(self._lives) + 1}", observes=observes)
+        self._lives.append(process.life)
+        return process
 
     def _platform(self, process: KitProcess) -> HostPlatform:
         clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)
         return HostPlatform(
-            clocks, watch=_NoWatch, aside=_call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True
+            clocks, watch=NoWatch, aside=call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True
         )
 
     def _thread_call(self, call: asyncio.Future[None]) -> None:
@@ -491,6 +350,11 @@ class ChannelKit:
     # --- time -------------------------------------------------------------------------------------------------------
 
     @property
+    def events(self) -> Sequence[KitEvent]:
+        """What happened, the newest last; the last 100,000 events."""
+        return self.notes.events
+
+    @property
     def now_s(self) -> float:
         """Time since the kit began."""
         return self._stage.events.now_s
@@ -537,10 +401,6 @@ class ChannelKit:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def note(self, process: str, name: str, facts: Mapping[str, Any]) -> None:
-        """Add an event."""
-        self.events.append(KitEvent(self.now_s, process, name, facts))
-
     def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self.loop:
             raise WrongTestLoopError
@@ -574,100 +434,3 @@ def _require_done(what: str, outcome: Outcome) -> None:
 
 def _offered(extensions: Sequence[Extension]) -> Placement | None:
     return next((extension.placement for extension in extensions if extension.placement is not None), None)
-
-
-async def _call_at_once(function: Callable[..., Any], /, *args: Any) -> Any:
-    """Nothing of a kit blocks."""
-    return function(*args)
-
-
-class _NoWatch:
-    """No thread watches the loop: in virtual time it stands still only while a callback runs."""
-
-    def __init__(self, beats: Callable[[], int], **limits: Any) -> None:
-        """As `Watchdog`."""
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    end = close = start
-
-
-class _KitPlacement:
-    """Where the test wants a bundle; else as the broker's own placement says."""
-
-    def __init__(self, wanted: Mapping[str, str], placement: Placement | None) -> None:
-        self._wanted = wanted
-        self._placement = placement or FewestBundles()
-
-    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
-        """See `Placement.choose`."""
-        wanted = self._wanted.get(bundle)
-        return wanted if wanted in candidates else self._placement.choose(bundle, candidates, load)
-
-    def refusal(self, bundle: str) -> NoBroker | None:
-        """See `Placement.refusal`."""
-        return self._placement.refusal(bundle)
-
-
-class _KitMemberLog:
-    """The past of the kit's log, and its requests topic."""
-
-    def __init__(self, process: KitProcess, settings: Settings, platform: HostPlatform) -> None:
-        self._process = process
-        self._lag_s = settings.channel.min_compaction_lag_ms / 1_000
-        self._platform = platform
-
-    def past(self, partition: int) -> PastReader:
-        """See `MemberLog.past`."""
-        stage = self._process.stage
-        return stage.past(partition, partitions=len(stage.logs), lag_s=self._lag_s, platform=self._platform)
-
-    async def write_request(self, request: Request, *, answer_within_s: float) -> None:
-        """See `MemberLog.write_request`."""
-        self._process.write_request(request, answer_within_s)
-
-
-class _KitMetrics(Metrics):
-    """Metrics of one broker, which also note each event for the test."""
-
-    def __init__(self, kit: ChannelKit, process: KitProcess) -> None:
-        super().__init__("kit", process.name.partition("#")[0], kit._registry, least=Level.WARNING)  # noqa: SLF001
-        self._kit = kit
-        self._process = process
-
-    def timed(self, name: str, took_s: float, *values: str) -> None:
-        """Nothing takes any time in virtual time."""
-
-    def hook_failed(self, hook: Hook, error: str) -> None:
-        """See `Metrics.hook_failed`."""
-        self._kit.note(self._process.name, "hook.failed", {"hook": hook, "error": error})
-        super().hook_failed(hook, error)
-
-    def take(self, event: Emit) -> None:
-        """See `Metrics.take`."""
-        self._kit.note(self._process.name, event.event, event.facts)
-        super().take(event)
-
-
-class _HookEvents:
-    """Notes the calls of one broker's hooks; a `HookWatcher`."""
-
-    def __init__(self, kit: ChannelKit, process: KitProcess) -> None:
-        self._kit = kit
-        self._process = process
-
-    def began(self, call: HookCall) -> None:
-        self._kit.note(self._process.name, "hook.began", call._asdict())
-
-    def holds_s(self, call: HookCall) -> float:  # noqa: ARG002
-        return 0.0
-
-    def stepped(self, call: HookCall, took_s: float) -> None:
-        """Of no interest here."""
-
-    def cancelling(self, call: HookCall) -> None:
-        """Of no interest here."""
-
-    def ended(self, call: HookCall, raised: BaseException | None) -> None:
-        self._kit.note(self._process.name, "hook.ended", {**call._asdict(), "error": raised})

@@ -82,6 +82,11 @@ class ProcessLife:
         context.run(_process.set, self)
         return context
 
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[Any]]:
+        """Those that have not ended."""
+        return frozenset(self._tasks)
+
     def hold(self, handle: asyncio.Handle) -> None:
         """Keep a callback until the process goes on."""
         if not self.killed:

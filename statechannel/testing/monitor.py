@@ -35,7 +35,8 @@ class FaultPlan:
 
     Attributes:
         fail: Hook and bundle (None: any) whose next call fails instead of being made.
-        hold: The same, for a call whose first wait takes `hold_s` longer, so that it is late and cancelled.
+        hold: The same, for a call whose first wait takes `hold_s` longer, so that it is late and cancelled; below 0 it is
+            cancelled in that wait.
         fails, holds: Number of calls that are left for them.
     """
 
@@ -230,7 +231,7 @@ class Monitor(Generic[H]):
         if opened is None or not self.active:
             return
         self._check_time(opened)
-        if raised is None or isinstance(raised, asyncio.CancelledError):
+        if raised is None or (isinstance(raised, asyncio.CancelledError) and opened.cancelled_s is not None):
             return
         if opened.cancelled_s is None:
             self._add(HookPromise.RETURNS, call, f"{call.hook} raised {_shown(raised)}")

@@ -174,7 +174,8 @@ class KitProcess:
 
     @property
     def engine(self) -> Engine:
-        assert self._host is not None, "a process reads nothing before it has a host"  # noqa: S101
+        if self._host is None:
+            raise RuntimeError("a process reads nothing before it has a host")
         return self._host.engine
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from statechannel.testing.monitor import Monitor
 
 _REST_S = GRACE_S + 0.1
+_CANCELLED_S = 60.0
 
 
 class OrderStage:
@@ -37,9 +37,13 @@ class OrderStage:
 
     async def call(self, hook: Hook, bundle: str, *arguments: Any) -> None:
         """Call a hook as a channel does; what it raises is the monitor's affair."""
-        with suppress(Exception):
-            async with asyncio.timeout(self.deadline_s):
-                await getattr(self._hooks, hook)(bundle, *arguments)
+        task = asyncio.ensure_future(getattr(self._hooks, hook)(bundle, *arguments))
+        _, late = await asyncio.wait({task}, timeout=self.deadline_s)
+        if late:
+            task.cancel()
+            await asyncio.wait(late, timeout=_CANCELLED_S)
+        if task.done() and not task.cancelled():
+            task.exception()
 
     async def own(self, bundle: str, generation: int) -> None:
         """`on_own`."""
@@ -203,9 +207,10 @@ async def _split_in_an_expired_lease(stage: OrderStage) -> None:
 
 
 async def _cancelled(stage: OrderStage) -> None:
-    bundle, plan = stage.bundles[0], stage.monitor.plan
-    for first, hook in ((3, Hook.ON_OWN), (13, Hook.ON_RELEASE)):
-        plan.hold, plan.holds, plan.hold_s = (hook, bundle), 1, 10 * stage.deadline_s
+    plan = stage.monitor.plan
+    faults = [(hook, hold_s) for hook in (Hook.ON_OWN, Hook.ON_RELEASE) for hold_s in (10 * stage.deadline_s, -1.0)]
+    for first, bundle, (hook, hold_s) in zip(range(3, 100, 10), stage.bundles, faults, strict=False):
+        plan.hold, plan.holds, plan.hold_s = (hook, bundle), 1, hold_s
         await stage.own(bundle, first)
         await stage.own(bundle, first + 1)
         await stage.serve(bundle, first + 1)

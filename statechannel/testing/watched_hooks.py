@@ -37,7 +37,7 @@ class HookWatcher(Protocol):
         """The hook is about to be called. What this raises, the hook seems to raise: it is not called then."""
 
     def holds_s(self, call: HookCall) -> float:
-        """How much longer than by itself the first wait of a coroutine takes."""
+        """How much longer than by itself the first wait of a coroutine takes; below 0: it is cancelled in that wait."""
 
     def stepped(self, call: HookCall, took_s: float) -> None:
         """A coroutine ran until its next wait, for this real time: the event loop stood still meanwhile."""
@@ -133,6 +133,10 @@ class _Steps:
             finally:
                 self._watcher.stepped(self._call, time.perf_counter() - began_s)
             value = raised = None
+            task = asyncio.current_task() if hold_s < 0 else None
+            if task is not None:
+                hold_s = 0.0
+                task.get_loop().call_soon(task.cancel)
             try:
                 value = yield waits_for
                 if hold_s > 0:

@@ -8,11 +8,13 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 
 from statechannel.testing import ChannelKit, check_hooks
 from tests.bench.measure import Figure, Load, median
+from tests.support import planted_hooks, planted_splits  # noqa: F401 - the mistakes themselves
 from tests.support.hook_stores import Gate, Shards
-from tests.support.planted_hooks import PLANTED, arguments_of
+from tests.support.planted import PLANTED, arguments_of
 
 VIRTUAL_S = 1_000
 BROKERS = (1, 3)
@@ -20,10 +22,10 @@ _NAMES = "abc"
 
 
 def run(rounds: int) -> Sequence[Figure]:
-    """Virtual time in processor time: a kit has one thread. Its floor is asyncio itself, as many timers in a loop without brokers."""
+    """Processor time, as a kit has one thread. The floor is asyncio itself: as many timers in a loop without brokers."""
     logging.disable(logging.CRITICAL)
     try:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
             return [*_times(rounds), *_checks()]
     finally:
         logging.disable(logging.NOTSET)

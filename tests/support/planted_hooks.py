@@ -1,44 +1,18 @@
-"""Mistakes of embedders, each planted into a broker that keeps its promises otherwise."""
-# ruff: noqa: TRY300, ASYNC251, SIM105, B007
+"""Planted mistakes in serving, releasing, repeating and time."""
+# ruff: noqa: ASYNC251, RUF012, TRY300
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from statechannel.api import BlockingBrokerHooks, BrokerHooks, StateChannel
+from statechannel.api import BrokerHooks, StateChannel
 from statechannel.testing import HookPromise as P
-from tests.support.hook_stores import Disk, Gate, RefusedError, Shards, Threads
-
-
-class Planted(NamedTuple):
-    """One mistake.
-
-    Attributes:
-        hooks: The class; a `Shards` shares one disk.
-        found: Promises of which one at least has to be reported.
-        by: An order or story that finds it.
-        attach: It needs its channel.
-    """
-
-    hooks: type[Any]
-    found: frozenset[P]
-    by: str
-    attach: bool = False
-
-
-PLANTED: dict[str, Planted] = {}
-
-
-def planted(by: str, *found: P, attach: bool = False) -> Callable[[type[Any]], type[Any]]:
-    def add(hooks: type[Any]) -> type[Any]:
-        PLANTED[hooks.__name__] = Planted(hooks, frozenset(found), by, attach)
-        return hooks
-
-    return add
-
+from tests.support.hook_stores import Gate, Threads
+from tests.support.planted import planted
 
 # --- serving too early, too late, by the wrong generation -----------------------------------------------------------
 
@@ -108,7 +82,7 @@ class ServesOnlyOnce(Gate):
 
 @planted("handed-over", P.WAITS_FOR_SERVE, P.CURRENT_GENERATION)
 class SharedClassAttribute(BrokerHooks):
-    serving: dict[str, int] = {}  # noqa: RUF012 - the mistake
+    serving: dict[str, int] = {}
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         self.serving[bundle] = generation
@@ -288,7 +262,7 @@ class RefusesTheSameGeneration(Gate):
 class LeavesALockFile(Gate):
     """What a killed process has left keeps its bundle closed for ever."""
 
-    locks: dict[str, int] = {}  # noqa: RUF012 - files on a disk
+    locks: dict[str, int] = {}
 
     async def on_own(self, bundle: str, generation: int) -> None:
         if bundle in LeavesALockFile.locks:
@@ -381,15 +355,13 @@ class IgnoresItsCancellation(Gate):
 class RetriesForEver(Gate):
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         self.serving.pop(bundle, None)
-        for attempt in range(30):
+        for _ in range(30):
             try:
                 await asyncio.sleep(0.01)
                 return
             except BaseException:
-                try:
+                with contextlib.suppress(BaseException):
                     await asyncio.sleep(10)
-                except BaseException:
-                    pass
 
 
 @planted("neighbours", P.ON_TIME)
@@ -425,191 +397,15 @@ class AwaitsATaskThatCallsTheChannel(Gate):
             await asyncio.create_task(self.channel.lookup(bundle, timeout_s=100))
 
 
-# --- splits ---------------------------------------------------------------------------------------------------------
-
-
-@planted("split", P.STOPS_WRITES_FOR_SPLIT)
-class WritesOnInASplit(Gate):
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        return
-
-
-@planted("assigned", P.HAS_ON_SPLIT)
-class KnowsNoSplits(BrokerHooks):
-    def __init__(self) -> None:
-        self.serving: dict[str, int] = {}
-
-    async def on_serve(self, bundle: str, generation: int) -> None:
-        self.serving[bundle] = generation
-
-    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        self.serving.pop(bundle, None)
-
-
-@planted("split-by-channel", P.STOPS_ONLY_ITS_BUNDLE, P.SERVES, P.TAKES_WRITES)
-class StopsAllWritesForASplit(Shards):
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        await super().on_split(parent, children, generation)
-        self.writable.clear()
-
-
-@planted("split", P.PARENT_ENDS)
-class ReadsTheParentForEver(Shards):
-    async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self.disk.drop(parent)
-
-
-@planted("split-given-up", P.SERVES, P.TAKES_WRITES)
-class StaysFrozen(Gate):
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen: set[str] = set()
-
-    async def on_serve(self, bundle: str, generation: int) -> None:
-        if bundle not in self.frozen:
-            self.serving[bundle] = generation
-
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self.frozen.add(parent)
-        self.serving.pop(parent, None)
-
-
-@planted("split-given-up", P.SERVES)
-class ChildrenWaitForTheEnd(Gate):
-    """`on_split_done` may come after `on_serve` of the children."""
+@planted("cancelled", P.RETURNS)
+class SharesAnOpeningThatWasCancelled(Gate):
+    """The task that opens a bundle is kept, also one that was cancelled with the hook that awaited it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waiting: set[str] = set()
+        self.opening: dict[str, asyncio.Task[None]] = {}
 
-    async def on_serve(self, bundle: str, generation: int) -> None:
-        if bundle not in self.waiting:
-            self.serving[bundle] = generation
-
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self.serving.pop(parent, None)
-        self.waiting.update(children)
-
-    async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self.waiting.difference_update(children)
-
-
-@planted("split-given-up", P.RETURNS)
-class SplitsOnlyOnce(Gate):
-    def __init__(self) -> None:
-        super().__init__()
-        self.plans: dict[str, tuple[str, ...]] = {}
-
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        self.serving.pop(parent, None)
-        if self.plans.setdefault(parent, tuple(children)) != tuple(children):
-            raise RuntimeError("is being split already")
-
-
-@planted("split-given-up", P.RETURNS, P.TAKES_WRITES, P.SERVES)
-class FencesByAProposal(Shards):
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        await super().on_split(parent, children, generation)
-        self.disk.generations[parent] = generation - 1
-
-
-@planted("split-by-channel", P.KEEPS_WRITES)
-class DropsTheParentTooEarly(Shards):
-    async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        await super().on_split(parent, children, generation)
-        self.disk.entries[parent] = {}
-
-
-@planted("split-by-channel", P.KEEPS_WRITES)
-class CopiesNothing(Shards):
     async def on_own(self, bundle: str, generation: int) -> None:
-        self.disk.entries.setdefault(bundle, {})
-        self.disk.generations.setdefault(bundle, 0)
-        await super().on_own(bundle, generation)
-
-
-@planted("split-by-channel", P.KEEPS_WRITES)
-class DropsTheChildren(Shards):
-    async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        await super().on_split_done(parent, children, generation)
-        for child in children:
-            self.disk.entries[child].clear()
-
-
-# --- storage --------------------------------------------------------------------------------------------------------
-
-
-@planted("handed-over", P.KEEPS_WRITES)
-class DropsAtARelease(Shards):
-    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        await super().on_release(bundle, generation, destination)
-        self.disk.entries.pop(bundle, None)
-        self.disk.generations.pop(bundle, None)
-
-
-@planted("handed-over", P.KEEPS_WRITES)
-class OpensEmpty(Shards):
-    async def on_own(self, bundle: str, generation: int) -> None:
-        await super().on_own(bundle, generation)
-        self.disk.entries[bundle] = {}
-
-
-@planted("paused", P.FENCES)
-class WritesWithoutAFence(Shards):
-    async def put(self, bundle: str, topic: str, value: str) -> None:
-        if bundle not in self.writable:
-            raise RefusedError(bundle)
-        self.disk.entries[bundle][topic] = value
-
-
-@planted("paused", P.FENCES)
-class FencesTheWrongWay(Shards):
-    async def put(self, bundle: str, topic: str, value: str) -> None:
-        if self.writable[bundle] > self.disk.generations[bundle]:
-            raise RefusedError(bundle)
-        self.disk.entries[bundle][topic] = value
-
-
-@planted("handed-over", P.KEEPS_WRITES)
-class KeepsWritesInMemory(Shards):
-    """What is not yet on the disk is forgotten with the bundle."""
-
-    def __init__(self, disk: Disk | None = None) -> None:
-        super().__init__(disk)
-        self.buffer: dict[str, dict[str, str]] = {}
-
-    async def put(self, bundle: str, topic: str, value: str) -> None:
-        if bundle not in self.writable:
-            raise RefusedError(bundle)
-        self.buffer.setdefault(bundle, {})[topic] = value
-
-    async def get(self, bundle: str, topic: str) -> str | None:
-        return self.buffer.get(bundle, {}).get(topic) or await super().get(bundle, topic)
-
-    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        await super().on_release(bundle, generation, destination)
-        self.buffer.pop(bundle, None)
-
-
-def arguments_of(hooks: type[Any], *, attach: bool = False) -> dict[str, Any]:
-    """How `check_hooks` is asked about a class."""
-    arguments: dict[str, Any] = {"make": hooks}
-    if issubclass(hooks, Shards):
-        disk = Disk()
-        arguments["make"] = lambda: hooks(disk)
-        arguments["accepts_writes"] = lambda store, bundle: store.writable.get(bundle)
-        arguments["write"] = _put
-        arguments["read"] = _get
-    if issubclass(hooks, BrokerHooks | BlockingBrokerHooks):
-        arguments["serves"] = lambda store, bundle: store.serving.get(bundle)
-    if attach:
-        arguments["attach"] = lambda store, channel: setattr(store, "channel", channel)
-    return arguments
-
-
-def _put(store: Shards, bundle: str, topic: str, value: str) -> Awaitable[None]:
-    return store.put(bundle, topic, value)
-
-
-def _get(store: Shards, bundle: str, topic: str) -> Awaitable[str | None]:
-    return store.get(bundle, topic)
+        if bundle not in self.opening:
+            self.opening[bundle] = asyncio.create_task(asyncio.sleep(0.01))
+        await self.opening[bundle]

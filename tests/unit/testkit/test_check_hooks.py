@@ -12,8 +12,9 @@ import pytest
 from design.examples.sharded_store import ShardedStore
 from statechannel.api import BrokerHooks
 from statechannel.testing import HOOK_ORDERS, ChannelKit, HookPromise, HookPromiseError, KitError, check_hooks
+from tests.support import planted_hooks, planted_splits  # noqa: F401 - the mistakes themselves
 from tests.support.hook_stores import Blank, Gate, Locked, Shards, Threads, Workers
-from tests.support.planted_hooks import PLANTED, arguments_of
+from tests.support.planted import PLANTED, arguments_of
 
 
 @pytest.mark.parametrize("hooks", [Gate, Workers, Locked, Threads, Shards], ids=lambda hooks: hooks.__name__)
