@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from statechannel.api import Done, Outcome, Owned, StateChannel
+from statechannel.api.channel import join_channel
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, make_host, make_observer
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
@@ -248,7 +249,7 @@ class ChannelKit:
         context = process.life.context()
         context.run(host.start)
         opened = Opened(host, KitMemberLog(process, settings, self._platform(process)), None)
-        joining = StateChannel.joined(opened, settings, extensions, lambda _: None, join_timeout_s)
+        joining = join_channel(opened, settings, extensions, lambda _: None, join_timeout_s)
         broker.channel = await self.loop.create_task(joining, context=context)
         return broker
 
