@@ -74,7 +74,7 @@ Bend = Callable[[], Any]
 
 
 def _without(*codes: HoldCode) -> Any:
-    rules = tuple(replace(rule, find=lambda _view: None) if rule.code in codes else rule for rule in holds.HOLDS)
+    rules = tuple(replace(rule, check=lambda _view: None) if rule.code in codes else rule for rule in holds.HOLDS)
     return patch.object(holds, "HOLDS", rules)
 
 
@@ -132,13 +132,13 @@ def _old_generations_write() -> Any:
 
 
 def _starts_before_it_writes() -> Any:
-    original = watcher.Watcher._write
+    original = watcher.PartitionWatcher._write
 
-    def late(self: watcher.Watcher, now_ms: int, state: WatchState) -> None:
+    def late(self: watcher.PartitionWatcher, now_ms: int, state: WatchState) -> None:
         begun = state.execution is not None and state.execution.began_at_ms == now_ms
         original(self, now_ms, replace(state, execution=None, spent=state.spent[:-1], moved={}) if begun else state)
 
-    return patch.object(watcher.Watcher, "_write", late)
+    return patch.object(watcher.PartitionWatcher, "_write", late)
 
 
 PLANTED: Final[Mapping[str, tuple[str, Bend]]] = {

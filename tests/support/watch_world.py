@@ -29,7 +29,7 @@ from shedders.kafka_rebalance.settings import WatchSettings
 from shedders.kafka_rebalance.watch.calendar import hits
 from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity
 from shedders.kafka_rebalance.watch.values import ClusterHealth, LookForPlan, health_of
-from shedders.kafka_rebalance.watch.watcher import RecordedPlan, Watcher, WatchEvent
+from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
 from statechannel.errors import StateChannelError
 
 STEP_MS = 300_000
@@ -453,7 +453,7 @@ class Life:
     number: int = 0
     back_ms: int = 0
     frozen: bool = False
-    watcher: Watcher | None = None
+    watcher: PartitionWatcher | None = None
     plans: SimPlans | None = None
     log: SimLog | None = None
     events: list[WatchEvent] = field(default_factory=list)
@@ -473,7 +473,7 @@ class Life:
             self.plans = SimPlans(world, name)
             self.log = SimLog(world, WatchBook(world.settings.away_s))
             identity = WatcherIdentity(name=name, host=self.host, pid=self.number)
-            self.watcher = Watcher(
+            self.watcher = PartitionWatcher(
                 identity, world.settings, self.log, SimCluster(world, self.plans), self.plans, self.events.append
             )
         try:

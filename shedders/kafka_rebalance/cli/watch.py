@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import WatchSettings
     from shedders.kafka_rebalance.watch.live import LivePlans
     from shedders.kafka_rebalance.watch.topic import WatchBook
-    from shedders.kafka_rebalance.watch.watcher import Watcher, WatchEvent
+    from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, WatchEvent
 
 TICK_MAX_S = 5.0
 ENDING_S = 60.0
@@ -103,16 +103,19 @@ def _watch(place: ExecutionPlace, settings: WatchSettings, request: PlanRequest,
         WatchTopic(place.client, settings.topic, away_s=settings.away_s, timeout_s=place.timeout_s) as topic,
     ):
         topic.create(place.settings.replication_factor)
-        watcher, plans = _watcher(place, settings, request, topic, over, _printer(output))
+        alerts: list[WatchEvent] = []
+        watcher, plans = _watcher(place, settings, request, topic, over, _printer(output, alerts))
         try:
             _go_on(watcher, settings, over, once=once)
         finally:
             _end(watcher, plans)
     if signals:
-        raise SystemExit(128 + signals[0])
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if once and alerts:
+        raise typer.Exit(ExitCode.REJECTED)
 
 
-def _go_on(watcher: Watcher, settings: WatchSettings, over: threading.Event, *, once: bool) -> None:
+def _go_on(watcher: PartitionWatcher, settings: WatchSettings, over: threading.Event, *, once: bool) -> None:
     """Tick until interrupted; with `once`, until nothing is executed.
 
     Raises:
@@ -136,7 +139,7 @@ def _go_on(watcher: Watcher, settings: WatchSettings, over: threading.Event, *, 
         over.wait(min(TICK_MAX_S, settings.away_s / 8, settings.interval_s))
 
 
-def _end(watcher: Watcher, plans: LivePlans) -> None:
+def _end(watcher: PartitionWatcher, plans: LivePlans) -> None:
     if plans.running:
         plans.interrupt("the watcher was interrupted")
         say("ending: throttles are removed; the plan stays open, and the next watcher continues it")
@@ -145,7 +148,7 @@ def _end(watcher: Watcher, plans: LivePlans) -> None:
     try:
         watcher.leave()
     except StateChannelError as error:
-        say(cell(f"note: the topic could not be told that this watcher ends, others wait for its silence: {error}"))
+        say(cell(f"note: the end of this watcher is not in the topic, so others wait for its silence: {error}"))
 
 
 def _watcher(
@@ -155,14 +158,14 @@ def _watcher(
     topic: Any,
     over: threading.Event,
     report: Callable[[WatchEvent], None],
-) -> tuple[Watcher, LivePlans]:
+) -> tuple[PartitionWatcher, LivePlans]:
     from shedders.kafka_rebalance.watch.live import LiveCluster, LivePlans
     from shedders.kafka_rebalance.watch.topic import WatcherIdentity
-    from shedders.kafka_rebalance.watch.watcher import Watcher
+    from shedders.kafka_rebalance.watch.watcher import PartitionWatcher
 
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     plans = LivePlans(place, f"watcher {name}", over)
-    watcher = Watcher(
+    watcher = PartitionWatcher(
         WatcherIdentity.of_this_process(name), settings, topic, LiveCluster(place, request), plans, report
     )
     return watcher, plans
@@ -187,8 +190,13 @@ def _interrupts(over: threading.Event) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _printer(output: Output) -> Callable[[WatchEvent], None]:
+def _printer(output: Output, alerts: list[WatchEvent]) -> Callable[[WatchEvent], None]:
+    """A function that prints events, and keeps alerts."""
+    from shedders.kafka_rebalance.watch.watcher import WatchEventKind
+
     def show(event: WatchEvent) -> None:
+        if event.kind is WatchEventKind.ALERT:
+            alerts.append(event)
         now_ms = time.time_ns() // 1_000_000
         if output is Output.JSON:
             print_json_line(_event_fields(event) | {"at_ms": now_ms})

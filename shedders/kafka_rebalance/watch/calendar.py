@@ -50,7 +50,7 @@ def parse_span(text: str) -> RecurringHours | DateRange:
     """Parse one span.
 
     Raises:
-        ValueError: The text has another form, or is no time of a day.
+        ValueError: The text has another form, or a time beyond 24:00.
     """
     if (match := _DATES.fullmatch(text)) is not None:
         first, last = date.fromisoformat(match[1]), date.fromisoformat(match[2] or match[1])

@@ -102,7 +102,7 @@ class HoldReason:
         alerts: Whether it becomes an alert when it lasts for `alert_after_s`.
         about: When it applies, for the documentation.
         hint: Next step of an operator; empty: none.
-        find: The message, if it applies; else None.
+        check: The message, if it applies; else None.
     """
 
     code: HoldCode
@@ -110,14 +110,14 @@ class HoldReason:
     alerts: bool
     about: str
     hint: str
-    find: Callable[[HoldView], str | None]
+    check: Callable[[HoldView], str | None]
 
 
 def first_hold(view: HoldView, stages: Iterable[HoldStage]) -> tuple[HoldReason, str] | None:
     """The first reason of these stages that applies, with its message."""
     wanted = set(stages)
     for reason in HOLDS:
-        if reason.stage in wanted and (message := reason.find(view)) is not None:
+        if reason.stage in wanted and (message := reason.check(view)) is not None:
             return reason, message
     return None
 
@@ -270,7 +270,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="Kafka did not answer, or refused to",
         hint="Check the cluster: `statechannel kafka status`.",
-        find=_kafka_away,
+        check=_kafka_away,
     ),
     HoldReason(
         code=HoldCode.MASS_OUTAGE,
@@ -278,7 +278,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="two or more brokers, and a third of all, are missing",
         hint="Bring the brokers back; the autopilot plans nothing until then.",
-        find=_mass_outage,
+        check=_mass_outage,
     ),
     HoldReason(
         code=HoldCode.BROKERS_MISSING,
@@ -286,7 +286,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="more brokers than `brokers_missing_max` are missing",
         hint="Bring them back, or move their replicas: `statechannel partitions plan --fix-offline`.",
-        find=_brokers_missing,
+        check=_brokers_missing,
     ),
     HoldReason(
         code=HoldCode.UNDER_REPLICATED,
@@ -294,7 +294,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="a partition has a replica that is not in sync, or no leader",
         hint="Wait until replicas have caught up; of a dead broker: `statechannel partitions plan --fix-offline`.",
-        find=_under_replicated,
+        check=_under_replicated,
     ),
     HoldReason(
         code=HoldCode.EXECUTOR,
@@ -302,15 +302,15 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="another executor carries out a plan",
         hint="`statechannel partitions status` shows its progress.",
-        find=_executor,
+        check=_executor,
     ),
     HoldReason(
         code=HoldCode.REASSIGNMENT,
         stage=HoldStage.HEALTH,
         alerts=True,
-        about="Kafka reassigns partitions for somebody else",
+        about="Kafka reassigns partitions that another tool has asked it to",
         hint="Wait for its end, or cancel it with the tool that started it.",
-        find=_reassignment,
+        check=_reassignment,
     ),
     HoldReason(
         code=HoldCode.CALMING,
@@ -318,7 +318,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="brokers were missing, or partitions under-replicated, less than `calm_s` ago",
         hint="",
-        find=_calming,
+        check=_calming,
     ),
     HoldReason(
         code=HoldCode.RESTING,
@@ -326,7 +326,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="goals are not met, and what could be moved was moved less than `cooldown_s` ago",
         hint="",
-        find=_resting,
+        check=_resting,
     ),
     HoldReason(
         code=HoldCode.BUDGET,
@@ -334,7 +334,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="no move fits into what is left of `budget_bytes`",
         hint=f"Wait until earlier plans leave the window, or raise {_PREFIX}.budget_bytes.",
-        find=_budget,
+        check=_budget,
     ),
     HoldReason(
         code=HoldCode.BALANCED,
@@ -342,7 +342,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="the plan has no moves",
         hint="",
-        find=_balanced,
+        check=_balanced,
     ),
     HoldReason(
         code=HoldCode.HARD_GOALS,
@@ -350,7 +350,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="the plan leaves hard goals unmet",
         hint="Look at it with `statechannel partitions show`; execute it yourself, or leave the goal out.",
-        find=_hard_goals,
+        check=_hard_goals,
     ),
     HoldReason(
         code=HoldCode.SIZES_UNKNOWN,
@@ -358,7 +358,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=True,
         about="the size of a partition that would move is unknown",
         hint="A broker did not tell its log directories: `statechannel partitions plan` names it.",
-        find=_sizes_unknown,
+        check=_sizes_unknown,
     ),
     HoldReason(
         code=HoldCode.SMALL_GAIN,
@@ -366,7 +366,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="the plan removes less than `gain_min_share` of every goal's excess",
         hint="",
-        find=_small_gain,
+        check=_small_gain,
     ),
     HoldReason(
         code=HoldCode.YOUNG,
@@ -374,7 +374,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="looks have seen an imbalance for less than `persist_s`",
         hint="",
-        find=_young,
+        check=_young,
     ),
     HoldReason(
         code=HoldCode.PROPOSE_ONLY,
@@ -382,7 +382,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="the mode is `propose`",
         hint="Execute the proposal with `statechannel partitions apply FILE --execute`, or use --act.",
-        find=_propose_only,
+        check=_propose_only,
     ),
     HoldReason(
         code=HoldCode.BLOCKED,
@@ -390,7 +390,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="a plan was cancelled by an operator, or given up, less than `after_cancel_s` ago",
         hint="",
-        find=_blocked,
+        check=_blocked,
     ),
     HoldReason(
         code=HoldCode.RETRY,
@@ -398,7 +398,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="its plan stopped less than `retry_s` ago",
         hint="`statechannel partitions status` shows why; `cancel` reverts it.",
-        find=_retry,
+        check=_retry,
     ),
     HoldReason(
         code=HoldCode.QUIET,
@@ -406,7 +406,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="it is a time of `quiet`; a plan under way is paused",
         hint="",
-        find=_quiet,
+        check=_quiet,
     ),
     HoldReason(
         code=HoldCode.HOURS,
@@ -414,6 +414,6 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         alerts=False,
         about="it is not a time of `hours`; a plan under way is paused",
         hint="",
-        find=_hours,
+        check=_hours,
     ),
 )

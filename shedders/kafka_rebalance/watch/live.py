@@ -38,7 +38,7 @@ _BRIEF_S: Final = 0.1
 
 
 class LiveCluster:
-    """The cluster, read anew at each look.
+    """The cluster, read at each look.
 
     Args:
         place: Kafka and settings.

@@ -140,7 +140,7 @@ class WatchEvent:
     path: str = ""
 
 
-class Watcher:
+class PartitionWatcher:
     """One watcher. Call `tick` every now and then: at least `BEATS` times within `away_s`.
 
     Args:
@@ -205,7 +205,7 @@ class Watcher:
         state = (book.state if book is not None else None) or WatchState()
         result, _ = self._decide(now_ms, state, driving=False, ended=False)
         for effect in result.effects:
-            self._tell(effect)
+            self._show(effect)
         return result.state
 
     def leave(self) -> None:
@@ -336,14 +336,14 @@ class Watcher:
         for effect in result.effects:
             if isinstance(effect, PausePlan):
                 self._plans.ask(effect.plan_id, effect.request)
-            self._tell(effect, path)
+            self._show(effect, path)
 
     def _look_again_s(self, state: WatchState) -> float:
         """A plan that waits for its executor is looked at more often, as no planning is needed."""
         interval_s = self._settings.interval_s
         return interval_s if state.execution is None else min(interval_s, self._settings.away_s)
 
-    def _tell(self, effect: WatchEffect, path: str = "") -> None:
+    def _show(self, effect: WatchEffect, path: str = "") -> None:
         event = _event_of(effect, path)
         if event is None:
             return
