@@ -129,7 +129,7 @@ def _go_on(watcher: PartitionWatcher, settings: WatchSettings, over: threading.E
             watcher.tick(now_ms())
             trouble = ""
         except StateChannelError as error:
-            if once and not watcher.executing:
+            if once and not watcher.driving:
                 raise
             if str(error) != trouble:  # once for each outage
                 trouble = str(error)

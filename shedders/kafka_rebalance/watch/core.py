@@ -27,6 +27,7 @@ from shedders.kafka_rebalance.watch.values import (
     WatchEffect,
     WatchObservation,
     WatchState,
+    resting_now,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def step(settings: WatchSettings, now_ms: int, seen: WatchObservation, state: Wa
         effect = LookForPlan(
             bytes_max=state.left_bytes(now_ms, settings),
             moves_max=settings.moves_max,
-            resting=state.resting(now_ms, settings.cooldown_s),
+            resting=resting_now(state, seen, now_ms, settings.cooldown_s),
         )
         return WatchStep(state=state, effects=(effect,))
     return _with_proposal(settings, now_ms, seen, state)

@@ -18,8 +18,9 @@ from shedders.kafka_rebalance.watch.values import (
     WatchProposal,
     WatchState,
     examples,
+    resting_now,
 )
-from shedders.model.amounts import are, count, size
+from shedders.model.amounts import are, count, size, were
 
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import WatchSettings
@@ -172,12 +173,11 @@ def _calming(view: HoldView) -> str | None:
 
 
 def _resting(view: HoldView) -> str | None:
-    plan, resting = view.proposal, view.state.resting(view.now_ms, view.settings.cooldown_s)
-    if plan.keys or plan.cut or not resting or not plan.excess_left:
+    plan, resting = view.proposal, resting_now(view.state, view.seen, view.now_ms, view.settings.cooldown_s)
+    if plan.keys or plan.cut or not resting:
         return None
-    return (
-        f"what could be moved was moved recently: {count(len(resting), 'partition')} {are(len(resting))} left in place"
-    )
+    moved = count(len(resting), "partition")
+    return f"no move helps while {moved}, which {were(len(resting))} moved recently, {are(len(resting))} left in place"
 
 
 def _budget(view: HoldView) -> str | None:
@@ -324,7 +324,7 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         code=HoldCode.RESTING,
         stage=HoldStage.PLAN,
         alerts=False,
-        about="goals are not met, and what could be moved was moved less than `cooldown_s` ago",
+        about="the plan has no moves, and leaves in place what was moved less than `cooldown_s` ago",
         hint="",
         check=_resting,
     ),

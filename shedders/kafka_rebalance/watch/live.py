@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from shedders.kafka_rebalance.execution.checks import now_ms
 from shedders.kafka_rebalance.execution.journal import write_durable
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, alive_holder, ask, execute, known
 from shedders.kafka_rebalance.execution.state_records import plan_records
-from shedders.kafka_rebalance.execution.values import ExecutionRequest, StopKind
+from shedders.kafka_rebalance.execution.values import ExecutionRequest, Key, StopKind, recorded
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, read_plan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.watch.values import ClusterHealth, LookForPlan, health_of
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 PROPOSALS: Final = "proposals"
 PROPOSALS_MAX: Final = 50
 _BRIEF_S: Final = 0.1
+
+
+def _last(moved: Mapping[Key, int]) -> int:
+    return max(moved.values(), default=0)
 
 
 class LiveCluster:
@@ -123,7 +128,10 @@ class LivePlans:
             "" if holder is None else f"executor {holder.executor} on {holder.host} executes plan {holder.plan_id}"
         )
         if not plan_id:
-            return RecordedPlan(foreign=foreign)
+            plans = {} if book is None else book.plans
+            moved = [recorded(plan.in_order()).moved for plan in plans.values() if plan.last_ms]
+            newest = {key: at_ms for of in sorted(moved, key=_last) for key, at_ms in of.items()}
+            return RecordedPlan(foreign=foreign, moved=newest)
         try:
             past = known(self._place, plan_id, book).recorded
         except PlanUnknownError:

@@ -109,6 +109,7 @@ class WatchObservation:
         health: None: the cluster could not be read.
         trouble: Why not, as a sentence.
         proposal: Plan made for the bounds that the last step asked for; None: none was asked for yet.
+        moved_elsewhere: When plans of operators have moved partitions, as far as the topic of executions has them.
         foreign_executor: Executor of another plan, or of the autopilot's plan elsewhere, as text for people; empty: none.
         driving: Whether this process executes the autopilot's plan now.
         paused: Whether that execution is paused.
@@ -120,6 +121,7 @@ class WatchObservation:
     health: ClusterHealth | None
     trouble: str = ""
     proposal: WatchProposal | None = None
+    moved_elsewhere: Mapping[Key, int] = field(default_factory=lambda: MappingProxyType({}))
     foreign_executor: str = ""
     driving: bool = False
     paused: bool = False
@@ -225,8 +227,7 @@ class WatchState:
 
     def resting(self, now_ms: int, cooldown_s: float) -> frozenset[Key]:
         """Partitions that were moved less than the cool-down ago."""
-        since_ms = now_ms - round(cooldown_s * 1_000)
-        return frozenset(key for key, at_ms in self.moved.items() if at_ms > since_ms)
+        return _recent(self.moved, now_ms, cooldown_s)
 
     def missing(self, health: ClusterHealth, now_ms: int, forget_s: float) -> tuple[frozenset[int], int]:
         """Brokers that are missing, and the number of all known ones."""
@@ -262,6 +263,16 @@ class WatchState:
             (topic, int(number)): int(at_ms) for topic, of in values["moved"].items() for number, at_ms in of.items()
         }
         return cls(**values)
+
+
+def _recent(moved: Mapping[Key, int], now_ms: int, cooldown_s: float) -> frozenset[Key]:
+    since_ms = now_ms - round(cooldown_s * 1_000)
+    return frozenset(key for key, at_ms in moved.items() if at_ms > since_ms)
+
+
+def resting_now(state: WatchState, seen: WatchObservation, now_ms: int, cooldown_s: float) -> frozenset[Key]:
+    """Partitions that were moved less than the cool-down ago, by the autopilot or by operators."""
+    return state.resting(now_ms, cooldown_s) | _recent(seen.moved_elsewhere, now_ms, cooldown_s)
 
 
 def _known(kind: Any, document: Mapping[str, Any]) -> dict[str, Any]:

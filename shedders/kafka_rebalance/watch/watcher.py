@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shedders.kafka_rebalance.execution.values import ExecutionRequest, StopKind
@@ -27,6 +28,7 @@ from shedders.model.amounts import count, size
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.values import Key
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import WatchSettings
     from shedders.kafka_rebalance.watch.topic import WatchBook, WatchLog
@@ -62,11 +64,13 @@ class RecordedPlan:
         known: Whether they have the plan.
         end: `done` or `cancelled`, if that was its last end.
         foreign: Another live executor of the cluster, as text for people; empty: none.
+        moved: When plans have moved partitions; only where no plan was asked for.
     """
 
     known: bool = False
     end: StopKind | None = None
     foreign: str = ""
+    moved: Mapping[Key, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class PlanDriver(Protocol):
@@ -85,7 +89,7 @@ class PlanDriver(Protocol):
         """How the last execution has ended, with the reason; until the next one starts."""
 
     def recorded(self, plan_id: str) -> RecordedPlan:
-        """Look up a plan; empty id: only whether another executor is alive."""
+        """Look up a plan; empty id: whether another executor is alive, and what was moved."""
 
     def publish(self, plan: ReassignmentPlan) -> str:
         """Write a proposal where operators find it; its path."""
@@ -166,6 +170,13 @@ class PartitionWatcher:
         self._said = ""
         self._ended = False
         self._started = ""
+        self._silent: tuple[int, int] = (-1, 0)
+        self._next_claim_ms = 0
+
+    @property
+    def driving(self) -> bool:
+        """Whether a plan is being executed."""
+        return self._plans.running
 
     @property
     def executing(self) -> bool:
@@ -229,10 +240,10 @@ class PartitionWatcher:
             return True
         if self._plans.running:
             self._plans.interrupt("another watcher has taken over")
-        alive = book.alive(max(book.newest_ms, now_ms))
-        if alive is not None and not alive.watcher.is_dead():
-            self._say_standby(alive)
+        if holder is not None and not self._may_claim(book, holder, now_ms):
+            self._say_standby(holder)
             return False
+        self._next_claim_ms = now_ms + round(self._settings.away_s * 1_000 / 2)
         self._log.append(claim_record(self._identity, holder))
         holder = self._log.read().holder
         if holder is None or holder.watcher != self._identity:
@@ -252,6 +263,18 @@ class PartitionWatcher:
             )
         )
         return True
+
+    def _may_claim(self, book: WatchBook, holder: WatchHolder, now_ms: int) -> bool:
+        """Whether a holder seems to be gone: by its time in the log, or as nothing came while this watcher waited.
+
+        Clocks may differ, so the log has the last word on a claim; one that failed is not repeated at once.
+        """
+        if holder.offset != self._silent[0]:
+            self._silent = (holder.offset, now_ms)
+        alive = book.alive(max(book.newest_ms, now_ms))
+        if alive is None or alive.watcher.is_dead():
+            return now_ms >= self._next_claim_ms or holder.left
+        return now_ms - self._silent[1] > self._settings.away_s * 1_000 and now_ms >= self._next_claim_ms
 
     def _say_standby(self, holder: WatchHolder) -> None:
         if self._said != holder.watcher.name:
@@ -294,6 +317,7 @@ class PartitionWatcher:
             recorded = self._plans.recorded(plan_id)
             return WatchObservation(
                 health=self._cluster.look(),
+                moved_elsewhere=recorded.moved,
                 foreign_executor=recorded.foreign,
                 ended=kind or (recorded.end if plan_id else None),
                 end_reason=reason,
