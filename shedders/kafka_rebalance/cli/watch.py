@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,6 +96,7 @@ def watch(
 
 def _watch(place: ExecutionPlace, settings: WatchSettings, request: PlanRequest, output: Output, *, once: bool) -> None:
     from shedders.kafka_rebalance.watch.topic import WatchTopic
+    from shedders.kafka_rebalance.watch.watcher import BEATS
 
     over = threading.Event()
     with (
@@ -106,13 +107,33 @@ def _watch(place: ExecutionPlace, settings: WatchSettings, request: PlanRequest,
         alerts: list[WatchEvent] = []
         watcher, plans = _watcher(place, settings, request, topic, over, _printer(output, alerts))
         try:
-            _go_on(watcher, settings, over, once=once)
+            with _signs_of_life(watcher, settings.away_s / BEATS):
+                _go_on(watcher, settings, over, once=once)
         finally:
             _end(watcher, plans)
     if signals:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if once and alerts:
         raise typer.Exit(ExitCode.REJECTED)
+
+
+@contextmanager
+def _signs_of_life(watcher: PartitionWatcher, every_s: float) -> Iterator[None]:
+    """Beats from a thread: a large cluster takes minutes to be read and planned, in which nobody is to take over."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            with suppress(StateChannelError):  # repeated with the next one
+                watcher.beat()
+
+    thread = threading.Thread(target=run, name="partitions-watch-beats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(every_s)
 
 
 def _go_on(watcher: PartitionWatcher, settings: WatchSettings, over: threading.Event, *, once: bool) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -219,6 +220,7 @@ class WatchTopic:
         self._topic = watch_topic(name)
         self._tail: PartitionTail | None = None
         self._writer: BlockingWriter | None = None
+        self._opening = threading.Lock()
         self._next = 0
         self.book = WatchBook(away_s)
 
@@ -283,8 +285,9 @@ class WatchTopic:
             AppendOutcomeUnknownError: No answer in time; the record may have been written or not.
             KafkaAdapterError: Kafka refused it.
         """
-        if self._writer is None:
-            doing = f"writing to {self.name}"
-            self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
+        with self._opening:
+            if self._writer is None:
+                doing = f"writing to {self.name}"
+                self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
         records: Iterable[tuple[int, bytes, bytes]] = [(0, *record)]
         self._writer.require(self._writer.write(records))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -170,6 +171,8 @@ class PartitionWatcher:
         self._said = ""
         self._ended = False
         self._started = ""
+        self._written: tuple[bytes, bytes] | None = None
+        self._writing = threading.Lock()
         self._silent: tuple[int, int] = (-1, 0)
         self._next_claim_ms = 0
 
@@ -228,7 +231,19 @@ class PartitionWatcher:
         book = self._log.read()
         if book.holder is not None and book.holder.watcher == self._identity and not book.holder.left:
             state = book.state or WatchState()
-            self._log.append(state_record(self._identity, book.holder.generation, state, left=True))
+            with self._writing:
+                self._written = None
+                self._log.append(state_record(self._identity, book.holder.generation, state, left=True))
+
+    def beat(self) -> None:
+        """Write the last state again, as a sign of life while `tick` takes long. May be called from another thread.
+
+        Raises:
+            StateChannelError: The topic could not be written.
+        """
+        with self._writing:
+            if self._written is not None:
+                self._log.append(self._written)
 
     # --- holding ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +253,8 @@ class PartitionWatcher:
         if holder is not None and holder.watcher == self._identity and not holder.left:
             self._generation = holder.generation
             return True
+        with self._writing:
+            self._written = None
         if self._plans.running:
             self._plans.interrupt("another watcher has taken over")
         if holder is not None and not self._may_claim(book, holder, now_ms):
@@ -287,7 +304,11 @@ class PartitionWatcher:
             self._write(now_ms, state)
 
     def _write(self, now_ms: int, state: WatchState) -> None:
-        self._log.append(state_record(self._identity, self._generation, state))
+        record = state_record(self._identity, self._generation, state)
+        with self._writing:
+            self._written = None  # if the outcome is unknown, the next look reads what there is
+            self._log.append(record)
+            self._written = record
         self._next_beat_ms = now_ms + round(self._settings.away_s * 1_000 / BEATS)
 
     # --- deciding -----------------------------------------------------------------------------------------------------

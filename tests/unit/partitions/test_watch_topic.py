@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from shedders.kafka_rebalance.execution.session import host_name
+from shedders.kafka_rebalance.settings import WatchSettings
 from shedders.kafka_rebalance.watch.topic import (
     CLAIM,
     STATE,
@@ -20,6 +21,8 @@ from shedders.kafka_rebalance.watch.topic import (
     state_record,
 )
 from shedders.kafka_rebalance.watch.values import WatchState
+from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
+from statechannel.kafka.errors import KafkaUnavailableError
 
 AWAY_S = 60.0
 A, B, C = (WatcherIdentity(name=name, host=f"host-{name}", pid=1) for name in "abc")
@@ -156,3 +159,91 @@ def test_a_compacted_log_says_the_same(seed: int) -> None:
         again = read(kept)
         assert again.holder == topic.book.holder
         assert again.state == topic.book.state
+
+
+class Here:
+    """A watcher on a topic, without a cluster."""
+
+    def __init__(self, topic: Topic, who: WatcherIdentity) -> None:
+        self.topic, self.at_s = topic, 0
+        self.events: list[WatchEvent] = []
+        self.watcher = PartitionWatcher(who, WatchSettings(away_s=AWAY_S), self, Away(), Idle(), self.events.append)  # type: ignore[arg-type]
+
+    def read(self) -> WatchBook:
+        return self.topic.book
+
+    def append(self, record: tuple[bytes, bytes]) -> None:
+        self.topic.write(self.at_s, record)
+
+    def tick(self, at_s: int) -> None:
+        self.at_s = at_s
+        self.watcher.tick(at_s * 1_000)
+
+
+class Away:
+    """A cluster that does not answer."""
+
+    def look(self) -> None:
+        raise KafkaUnavailableError("no answer")
+
+
+class Idle:
+    """Executes nothing."""
+
+    running, paused, end = False, False, None
+
+    def recorded(self, plan_id: str) -> RecordedPlan:
+        del plan_id
+        return RecordedPlan()
+
+
+def test_a_beat_repeats_the_state_and_stops_when_another_one_holds() -> None:
+    topic = Topic()
+    first, second = Here(topic, A), Here(topic, B)
+    first.tick(0)
+    assert topic.holder == "a"
+    state = topic.book.state
+    for at_s in (50, 100, 150):
+        first.at_s = at_s
+        first.watcher.beat()
+        second.tick(at_s)
+    assert (topic.holder, topic.book.state) == ("a", state)
+    second.tick(211)
+    assert topic.holder == "b"
+    first.at_s = 212
+    first.watcher.beat()
+    assert topic.holder == "b"
+    assert not topic.book.mended
+    first.tick(213)
+    records = len(topic.records)
+    first.watcher.beat()
+    assert len(topic.records) == records, "it has seen that another one holds"
+    second.tick(213)
+    assert topic.book.mended
+
+
+def test_one_that_leaves_is_followed_at_once() -> None:
+    topic = Topic()
+    first, second = Here(topic, A), Here(topic, B)
+    first.tick(0)
+    second.tick(1)
+    assert [event.kind for event in second.events] == ["standby"]
+    first.watcher.leave()
+    second.tick(2)
+    assert topic.holder == "b"
+
+
+def test_a_wrong_clock_takes_nothing_over_and_does_not_flood_the_topic() -> None:
+    topic = Topic()
+    first, ahead = Here(topic, A), Here(topic, B)
+    for at_s in range(0, 600, 5):
+        first.tick(at_s)
+        ahead.at_s = at_s  # the log's time
+        ahead.watcher.tick((at_s + 10_000) * 1_000)
+    assert topic.holder == "a"
+    assert sum(row[2] == CLAIM for row in topic.records) <= 1 + 600 / (AWAY_S / 2)
+    behind = Here(topic, C)
+    for at_s in range(600, 900, 5):
+        behind.at_s = at_s
+        behind.watcher.tick((at_s - 500) * 1_000)
+    assert topic.holder == "c", "silence is noticed by waiting, too"
