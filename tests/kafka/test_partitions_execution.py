@@ -382,7 +382,7 @@ BRAKES = {
 
 
 def test_the_autopilot_acts_and_after_its_death_another_one_finishes(lab: Lab, tmp_path: Path) -> None:
-    """Proposed, executed, killed with -9 in the middle, finished by a watcher that has nothing but the topics."""
+    """Proposed, executed, interrupted, killed with -9, finished by a watcher that has only the topics; another is cancelled."""
     for target in ((3, 1), (1, 2)):
         path, _ = lab.plan(lambda n, now, target=target: target if n % 2 else target[::-1])
         lab.run("apply", str(path), "--execute", "--throttle", "none")
@@ -409,7 +409,8 @@ def test_the_autopilot_acts_and_after_its_death_another_one_finishes(lab: Lab, t
     assert plan.id == told[1]["plan"]
     assert lab.layout().topics[TOPIC] == before.topics[TOPIC], "a proposal moves nothing"
 
-    tool = lab.begin(*watch, "--act", "--throttle", "100000", "--budget", "1GB")
+    act = [*watch, "--act", "--throttle", "100000", "--budget", "1GB"]
+    tool = lab.begin(*act)
     lab.until(lambda: "batch" in lab.events(plan))
     standby = events("--once", "--act")
     assert [event["event"] for event in standby] == ["standby"]
@@ -427,4 +428,21 @@ def test_the_autopilot_acts_and_after_its_death_another_one_finishes(lab: Lab, t
     assert lab.run(*watch, "--status")["execution"] is None
     (held,) = [event for event in events("--once", "--act") if event["event"] == "held"]
     assert held["code"] == "balanced"
+
+    # Interrupted, it ends in order, and its plan stays open; an operator who cancels that is heeded.
+    path, _ = lab.plan(lambda n, now: (1, 2) if n % 2 else (2, 1))
+    lab.run("apply", str(path), "--execute", "--throttle", "none")
+    tool = lab.begin(*act)
+    lab.until(lambda: lab.run(*watch, "--status")["execution"])
+    again = lab.run(*watch, "--status")["execution"]["plan_id"]
+    lab.until(lambda: any(event["event"] == "batch" for event in read_journal(lab.state / again)))
+    tool.terminate()
+    _, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 130, err
+    assert lab.throttles(read_plan(lab.state / again / "plan.json")) == {}
+    assert lab.run(*watch, "--status")["execution"]["plan_id"] == again, "it stays open"
+    assert lab.run("cancel", again)["ended"] == "cancelled"
+    told = events("--once", "--act")
+    assert [(event["event"], event["code"]) for event in told] == [("acting", None), ("finished", "cancelled")]
+    assert lab.run(*watch, "--status")["blocked"] == "cancelled"
     assert lab.read() == lab.hashes

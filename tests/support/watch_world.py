@@ -321,7 +321,6 @@ class SimCluster:
     """`WatchedCluster` of the world."""
 
     world: World
-    plans: SimPlans
     _layout: ClusterLayout | None = None
 
     def look(self) -> ClusterHealth:
@@ -335,9 +334,7 @@ class SimCluster:
             self.world.fault("a plan was made while the cluster was not well")
         assert self._layout is not None
         request = PlanRequest(goals=GOALS, bytes_max=bounds.bytes_max, moves_max=bounds.moves_max)
-        plan = plan_partitions(self._layout, self.world.loads(), request, resting=bounds.resting, now_s=time.monotonic)
-        self.plans.files[plan.id] = plan
-        return plan
+        return plan_partitions(self._layout, self.world.loads(), request, resting=bounds.resting, now_s=time.monotonic)
 
     def _answer(self) -> None:
         if self.world.now_ms < self.world.silent_until_ms:
@@ -474,7 +471,7 @@ class Life:
             self.log = SimLog(world, WatchBook(world.settings.away_s))
             identity = WatcherIdentity(name=name, host=self.host, pid=self.number)
             self.watcher = PartitionWatcher(
-                identity, world.settings, self.log, SimCluster(world, self.plans), self.plans, self.events.append
+                identity, world.settings, self.log, SimCluster(world), self.plans, self.events.append
             )
         try:
             self.watcher.tick(world.now_ms)

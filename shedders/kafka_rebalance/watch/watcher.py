@@ -362,10 +362,10 @@ class PartitionWatcher:
         """Write the state, and then start what it has: a death in between loses no bytes of the budget."""
         start = next((effect for effect in result.effects if isinstance(effect, StartPlan)), None)
         path = ""
-        if plan is not None and any(isinstance(effect, Propose) for effect in result.effects):
-            path = self._plans.publish(plan)
-        if start is not None and start.begins:
-            self._plans.share(start.plan_id)
+        if plan is not None and any(isinstance(effect, Propose | StartPlan) for effect in result.effects):
+            path = self._plans.publish(plan)  # also a plan that was proposed on another machine
+            if start is not None:
+                self._plans.share(start.plan_id)
         if result.state != replace(before, looked_at_ms=result.state.looked_at_ms) or now_ms >= self._next_beat_ms:
             self._write(now_ms, result.state)
         if ended:
