@@ -16,6 +16,7 @@ from shedders.kafka_rebalance.watch import topic as topics
 from shedders.kafka_rebalance.watch.holds import HoldCode
 from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity, claim_record, state_record
 from shedders.kafka_rebalance.watch.values import HoldNote, Spending, WatchedExecution, WatchState
+from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, WatchEvent, WatchEventKind
 from statechannel.errors import ExitCode
 
 Run = Callable[..., Result]
@@ -118,3 +119,25 @@ def test_a_topic_of_another_program_ends_it_with_a_hint(
     assert "cannot be parsed" in result.stderr
     assert "extensions.partitions.watch.topic" in result.stderr
     assert not Path("state").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(WatchEventKind.ALERT, ExitCode.REJECTED), (WatchEventKind.HELD, ExitCode.OK)]
+)
+def test_an_alert_is_an_exit_code_of_one_look(
+    run: Run, book: WatchBook, monkeypatch: pytest.MonkeyPatch, kind: WatchEventKind, code: ExitCode
+) -> None:
+    def report(watcher: PartitionWatcher, *_: Any, once: bool) -> None:
+        assert once
+        watcher._report(WatchEvent(kind=kind, message="what it is", code="a-code", hint="what to do"))
+
+    monkeypatch.setattr(topics.WatchTopic, "create", lambda *_: None)
+    monkeypatch.setattr(command, "_go_on", report)
+    result = run("partitions", "watch", "--once", *NOWHERE, "--output", "json")
+    assert result.exit_code == code, result.output
+    (line,) = [json.loads(text) for text in result.stdout.splitlines()]
+    assert (line["event"], line["code"], line["hint"], line["plan"]) == (str(kind), "a-code", "what to do", None)
+    assert book.holder is None
+    text = run("partitions", "watch", "--once", *NOWHERE).stdout
+    assert "what it is (a-code)" in text
+    assert "what to do" in text

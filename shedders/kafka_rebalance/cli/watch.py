@@ -119,7 +119,7 @@ def _watch(place: ExecutionPlace, settings: WatchSettings, request: PlanRequest,
 
 @contextmanager
 def _signs_of_life(watcher: PartitionWatcher, every_s: float) -> Iterator[None]:
-    """Beats from a thread: a large cluster takes minutes to be read and planned, in which nobody is to take over."""
+    """Beats from a thread: reading and planning a large cluster takes minutes, and no other watcher is to take over meanwhile."""
     over = threading.Event()
 
     def run() -> None:
