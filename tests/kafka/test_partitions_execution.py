@@ -368,3 +368,81 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
         assert partition.replicas in {move.before, move.after}
     assert lab.run("status", plan.id)["throttles_left"] == []
     assert lab.read() == lab.hashes
+
+
+BRAKES = {
+    "persist_s": 0,
+    "calm_s": 0,
+    "interval_s": 2,
+    "away_s": 5,
+    "goals": "replicas",
+    "gain_min_share": 0,
+    "cooldown_s": 0,
+}
+
+
+def test_the_autopilot_acts_and_after_its_death_another_one_finishes(lab: Lab, tmp_path: Path) -> None:
+    """Proposed, executed, interrupted, killed with -9, finished by a watcher that has only the topics; another is cancelled."""
+    for target in ((3, 1), (1, 2)):
+        path, _ = lab.plan(lambda n, now, target=target: target if n % 2 else target[::-1])
+        lab.run("apply", str(path), "--execute", "--throttle", "none")
+    produce(lab, FETCHES_RECORDS * PARTITIONS)
+    before = lab.layout()
+    flags = [f"extensions.partitions.watch.{name}={value}" for name, value in BRAKES.items()]
+    watch = ["watch", *(part for flag in flags for part in ("--set", flag))]
+
+    def events(*args: str) -> list[dict[str, Any]]:
+        result = CliRunner().invoke(app, ["partitions", *watch, *args, *lab.options()])
+        assert result.exit_code == 0, f"{result.stdout}\n{result.stderr}"
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert lab.run(*watch, "--status")["watcher"] is None
+    rested = lab.run(*watch, "--act", "--dry-run", "--set", "extensions.partitions.watch.cooldown_s=86400")["events"]
+    assert [event["code"] for event in rested] == ["resting"], "an operator has just moved these"
+    shown = lab.run(*watch, "--act", "--dry-run")["events"]
+    assert [event["event"] for event in shown] == ["proposed", "started"]
+    assert lab.run(*watch, "--status")["watcher"] is None, "a dry run writes nothing"
+    told = events("--once")
+    assert [event["event"] for event in told] == ["acting", "proposed", "held"]
+    assert told[-1]["code"] == "propose-only"
+    plan = read_plan(Path(told[1]["path"]))
+    assert plan.id == told[1]["plan"]
+    assert lab.layout().topics[TOPIC] == before.topics[TOPIC], "a proposal moves nothing"
+
+    act = [*watch, "--act", "--throttle", "100000", "--budget", "1GB"]
+    tool = lab.begin(*act)
+    lab.until(lambda: "batch" in lab.events(plan))
+    standby = events("--once", "--act")
+    assert [event["event"] for event in standby] == ["standby"]
+    tool.kill()
+    tool.communicate()
+    status = lab.run(*watch, "--status")
+    assert (status["alive"], status["execution"]["plan_id"]) == (False, plan.id)
+    assert status["budget_left_bytes"] == status["budget_bytes"] - plan.copied_bytes
+    here, lab.folder = lab.folder, tmp_path
+    told = events("--once", "--act", "--throttle", "none")
+    lab.folder = here
+    assert [event["event"] for event in told] == ["acting", "continued", "finished"]
+    assert (told[-1]["plan"], told[-1]["code"]) == (plan.id, "done")
+    lab.reached(plan)
+    assert lab.run(*watch, "--status")["execution"] is None
+    (held,) = [event for event in events("--once", "--act") if event["event"] == "held"]
+    assert held["code"] == "balanced"
+
+    # Interrupted, it ends in order, and its plan stays open; an operator who cancels that is heeded.
+    path, _ = lab.plan(lambda n, now: (1, 2) if n % 2 else (2, 1))
+    lab.run("apply", str(path), "--execute", "--throttle", "none")
+    tool = lab.begin(*act)
+    lab.until(lambda: lab.run(*watch, "--status")["execution"])
+    again = lab.run(*watch, "--status")["execution"]["plan_id"]
+    lab.until(lambda: any(event["event"] == "batch" for event in read_journal(lab.state / again)))
+    tool.terminate()
+    _, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 130, err
+    assert lab.throttles(read_plan(lab.state / again / "plan.json")) == {}
+    assert lab.run(*watch, "--status")["execution"]["plan_id"] == again, "it stays open"
+    assert lab.run("cancel", again)["ended"] == "cancelled"
+    told = events("--once", "--act")
+    assert [(event["event"], event["code"]) for event in told] == [("acting", None), ("finished", "cancelled")]
+    assert lab.run(*watch, "--status")["blocked"] == "cancelled"
+    assert lab.read() == lab.hashes

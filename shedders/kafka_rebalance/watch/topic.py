@@ -1,0 +1,293 @@
+"""Topic of the autopilot: one state, written by the one watcher that holds it. Compacted, one partition.
+
+Key `state`: state of the autopilot, by its holder; also its sign of life. Key `claim`: a watcher takes over.
+
+The order of the log decides. A claim has the next generation and names the record that it follows (`base`); it counts if that
+is the newest one that counts, and its watcher has left, is dead on the same host, or was silent for `away_s` of log time. A
+state counts unless its generation is older than the newest. So of two claims one counts, and a watcher that was replaced
+cannot write. A rejected state could displace the one that counts once the log is compacted, which is not before an hour
+(`min.compaction.lag.ms`): the holder then writes its state again.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import orjson
+import psutil
+
+from shedders.kafka_rebalance.errors import PartitionsError
+from shedders.kafka_rebalance.execution.session import host_name
+from shedders.kafka_rebalance.watch.values import WatchState
+from statechannel.errors import ExitCode
+from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
+from statechannel.kafka.topic_policy import watch_topic
+from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statechannel.kafka.client_settings import ClientSettings
+
+VERSION: Final = 1
+STATE: Final = b"state"
+CLAIM: Final = b"claim"
+NO_BASE: Final = -1
+
+
+class WatchStateUnusableError(PartitionsError):
+    """The topic's newest state cannot be parsed; without it the autopilot does not act."""
+
+    exit_code = ExitCode.REJECTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatcherIdentity:
+    """One process that watches. `host`: see `session.host_name`; `name`: for people and for the log."""
+
+    name: str
+    host: str
+    pid: int
+
+    @classmethod
+    def of_this_process(cls, name: str) -> WatcherIdentity:
+        """Of this process."""
+        return cls(name=name, host=host_name(), pid=os.getpid())
+
+    def is_dead(self) -> bool:
+        """Whether it was a process of this host that is gone."""
+        return self.host == host_name() and not psutil.pid_exists(self.pid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchHolder:
+    """Watcher that holds the autopilot, by the log."""
+
+    watcher: WatcherIdentity
+    generation: int
+    offset: int
+    seen_at_ms: int
+    left: bool = False
+
+
+class WatchBook:
+    """Fold of the topic's records. Pure.
+
+    Args:
+        away_s: Silence after which a holder may be replaced.
+
+    Attributes:
+        holder: Present holder, alive or not; None: there was never one.
+        mended: Whether the newest state of the log counts, so that compaction keeps it.
+        junk: Records that are invalid, or of a newer version.
+    """
+
+    def __init__(self, away_s: float) -> None:
+        self._away_ms = round(away_s * 1_000)
+        self.holder: WatchHolder | None = None
+        self._packed: str | None = None
+        self._state_of: tuple[str, WatchState] | None = None
+        self.mended = True
+        self.newest_ms = 0
+        self.junk = 0
+
+    def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
+        """Fold a record, in log order; invalid ones are counted."""
+        self.newest_ms = max(self.newest_ms, timestamp_ms)
+        try:
+            record = orjson.loads(value or b"")
+            if record["v"] != VERSION or key not in {STATE, CLAIM}:
+                self.junk += 1
+                return
+            watcher = WatcherIdentity(name=str(record["watcher"]), host=str(record["host"]), pid=int(record["pid"]))
+            generation = int(record["generation"])
+            if key == CLAIM:
+                self._claim(offset, timestamp_ms, watcher, generation, int(record["base"]), str(record["replaces"]))
+            else:
+                left = bool(record["left"])
+                self._take_state(offset, timestamp_ms, watcher, generation, str(record["state"]), left=left)
+        except (KeyError, TypeError, ValueError):
+            self.junk += 1
+
+    @property
+    def state(self) -> WatchState | None:
+        """Newest state that counts; None: none was written. It is parsed only here: a log has thousands of them.
+
+        Raises:
+            WatchStateUnusableError: It cannot be parsed.
+        """
+        if self._packed is None:
+            return None
+        if self._state_of is None or self._state_of[0] != self._packed:
+            self._state_of = (self._packed, _unpacked(self._packed))
+        return self._state_of[1]
+
+    def alive(self, now_ms: int) -> WatchHolder | None:
+        """Holder that is alive at a time of the log."""
+        holder = self.holder
+        if holder is None or holder.left or now_ms - holder.seen_at_ms > self._away_ms:
+            return None
+        return holder
+
+    def _claim(
+        self, offset: int, at_ms: int, watcher: WatcherIdentity, generation: int, base: int, replaces: str
+    ) -> None:
+        holder = self.holder
+        if base != (NO_BASE if holder is None else holder.offset):
+            return
+        if holder is not None:
+            alive = self.alive(at_ms)
+            if generation != holder.generation + 1 or (alive is not None and alive.watcher.name != replaces):
+                return
+        self.holder = WatchHolder(watcher=watcher, generation=generation, offset=offset, seen_at_ms=at_ms)
+
+    def _take_state(
+        self, offset: int, at_ms: int, watcher: WatcherIdentity, generation: int, packed: str, *, left: bool
+    ) -> None:
+        holder = self.holder
+        if holder is not None and generation < holder.generation:
+            self.mended = False
+            return
+        self.holder = WatchHolder(watcher=watcher, generation=generation, offset=offset, seen_at_ms=at_ms, left=left)
+        self._packed, self.mended = packed, True
+
+
+def claim_record(watcher: WatcherIdentity, holder: WatchHolder | None) -> tuple[bytes, bytes]:
+    """Key and value of a claim of what `holder` has."""
+    dead = holder is not None and holder.watcher.is_dead()
+    return CLAIM, _record(
+        watcher,
+        1 if holder is None else holder.generation + 1,
+        base=NO_BASE if holder is None else holder.offset,
+        replaces=holder.watcher.name if holder is not None and dead else "",
+    )
+
+
+def state_record(
+    watcher: WatcherIdentity, generation: int, state: WatchState, *, left: bool = False
+) -> tuple[bytes, bytes]:
+    """Key and value of a state; `left`: the watcher ends, and any other may take over at once."""
+    return STATE, _record(watcher, generation, state=_packed(state), left=left)
+
+
+def _record(watcher: WatcherIdentity, generation: int, **facts: Any) -> bytes:
+    identity = {"watcher": watcher.name, "host": watcher.host, "pid": watcher.pid}
+    return orjson.dumps({"v": VERSION, **identity, "generation": generation, **facts})
+
+
+def _packed(state: WatchState) -> str:
+    return base64.b64encode(zlib.compress(orjson.dumps(state.to_json()), 6)).decode()
+
+
+def _unpacked(text: str) -> WatchState:
+    try:
+        return WatchState.from_json(orjson.loads(zlib.decompress(base64.b64decode(text))))
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise WatchStateUnusableError(
+            f"the state of the autopilot cannot be parsed ({type(error).__name__}: {error})",
+            hint="Another program wrote to its topic: use another one, extensions.partitions.watch.topic. "
+            "What it has spent and moved is forgotten then.",
+        ) from None
+
+
+class WatchLog(Protocol):
+    """Port to the topic."""
+
+    def read(self) -> WatchBook:
+        """Fold new records up to the present end."""
+
+    def append(self, record: tuple[bytes, bytes]) -> None:
+        """Write a record and wait for its acknowledgement."""
+
+
+class WatchTopic:
+    """Reader and writer of the topic. A context manager; `append` may be called from any thread.
+
+    Args:
+        settings: Connection settings of Kafka.
+        name: Name of the topic.
+        away_s: Silence after which a holder may be replaced.
+        timeout_s: Time limit of one answer.
+    """
+
+    def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
+        self._settings, self.name, self._away_s, self._timeout_s = settings, name, away_s, timeout_s
+        self._topic = watch_topic(name)
+        self._tail: PartitionTail | None = None
+        self._writer: BlockingWriter | None = None
+        self._opening = threading.Lock()
+        self._next = 0
+        self.book = WatchBook(away_s)
+
+    def __enter__(self) -> WatchTopic:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tail is not None:
+            self._tail.close()
+        if self._writer is not None:
+            self._writer.close(1.0)
+
+    def exists(self) -> bool:
+        """Whether the topic exists, with valid settings.
+
+        Raises:
+            TopicPolicyError: Its settings are invalid.
+        """
+        states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
+        if self.name not in states:
+            return False
+        refuse_unfit(inspect(states, self._settings, self._topic), self._topic)
+        return True
+
+    def create(self, replication_factor: int) -> None:
+        """Create the topic if it is missing.
+
+        Raises:
+            KafkaAdapterError: Kafka refuses it, or does not answer.
+        """
+        open_topics(
+            self._settings,
+            self._topic,
+            create=True,
+            replication_factor=replication_factor,
+            fit_nodes=True,
+            timeout_s=self._timeout_s,
+        )
+
+    def read(self) -> WatchBook:
+        """Read new records up to the present end.
+
+        Raises:
+            KafkaAdapterError: Kafka is out of reach, or the topic is missing.
+        """
+        if self._tail is None:
+            self._tail = side_tail(self._settings, self._topic, self._timeout_s)
+        span = self._tail.span(start=self._next)
+        if span.end < self._next:  # the topic was created again
+            self.book = WatchBook(self._away_s)
+            span = Span(low=span.low, start=span.low, end=span.end)
+        if span.end > span.start:
+            for record in self._tail.records(span):
+                self.book.take(record.offset, record.timestamp_ms, record.key, record.value)
+        self._next = span.end
+        return self.book
+
+    def append(self, record: tuple[bytes, bytes]) -> None:
+        """Write a record and wait for its acknowledgement.
+
+        Raises:
+            AppendOutcomeUnknownError: No answer in time; the record may have been written or not.
+            KafkaAdapterError: Kafka refused it.
+        """
+        with self._opening:
+            if self._writer is None:
+                doing = f"writing to {self.name}"
+                self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
+        records: Iterable[tuple[int, bytes, bytes]] = [(0, *record)]
+        self._writer.require(self._writer.write(records))

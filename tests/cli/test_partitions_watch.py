@@ -1,0 +1,143 @@
+"""`partitions watch` without a cluster: options, settings, what it says of a topic, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from shedders.kafka_rebalance.cli import watch as command
+from shedders.kafka_rebalance.settings import WatchSettings
+from shedders.kafka_rebalance.watch import topic as topics
+from shedders.kafka_rebalance.watch.holds import HoldCode
+from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity, claim_record, state_record
+from shedders.kafka_rebalance.watch.values import HoldNote, Spending, WatchedExecution, WatchState
+from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, WatchEvent, WatchEventKind
+from statechannel.errors import ExitCode
+
+Run = Callable[..., Result]
+NOWHERE = ("-b", "127.0.0.1:9", "--state", "state", "--set", "kafka.command_timeout_s=1")
+NOW_MS = 1_767_225_600_000
+FIRST = WatcherIdentity(name="first", host="elsewhere", pid=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--once", "--dry-run"], 2, "--once and --dry-run are mutually exclusive"),
+        (["--dry-run", "--status"], 2, "mutually exclusive"),
+        (["--budget", "5Gb"], 2, "--budget 5Gb: not an amount of data"),
+        (["--throttle", "fast"], 2, "--throttle fast"),
+        (["--goals", "disk=x"], 2, "--goals disk=x"),
+        (["--set", "extensions.partitions.watch.hours=8-9"], 8, "is not a span of time"),
+        (["--set", "extensions.partitions.watch.time_zone=Mars/Base"], 8, "is not a known time zone"),
+        (["--set", "extensions.partitions.watch.mode=heal"], 8, "mode"),
+        (["--set", "extensions.partitions.watch.budget_bytes=-1"], 8, "budget_bytes"),
+    ],
+)
+def test_what_it_refuses(run: Run, options: list[str], code: int, words: str) -> None:
+    result = run("partitions", "watch", *options, *NOWHERE)
+    assert result.exit_code == code, result.output
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--once", "--dry-run", "--status"])
+def test_a_kafka_that_is_away(run: Run, closed_port: int, option: str) -> None:
+    where = ("-b", f"127.0.0.1:{closed_port}", *NOWHERE[2:])
+    result = run("partitions", "watch", option, *where)
+    assert result.exit_code == ExitCode.KAFKA_AWAY, result.output
+    assert "Traceback" not in result.stderr
+
+
+@pytest.fixture
+def book(monkeypatch: pytest.MonkeyPatch) -> WatchBook:
+    """What the topic has; it is empty at first."""
+    book = WatchBook(60)
+    monkeypatch.setattr(topics.WatchTopic, "exists", lambda _: True)
+    monkeypatch.setattr(topics.WatchTopic, "read", lambda _: book)
+    return book
+
+
+def fill(book: WatchBook, state: WatchState, *, left: bool = False) -> None:
+    for offset, record in enumerate((claim_record(FIRST, None), state_record(FIRST, 1, state, left=left))):
+        book.take(offset, NOW_MS, *record)
+
+
+STATE = WatchState(
+    looked_at_ms=NOW_MS,
+    spent=(Spending(plan_id="p1", from_ms=NOW_MS, to_ms=None, size_bytes=100_000_000_000),),
+    execution=WatchedExecution(plan_id="p1", began_at_ms=NOW_MS, keys=(("t", 0),), paused=True),
+    hold=HoldNote(code=HoldCode.QUIET, message="it is a quiet time", since_ms=NOW_MS),
+)
+
+
+def test_the_status_of_a_topic_without_a_watcher(run: Run, book: WatchBook) -> None:
+    assert book.holder is None
+    result = run("partitions", "watch", "--status", *NOWHERE)
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "has never run" in result.stderr
+    shown = json.loads(run("partitions", "watch", "--status", *NOWHERE, "--output", "json").stdout)
+    assert (shown["watcher"], shown["budget_left_bytes"]) == (None, shown["budget_bytes"])
+
+
+def test_the_status_of_a_plan_under_way(run: Run, book: WatchBook) -> None:
+    fill(book, STATE)
+    result = run("partitions", "watch", "--status", *NOWHERE, "--budget", "300GB")
+    assert result.exit_code == 0, result.output
+    for words in ("first", "no, last seen", "has paused plan p1", "it is a quiet time (quiet", "200.0 GB of 300.0 GB"):
+        assert words in result.stdout, result.stdout
+
+
+def test_the_fields_of_the_status() -> None:
+    book = WatchBook(60)
+    fill(book, STATE)
+    facts = command.status_fields(book, WatchSettings(), NOW_MS)
+    assert (facts["watcher"], facts["alive"], facts["generation"]) == ("first", True, 1)
+    assert facts["execution"]["plan_id"] == "p1"
+    assert facts["hold"] == {"code": "quiet", "message": "it is a quiet time", "since_ms": NOW_MS, "alerted": False}
+    assert not command.status_fields(book, WatchSettings(), NOW_MS + 60_001)["alive"]
+    fill(gone := WatchBook(60), STATE, left=True)
+    assert not command.status_fields(gone, WatchSettings(), NOW_MS)["alive"]
+
+
+def test_a_topic_of_another_program_ends_it_with_a_hint(
+    run: Run, book: WatchBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def created(_: Any, __: int) -> None:
+        return
+
+    monkeypatch.setattr(topics.WatchTopic, "create", created)
+    fill(book, STATE)
+    book._packed = "eA=="
+    result = run("partitions", "watch", "--status", *NOWHERE)
+    assert result.exit_code == ExitCode.REJECTED
+    assert "cannot be parsed" in result.stderr
+    assert "extensions.partitions.watch.topic" in result.stderr
+    assert not Path("state").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(WatchEventKind.ALERT, ExitCode.REJECTED), (WatchEventKind.HELD, ExitCode.OK)]
+)
+def test_an_alert_is_an_exit_code_of_one_look(
+    run: Run, book: WatchBook, monkeypatch: pytest.MonkeyPatch, kind: WatchEventKind, code: ExitCode
+) -> None:
+    def report(watcher: PartitionWatcher, *_: Any, once: bool) -> None:
+        assert once
+        watcher._report(WatchEvent(kind=kind, message="what it is", code="a-code", hint="what to do"))
+
+    monkeypatch.setattr(topics.WatchTopic, "create", lambda *_: None)
+    monkeypatch.setattr(command, "_go_on", report)
+    result = run("partitions", "watch", "--once", *NOWHERE, "--output", "json")
+    assert result.exit_code == code, result.output
+    (line,) = [json.loads(text) for text in result.stdout.splitlines()]
+    assert (line["event"], line["code"], line["hint"], line["plan"]) == (str(kind), "a-code", "what to do", None)
+    assert book.holder is None
+    text = run("partitions", "watch", "--once", *NOWHERE).stdout
+    assert "what it is (a-code)" in text
+    assert "what to do" in text

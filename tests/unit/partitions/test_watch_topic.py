@@ -1,0 +1,249 @@
+"""Who holds the autopilot, by the order of its topic: claims, silence, generations, compaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from random import Random
+
+import orjson
+import pytest
+
+from shedders.kafka_rebalance.execution.session import host_name
+from shedders.kafka_rebalance.settings import WatchSettings
+from shedders.kafka_rebalance.watch.topic import (
+    CLAIM,
+    STATE,
+    WatchBook,
+    WatcherIdentity,
+    WatchStateUnusableError,
+    claim_record,
+    state_record,
+)
+from shedders.kafka_rebalance.watch.values import WatchState
+from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
+from statechannel.kafka.errors import KafkaUnavailableError
+
+AWAY_S = 60.0
+A, B, C = (WatcherIdentity(name=name, host=f"host-{name}", pid=1) for name in "abc")
+Record = tuple[int, int, bytes, bytes]
+
+
+class Topic:
+    """A log, and a reader of it from its beginning."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.book = WatchBook(AWAY_S)
+
+    def write(self, at_s: int, record: tuple[bytes, bytes]) -> None:
+        row = (len(self.records), at_s * 1_000, *record)
+        self.records.append(row)
+        self.book.take(*row)
+
+    def claim(self, at_s: int, watcher: WatcherIdentity) -> bool:
+        self.write(at_s, claim_record(watcher, self.book.holder))
+        return self.holder == watcher.name
+
+    def state(self, at_s: int, watcher: WatcherIdentity, generation: int, *, left: bool = False) -> None:
+        self.write(at_s, state_record(watcher, generation, WatchState(looked_at_ms=at_s), left=left))
+
+    @property
+    def holder(self) -> str | None:
+        return None if self.book.holder is None else self.book.holder.watcher.name
+
+
+def read(records: Sequence[Record]) -> WatchBook:
+    book = WatchBook(AWAY_S)
+    for row in records:
+        book.take(*row)
+    return book
+
+
+def test_the_first_claim_holds_and_a_second_one_waits_for_its_silence() -> None:
+    topic = Topic()
+    first, second = claim_record(A, None), claim_record(B, None)  # both have read an empty topic
+    topic.write(0, first)
+    topic.write(0, second)
+    assert topic.holder == "a"
+    topic.state(10, A, 1)
+    assert not topic.claim(70, B)
+    assert topic.claim(71, B)
+    assert topic.book.holder is not None
+    assert topic.book.holder.generation == 2
+    assert topic.book.state == WatchState(looked_at_ms=10), "the state of the one before is taken over"
+
+
+def test_one_that_has_left_is_succeeded_at_once() -> None:
+    topic = Topic()
+    topic.claim(0, A)
+    topic.state(1, A, 1, left=True)
+    assert topic.claim(1, B)
+
+
+def test_one_that_died_on_this_host_is_succeeded_at_once() -> None:
+    topic = Topic()
+    gone = WatcherIdentity(name="gone", host=host_name(), pid=2**22 + 1)
+    lives = WatcherIdentity(name="lives", host=host_name(), pid=os.getpid())
+    topic.claim(0, gone)
+    assert topic.claim(1, lives)
+    assert not topic.claim(2, A)
+
+
+def test_of_two_that_take_over_together_one_does() -> None:
+    topic = Topic()
+    topic.claim(0, A)
+    before = topic.book.holder
+    topic.write(100, claim_record(B, before))
+    topic.write(100, claim_record(C, before))
+    assert topic.holder == "b"
+
+
+def test_one_that_was_replaced_cannot_write_and_its_record_is_replaced_too() -> None:
+    topic = Topic()
+    topic.claim(0, A)
+    topic.state(1, A, 1)
+    topic.claim(100, B)
+    topic.state(101, B, 2)
+    topic.state(102, A, 1)
+    assert topic.holder == "b"
+    assert topic.book.state == WatchState(looked_at_ms=101)
+    assert not topic.book.mended, "its holder writes again, before compaction"
+    topic.state(103, B, 2)
+    assert topic.book.mended
+
+
+def test_foreign_records_and_newer_versions_are_counted() -> None:
+    book = WatchBook(AWAY_S)
+    good = claim_record(A, None)[1]
+    for key, value in (
+        (None, b"x"),
+        (STATE, None),
+        (CLAIM, b"{}"),
+        (b"other", good),
+        (CLAIM, good.replace(b'"v":1', b'"v":2')),
+    ):
+        book.take(0, 0, key, value)
+    assert (book.junk, book.holder) == (5, None)
+
+
+def test_a_state_that_cannot_be_parsed_is_an_error() -> None:
+    topic = Topic()
+    topic.claim(0, A)
+    key, value = state_record(A, 1, WatchState())
+    topic.write(1, (key, orjson.dumps({**orjson.loads(value), "state": "eA=="})))
+    with pytest.raises(WatchStateUnusableError, match="cannot be parsed"):
+        _ = topic.book.state
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_compacted_log_says_the_same(seed: int) -> None:
+    """Random watchers, some of them late by hours; of records older than an hour the last of each key stays."""
+    rng, topic, at_s = Random(seed), Topic(), 0
+    generations: dict[str, int] = {}
+    for _ in range(120):
+        at_s += rng.choice((1, 5, 20, 70, 200))
+        watcher, holder = rng.choice((A, B, C)), topic.book.holder
+        if holder is not None and holder.watcher == watcher:
+            generations[watcher.name] = holder.generation
+            topic.state(at_s, watcher, holder.generation, left=rng.random() < 0.1)
+        elif rng.random() < 0.15 and watcher.name in generations:
+            topic.state(at_s, watcher, generations[watcher.name])  # it does not know yet that it was replaced
+        else:
+            topic.claim(at_s, watcher)
+        if not topic.book.mended:
+            assert topic.book.holder is not None
+            topic.state(at_s, topic.book.holder.watcher, topic.book.holder.generation)
+        last = {row[2]: row[0] for row in topic.records}
+        kept = [row for row in topic.records if row[1] > (at_s - 3_600) * 1_000 or last[row[2]] == row[0]]
+        again = read(kept)
+        assert again.holder == topic.book.holder
+        assert again.state == topic.book.state
+
+
+class Here:
+    """A watcher on a topic, without a cluster."""
+
+    def __init__(self, topic: Topic, who: WatcherIdentity) -> None:
+        self.topic, self.at_s = topic, 0
+        self.events: list[WatchEvent] = []
+        self.watcher = PartitionWatcher(who, WatchSettings(away_s=AWAY_S), self, Away(), Idle(), self.events.append)  # type: ignore[arg-type]
+
+    def read(self) -> WatchBook:
+        return self.topic.book
+
+    def append(self, record: tuple[bytes, bytes]) -> None:
+        self.topic.write(self.at_s, record)
+
+    def tick(self, at_s: int) -> None:
+        self.at_s = at_s
+        self.watcher.tick(at_s * 1_000)
+
+
+class Away:
+    """A cluster that does not answer."""
+
+    def look(self) -> None:
+        raise KafkaUnavailableError("no answer")
+
+
+class Idle:
+    """Executes nothing."""
+
+    running, paused, end = False, False, None
+
+    def recorded(self, plan_id: str) -> RecordedPlan:
+        del plan_id
+        return RecordedPlan()
+
+
+def test_a_beat_repeats_the_state_and_stops_when_another_one_holds() -> None:
+    topic = Topic()
+    first, second = Here(topic, A), Here(topic, B)
+    first.tick(0)
+    assert topic.holder == "a"
+    state = topic.book.state
+    for at_s in (50, 100, 150):
+        first.at_s = at_s
+        first.watcher.beat()
+        second.tick(at_s)
+    assert (topic.holder, topic.book.state) == ("a", state)
+    second.tick(211)
+    assert topic.holder == "b"
+    first.at_s = 212
+    first.watcher.beat()
+    assert topic.holder == "b"
+    assert not topic.book.mended
+    first.tick(213)
+    records = len(topic.records)
+    first.watcher.beat()
+    assert len(topic.records) == records, "it has seen that another one holds"
+    second.tick(213)
+    assert topic.book.mended
+
+
+def test_one_that_leaves_is_followed_at_once() -> None:
+    topic = Topic()
+    first, second = Here(topic, A), Here(topic, B)
+    first.tick(0)
+    second.tick(1)
+    assert [event.kind for event in second.events] == ["standby"]
+    first.watcher.leave()
+    second.tick(2)
+    assert topic.holder == "b"
+
+
+def test_a_wrong_clock_takes_nothing_over_and_does_not_flood_the_topic() -> None:
+    topic = Topic()
+    first, ahead = Here(topic, A), Here(topic, B)
+    for at_s in range(0, 600, 5):
+        first.tick(at_s)
+        ahead.at_s = at_s  # the log's time
+        ahead.watcher.tick((at_s + 10_000) * 1_000)
+    assert topic.holder == "a"
+    assert sum(row[2] == CLAIM for row in topic.records) <= 1 + 600 / (AWAY_S / 2)
+    behind = Here(topic, C)
+    for at_s in range(600, 900, 5):
+        behind.at_s = at_s
+        behind.watcher.tick((at_s - 500) * 1_000)
+    assert topic.holder == "c", "silence is noticed by waiting, too"
