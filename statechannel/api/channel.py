@@ -131,12 +131,12 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            return await cls.joined(opened, values, extensions, begun, join_timeout_s)
+            return await cls._joined(opened, values, extensions, begun, join_timeout_s)
 
         return Opening(make)
 
     @classmethod
-    async def joined(
+    async def _joined(
         cls,
         opened: Opened,
         settings: Settings,

@@ -248,7 +248,8 @@ class ChannelKit:
         context = process.life.context()
         context.run(host.start)
         opened = Opened(host, KitMemberLog(process, settings, self._platform(process)), None)
-        joining = StateChannel.joined(opened, settings, extensions, lambda _: None, join_timeout_s)
+        # What `StateChannel.open` does once a member runs; the kit has started its own.
+        joining = StateChannel._joined(opened, settings, extensions, lambda _: None, join_timeout_s)  # noqa: SLF001
         broker.channel = await self.loop.create_task(joining, context=context)
         return broker
 
