@@ -131,9 +131,28 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            return await join_channel(opened, values, extensions, begun, join_timeout_s)
+            return await cls._joined(opened, values, extensions, begun, join_timeout_s)
 
         return Opening(make)
+
+    @classmethod
+    async def _joined(
+        cls,
+        opened: Opened,
+        settings: Settings,
+        extensions: Sequence[Extension],
+        begun: Callable[[StateChannel], None],
+        timeout_s: float | None,
+    ) -> StateChannel:
+        """The channel of a started member, once it has caught up. For `open`, and for the test kit.
+
+        Args:
+            begun: Called with the channel before that.
+        """
+        channel = cls(opened, settings, Running(extensions, close_timeout_s=settings.runtime.close_timeout_s))
+        begun(channel)
+        await channel._join(timeout_s)
+        return channel
 
     async def _join(self, timeout_s: float | None) -> None:
         starting: asyncio.Future[Any] | None = None
@@ -326,21 +345,3 @@ class Opening:
         await self._channel.shutdown(budget_s)
         await self._over.wait()
         return await self._channel.wait_stopped()
-
-
-async def join_channel(
-    opened: Opened,
-    settings: Settings,
-    extensions: Sequence[Extension],
-    begun: Callable[[StateChannel], None],
-    timeout_s: float | None,
-) -> StateChannel:
-    """The channel of a started member, once it has caught up.
-
-    Args:
-        begun: Called with the channel before that.
-    """
-    channel = StateChannel(opened, settings, Running(extensions, close_timeout_s=settings.runtime.close_timeout_s))
-    begun(channel)
-    await channel._join(timeout_s)  # noqa: SLF001 - the class of this module
-    return channel

@@ -7,7 +7,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from statechannel.api import Done, Outcome, Owned, StateChannel
-from statechannel.api.channel import join_channel
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, make_host, make_observer
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
@@ -249,7 +248,8 @@ class ChannelKit:
         context = process.life.context()
         context.run(host.start)
         opened = Opened(host, KitMemberLog(process, settings, self._platform(process)), None)
-        joining = join_channel(opened, settings, extensions, lambda _: None, join_timeout_s)
+        # What `StateChannel.open` does once a member runs; the kit has started its own.
+        joining = StateChannel._joined(opened, settings, extensions, lambda _: None, join_timeout_s)  # noqa: SLF001
         broker.channel = await self.loop.create_task(joining, context=context)
         return broker
 
