@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loaddata.model.broker_load import ResourceWeights
@@ -107,6 +108,18 @@ class DrainReceivers:
             times: Number of brokers in whose place it gets them.
         """
         return max(0, times * self._ahead_max - len(self._uncounted.get(broker, ())))
+
+    def ahead(self, brokers: Mapping[str, Broker], now_s: float) -> dict[str, list[str]]:
+        """As `booked`, without those that came before the newest report was made: it counts them, although more came since."""
+        ages_s = {name: broker.load_age_s for name, broker in brokers.items() if broker.load is not None}
+        return {
+            name: [
+                bundle
+                for bundle, arrived_s in sorted(bundles.items())
+                if arrived_s is None or now_s - arrived_s <= ages_s.get(name, inf)
+            ]
+            for name, bundles in sorted(self._uncounted.items())
+        }
 
     @property
     def booked(self) -> dict[str, list[str]]:
@@ -233,6 +246,7 @@ class DrainPlan:
         free = min(self.bucket.available(now_s), self.settings.moves_at_once - len(self.under_way))
         destinations = _Destinations(cluster, pipeline, self.receivers, self.force, self._default)
         planned = None if self.restart is None else self._planned(cluster, pipeline, self.restart)
+        ahead = {} if planned is None else self.receivers.ahead(cluster.brokers, now_s)
         moves: list[BundleMove] = []
         placed: list[Placed] = []
         left: list[Left] = []
@@ -255,7 +269,7 @@ class DrainPlan:
             if trouble is not None and now_s < trouble.again_s:
                 waiting = waiting or f"a move of {bundle.name} failed and will be retried: {trouble.why}"
                 continue
-            takers = RestartTakers(fit, "") if planned is None else planned.of(bundle, fit, destinations.bookings)
+            takers = RestartTakers(fit, "") if planned is None else planned.of(bundle, fit, ahead)
             # Few brokers that take everything get as much ahead of their reports as all would together.
             times = 1 if planned is None else len(fit) // len(takers.names)
             roomy = [name for name in takers.names if self.receivers.room(name, times) > 0]
@@ -267,11 +281,12 @@ class DrainPlan:
             if chosen.broker is None:
                 left.append(Left(bundle.name, "no-destination", chosen.why))
                 continue
-            if takers.why:
-                chosen = replace(chosen, why=f"{chosen.broker} is {takers.why}; {chosen.why}")
             self.bucket.take(1)
             self.receivers.begun(chosen.broker, bundle.name)
             self.under_way[bundle.name] = chosen.broker
+            ahead.setdefault(chosen.broker, []).append(bundle.name)
+            if takers.why:
+                chosen = replace(chosen, why=f"{chosen.why}; {chosen.broker} is {takers.why}")
             moves.append(self._move(bundle, chosen))
             placed.append(chosen)
         return DrainStep(moves, placed, left, paused="" if moves else waiting)
@@ -323,11 +338,6 @@ class _Destinations:
         self._forced: Pipeline | None = None
         self._forced_cluster: Cluster | None = None
         self._overridden: dict[str, str] = {}
-
-    @property
-    def bookings(self) -> Mapping[str, Sequence[str]]:
-        """By broker, bundles in flight there that its report does not count yet, with those chosen here."""
-        return self._filters.bookings
 
     def fit(self, bundle: Bundle) -> Sequence[str] | Left:
         """Brokers that may take it; else the filter that removed most of them, with a summary of all."""

@@ -84,3 +84,36 @@ def test_loads_stay_within_the_bound_and_policies_hold(
         if all("over " not in why for _, why in moves):
             assert done.taken[step] <= ALLOWANCE + 0.01
         settled.add(name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    brokers=st.integers(3, 7),
+    each=st.integers(3, 10),
+    dies=st.dictionaries(st.integers(0, 6), st.integers(0, 6), max_size=2),
+    command=st.integers(0, 6),
+)
+def test_a_broker_that_dies_in_between_costs_no_more_than_its_bundles(
+    brokers: int, each: int, dies: dict[int, int], command: int
+) -> None:
+    """And so does a command that is killed at any step, whose successor reads who is done."""
+    order = [f"b{number}" for number in range(brokers)]
+    cluster = cluster_of({name: [0.02] * each for name in order})
+    deaths = {step: order[number % brokers] for step, number in dies.items()}
+    cut = command % brokers
+    first = restart(cluster, order[:cut], done=(), dies=deaths, every=order)
+    rest = restart(
+        first.cluster,
+        order[cut:],
+        done=order[:cut],
+        dies={step - cut: name for step, name in deaths.items() if step >= cut},
+        every=order,
+    )
+    moves = [*first.moves, *rest.moves]
+    assert not any([*first.left.values(), *rest.left.values()])
+    assert sorted(bundle.name for bundle in rest.cluster.bundles.values()) == sorted(cluster.bundles)
+    repaired = first.repaired + rest.repaired
+    assert len(moves) <= brokers * each + each + repaired + brokers, "each of theirs may have to move once more"
+    for settled, drained in [(order[:step], name) for step, name in enumerate(order)]:
+        receivers = {destination for _, source, destination in moves if source == drained}
+        assert not settled or receivers <= set(settled) or repaired

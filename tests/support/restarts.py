@@ -27,6 +27,7 @@ class Restarted:
             `taken`: of those that got a bundle in it.
         whys: Why each destination was chosen.
         left: Bundles that no broker could take, by broker.
+        repaired: Bundles of brokers that were killed.
     """
 
     cluster: Cluster
@@ -35,6 +36,7 @@ class Restarted:
     taken: list[float] = field(default_factory=list)
     whys: list[str] = field(default_factory=list)
     left: dict[str, list[str]] = field(default_factory=dict)
+    repaired: int = 0
 
 
 def cluster_of(
@@ -83,20 +85,42 @@ def restart(
     sizes: Mapping[str, float] | None = None,
     planned: bool = True,
     done: Collection[str] = (),
+    dies: Mapping[int, str] | None = None,
+    every: Collection[str] = (),
 ) -> Restarted:
     """Restart brokers in this order.
 
     Args:
         planned: Each drain knows that it is a step of a restart.
         done: Those that an earlier command has restarted.
+        every: All brokers of the restart; empty: those of the order and those that are done.
+        dies: Before this step this broker is killed, and its bundles are placed anew; it is back at once, empty.
     """
     sizes = sizes or {}
     result, settled = Restarted(cluster), set(done)
-    for name in order:
-        plan = PlannedRestart(RESTART, frozenset(order) | set(done), frozenset(settled)) if planned else None
+    for step, name in enumerate(order):
+        if dies is not None and step in dies:
+            killed(result, dies[step], sizes)
+        plan = (
+            PlannedRestart(RESTART, frozenset(every) | set(order) | set(done), frozenset(settled)) if planned else None
+        )
         drained(result, name, plan, sizes)
         settled.add(name)
     return result
+
+
+def killed(result: Restarted, name: str, sizes: Mapping[str, float]) -> None:
+    """The bundles of a broker go wherever placement likes: of the restart it knows nothing."""
+    pipeline, cluster = Pipeline(WeightedMove(WeightedMove.Settings())), result.cluster
+    others, booked = [broker for broker in cluster.brokers if broker != name], dict[str, list[str]]()
+    bundles = dict(cluster.bundles)
+    for bundle in cluster.bundles_of.get(name, ()):
+        placed = pipeline.place(cluster, replace(bundle, owner=None), booked, others).broker
+        assert placed is not None
+        booked.setdefault(placed, []).append(bundle.name)
+        bundles[bundle.name] = replace(bundle, owner=placed)
+    result.repaired += sum(map(len, booked.values()))
+    result.cluster = reported(replace(cluster, bundles=bundles), sizes)
 
 
 def drained(result: Restarted, name: str, planned: PlannedRestart | None, sizes: Mapping[str, float]) -> None:
