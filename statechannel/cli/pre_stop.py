@@ -34,7 +34,7 @@ WITHIN_MIN_S: Final = 5.0
 MARGIN_S: Final = 1.0
 """Time left to read and print the answer."""
 REPLY_GRACE_S: Final = 3.0
-"""`follow` waits this much longer than it is told."""
+"""`follow` waits this much longer than the time that it is given."""
 ALL: Final = "handed-over"
 
 
@@ -83,7 +83,7 @@ def lengths(within: str, notice: str) -> tuple[float, float]:
     """Both options in seconds.
 
     Raises:
-        CommandError: One is no duration, or they do not go together.
+        CommandError: One of them is malformed, or they do not go together.
     """
     beyond = f"at most {TIMEOUT_MAX_S:g} s."
     within_s = parse_length_ms(within, "--within", beyond=beyond) / 1_000

@@ -171,8 +171,15 @@ def test_rolling_restart_goes_on_where_it_stopped(cluster: Cluster) -> None:
 def roll(cluster: Cluster, command: str, leader: str) -> None:
     (other,) = {"b1", "b2"} - {leader}
     before = processes(cluster)
-    _, err = cluster.end(cluster.begin("rolling-restart", "--command", command), code=1)
-    restart = err.split("rolling restart ")[1].split()[0]
+    first = cluster.begin("rolling-restart", "--command", command)
+    cluster.wait(lambda: "drain" in [one["flow"] for one in cluster("operation", "list")["operations"]])
+    first.kill()
+    restart = first.communicate(timeout=WAIT_S)[1].split("rolling restart ")[1].split()[0]
+    held = cluster("policy", "get", "shedding", "cluster")["entries"]
+    assert [(one["override"], one["value"], one["drain"]) for one in held] == [(True, {"on": False}, restart)]
+    assert held[0]["until_ms"] is not None, "without a command the balancer goes on by itself"
+    again = cluster.begin("rolling-restart", "--command", command, "--operation", restart)
+    _, err = cluster.end(again, code=1)
     assert f"the command for {leader} ended with 7" in err
     assert f"--operation {restart}" in err
     after = processes(cluster)
