@@ -21,6 +21,7 @@ from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, Drai
 from shedders.balancer.movers import EndedOperation, Movers
 from shedders.decision.dry_run import CheckedMove, Decision
 from shedders.decision.placing import Pipeline
+from shedders.decision.planned_restart import PlannedRestart
 from shedders.decisions.builder import Executed, Occasion, shed_record
 from shedders.decisions.record import DRAIN, DrainPart
 from shedders.errors import StrategyFailedError
@@ -111,6 +112,10 @@ class Drains:
         drain = ask.args.get("drain") or ask.operation
         if not is_drain_id(drain):
             return Rejected("bad-request", "`drain` is an id of at most 64 letters, digits, - and _")
+        try:
+            restart = PlannedRestart.parse(ask.args)
+        except ValueError as error:
+            return Rejected("bad-request", str(error))
         channel = self._ports.channel
         if channel.term < 0:
             return _not_leader()
@@ -129,6 +134,7 @@ class Drains:
             _bucket(rate_per_s),
             self._receivers,
             force,
+            restart,
         )
         running = _Running(plan, channel.term, ends_s, now_s, asyncio.get_running_loop().create_future())
         running.in_vain_before = self._receivers.in_vain

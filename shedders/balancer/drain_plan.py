@@ -2,7 +2,8 @@
 
 Three independent limits slow a drain down: a rate (`TokenBucket`), the number of moves under way, and the receivers: each gets at
 most `ahead_max` bundles that its load report does not count yet, so that no broker is filled due to outdated reports.
-Filters and placement choose every destination. Bundles that no broker may take are left, with the reason.
+Filters and placement choose every destination; in a rolling restart among the brokers that will not be emptied again
+(`shedders.decision.planned_restart`). Bundles that no broker may take are left, with the reason.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from loaddata.model.broker_load import ResourceWeights
 from shedders.decision.placing import Pipeline
+from shedders.decision.planned_restart import PlannedRestart, RestartDestinations, RestartTakers
 from shedders.filters.rules import summary
 from shedders.model.amounts import count
 from shedders.model.cluster import Bundle, Cluster, Policies
@@ -97,9 +101,25 @@ class DrainReceivers:
             if not bundles:
                 del self._uncounted[name]
 
-    def room(self, broker: str) -> int:
-        """Number of further bundles that it may get now."""
-        return max(0, self._ahead_max - len(self._uncounted.get(broker, ())))
+    def room(self, broker: str, times: int = 1) -> int:
+        """Number of further bundles that it may get now.
+
+        Args:
+            times: Number of brokers in whose place it gets them.
+        """
+        return max(0, times * self._ahead_max - len(self._uncounted.get(broker, ())))
+
+    def ahead(self, brokers: Mapping[str, Broker], now_s: float) -> dict[str, list[str]]:
+        """As `booked`, without those that came before the newest report was made: it counts them, although more came since."""
+        ages_s = {name: broker.load_age_s for name, broker in brokers.items() if broker.load is not None}
+        return {
+            name: [
+                bundle
+                for bundle, arrived_s in sorted(bundles.items())
+                if arrived_s is None or now_s - arrived_s <= ages_s.get(name, inf)
+            ]
+            for name, bundles in sorted(self._uncounted.items())
+        }
 
     @property
     def booked(self) -> dict[str, list[str]]:
@@ -157,6 +177,7 @@ class DrainPlan:
     Args:
         operation: Id that the moves' reasons name.
         force: Bundles that policies allow on no broker are moved nevertheless, to any broker that takes bundles.
+        restart: The rolling restart that it is a step of; None: a drain by itself.
     """
 
     broker: str
@@ -165,6 +186,7 @@ class DrainPlan:
     bucket: TokenBucket
     receivers: DrainReceivers
     force: bool = False
+    restart: PlannedRestart | None = None
     moved: int = 0
     under_way: dict[str, str] = field(default_factory=dict)
     _troubles: dict[str, _Trouble] = field(default_factory=dict)
@@ -223,6 +245,8 @@ class DrainPlan:
     def _choose(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
         free = min(self.bucket.available(now_s), self.settings.moves_at_once - len(self.under_way))
         destinations = _Destinations(cluster, pipeline, self.receivers, self.force, self._default)
+        planned = None if self.restart is None else self._planned(cluster, pipeline, self.restart)
+        ahead = {} if planned is None else self.receivers.ahead(cluster.brokers, now_s)
         moves: list[BundleMove] = []
         placed: list[Placed] = []
         left: list[Left] = []
@@ -245,9 +269,13 @@ class DrainPlan:
             if trouble is not None and now_s < trouble.again_s:
                 waiting = waiting or f"a move of {bundle.name} failed and will be retried: {trouble.why}"
                 continue
-            roomy = [name for name in fit if self.receivers.room(name) > 0]
+            takers = RestartTakers(fit, "") if planned is None else planned.of(bundle, fit, ahead)
+            # Few brokers that take everything get as much ahead of their reports as all would together.
+            times = 1 if planned is None else len(fit) // len(takers.names)
+            roomy = [name for name in takers.names if self.receivers.room(name, times) > 0]
             if not roomy:
-                waiting = waiting or f"waiting for reports of {', '.join(fit[:3])}{', ...' if fit[3:] else ''}"
+                names = takers.names
+                waiting = waiting or f"waiting for reports of {', '.join(names[:3])}{', ...' if names[3:] else ''}"
                 continue
             chosen = destinations.place(bundle, roomy)
             if chosen.broker is None:
@@ -256,9 +284,18 @@ class DrainPlan:
             self.bucket.take(1)
             self.receivers.begun(chosen.broker, bundle.name)
             self.under_way[bundle.name] = chosen.broker
+            ahead.setdefault(chosen.broker, []).append(bundle.name)
+            if takers.why:
+                chosen = replace(chosen, why=f"{chosen.why}; {chosen.broker} is {takers.why}")
             moves.append(self._move(bundle, chosen))
             placed.append(chosen)
         return DrainStep(moves, placed, left, paused="" if moves else waiting)
+
+    def _planned(self, cluster: Cluster, pipeline: Pipeline, restart: PlannedRestart) -> RestartDestinations:
+        own = getattr(pipeline.strategy, "settings", None)
+        weights = getattr(own, "weights", None)
+        known = weights if isinstance(weights, ResourceWeights) else None
+        return RestartDestinations(cluster, restart, self.broker, known)
 
     def _judged(self, step: DrainStep, holding: Mapping[str, bool], now_s: float) -> DrainStep:
         """Decide whether it has ended: no move to start, none in flight, nothing to wait for."""

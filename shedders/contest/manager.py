@@ -24,6 +24,7 @@ from shedders.contest.contenders import MODULAR, UnknownContenderError
 from shedders.contest.reports import ReportSettings
 from shedders.decision.booked_moves import BookedMoves, DecisionRules
 from shedders.decision.dry_run import Decision, carried, decide
+from shedders.decision.planned_restart import PlannedRestart, RestartDestinations
 from shedders.errors import StrategyFailedError
 from shedders.model.cluster import Bundle, Cluster, TopicLoad
 from shedders.split.triggers import SplitWhen
@@ -138,6 +139,8 @@ class Manager:
         self._made: dict[bool, tuple[ManagerView, Cluster]] = {}
         self._stale: tuple[float, Cluster] | None = None
         self._last: Cluster | None = None
+        self._restart: PlannedRestart | None = None
+        self._restarting = False
         self._placement = LivePlacement(
             surroundings=lambda: PlacementInputs(self._cluster(arrived=True), leading=True),
             held=lambda _: False,
@@ -201,6 +204,40 @@ class Manager:
         if not self.contender.upstream and parent is not None and parent.stats is not None:
             self._balance.was_split(parent, positions)
 
+    # --- planned restarts ----------------------------------------------------------------------------------------------
+
+    def restart_planned(self, brokers: Sequence[str]) -> None:
+        """One rolling restart of these brokers will be made by our command; Pulsar has none."""
+        if brokers and not self.contender.upstream:
+            self._restart = PlannedRestart("restart", frozenset(brokers))
+
+    def restart_begins(self) -> None:
+        """A broker of the restart is about to leave: until the last one is back, the balancer moves nothing."""
+        self._restarting = self._restart is not None
+
+    def restarted(self, broker: str) -> None:
+        """A broker has joined."""
+        if self._restart is None or not self._restarting:
+            return
+        self._restart = replace(self._restart, done=self._restart.done | {broker})
+        self._restarting = not self._restart.brokers <= self._restart.done
+
+    def hand_over(self, bundle: str, leaving: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
+        """Broker for a bundle of a broker that leaves; None: no broker, and it is looked up.
+
+        Args:
+            candidates: Brokers that take bundles, sorted.
+            held: Bundles by broker.
+        """
+        if self._restart is not None and self._restarting:
+            cluster = self._cluster(arrived=True)
+            target, placing = cluster.bundles.get(bundle) or Bundle(bundle), self._chosen.placing
+            weights = getattr(placing.strategy, "settings", None)
+            planned = RestartDestinations(cluster, self._restart, leaving, getattr(weights, "weights", None))
+            fit = placing.filters(cluster).passed(target, candidates).names
+            candidates = planned.of(target, fit, {}).names
+        return self.place(bundle, candidates, held)
+
     # --- decisions --------------------------------------------------------------------------------------------
 
     def place(self, bundle: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
@@ -235,6 +272,8 @@ class Manager:
     def decide(self) -> ManagerDecision:
         """Make the leader's decision."""
         begun_s = time.perf_counter()
+        if self._restarting:
+            return ManagerDecision((), (), 0.0)
         try:
             decision, moves = self._as_pulsar() if self.contender.upstream else self._as_live()
         except StrategyFailedError as error:

@@ -168,6 +168,11 @@ class ScenarioEvent(ScenarioModel):
     every_s: float = Field(0.0, ge=0, le=1e6, description="Time from one to the next; 0: all at once.")
     for_min: Length | None = Field(None, description="After that the opposite happens; not given: never.")
     factor: float | None = Field(None, ge=0, le=1_000, description="See `what`; needed by slow, lossy and lying.")
+    planned: bool = Field(
+        False,
+        description="leave with `for_min`: the machines are restarted by `statechannel rolling-restart`, which our balancer "
+        "knows, and Pulsar has not.",
+    )
     resources: list[Literal["cpu", "bandwidth-in", "bandwidth-out", "direct-memory"]] = Field(
         [],
         description="slow: what it has less of than it reports (a container on a large host, a wrong network speed); "

@@ -117,7 +117,11 @@ class TraceEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """Something happens to a broker, or a namespace is created."""
+    """Something happens to a broker, or a namespace is created.
+
+    Attributes:
+        planned: Of a `LEAVE`: a step of one rolling restart with all others that are planned, in the order of their times.
+    """
 
     at_s: float
     what: TraceEventKind
@@ -125,6 +129,7 @@ class TraceEvent:
     factor: float = 1.0
     namespace: str = ""
     resources: tuple[str, ...] = ()
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def _expanded(scenario: Scenario, happens: ScenarioEvent, number: int, seed: int
     for turn, machine in enumerate(numbers):
         at_s, name = happens.at_min * 60 + turn * happens.every_s, group.machine_name(machine)
         resources = tuple(happens.resources)
-        yield TraceEvent(at_s, what, name, factor, resources=resources)
+        yield TraceEvent(at_s, what, name, factor, resources=resources, planned=happens.planned)
         if happens.for_min is not None:
             then, back = _AFTER[happens.what]
             yield TraceEvent(at_s + happens.for_min * 60, then, name, back, resources=resources)

@@ -110,6 +110,7 @@ class ContestWorld:
 
     Attributes:
         decisions_ms: Wall time of each decision.
+        handed_over: Bundles that brokers handed over when they left; the moves of `meter` are the balancer's.
     """
 
     def __init__(self, trace: Trace, contender: Contender) -> None:
@@ -141,6 +142,8 @@ class ContestWorld:
         self._splitting: list[float] = []
         self._split_refused: dict[str, float] = {}
         self.decisions_ms: list[float] = []
+        self.handed_over = 0
+        self.manager.restart_planned([event.broker for event in self._events if event.planned])
         self._start()
 
     # --- the start --------------------------------------------------------------------------------------------------
@@ -211,9 +214,12 @@ class ContestWorld:
                 if number not in brokers.alive:
                     brokers.alive.add(number)
                     self._reports.came_up(number)
+                    self.manager.restarted(event.broker)
             case TraceEventKind.LOST:
                 self._lose(number)
             case TraceEventKind.LEAVE:
+                if event.planned:
+                    self.manager.restart_begins()
                 self._leave(number)
             case TraceEventKind.SLOW:
                 self._capacity.slow_down(number, event.factor, event.resources)
@@ -247,12 +253,13 @@ class ContestWorld:
         self._changed()
         left = []
         for bundle in list(self._table.served_by(number)):
-            broker = self.manager.place(bundle, self._takers(), self._channel.load())
+            broker = self.manager.hand_over(bundle, self._names[number], self._takers(), self._channel.load())
             if broker is None or broker == self._names[number]:
                 left.append(bundle)
                 self._channel.unload(bundle)
                 self._owned(bundle, NOBODY)
             else:
+                self.handed_over += 1
                 self.manager.came(self._channel.transfer(bundle, broker), shed=False)
                 self._was_gone(bundle, self._gap_s())
                 self._owned(bundle, self._number[broker])

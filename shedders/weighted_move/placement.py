@@ -64,6 +64,24 @@ class Expected:
         levels = self._levels
         return {name: levels[name] for name in names}
 
+    def spread(self, names: Sequence[str]) -> float:
+        """The most used resource of these brokers if everything that the cluster has were spread over them by their limits."""
+        total = _plus(_NONE, list(self._use.values()))
+        inverses = [self._inverse[name] for name in names if name in self._inverse]
+        shares = []
+        for resource in range(3):
+            room = sum(1 / inverse[resource] for inverse in inverses if inverse[resource] > 0)
+            shares.append(per(total[resource], room))
+        return max(shares)
+
+    def with_bundle(
+        self, bundle: Bundle, names: Sequence[str], booked: Mapping[str, Sequence[str]]
+    ) -> dict[str, float]:
+        """The most used resource of each broker if it took this bundle, with those in flight."""
+        self.levels(names, booked)
+        cost = self._cost(bundle)
+        return {name: self._level(name, cost, self._booked.get(name, _FREE)[2]) for name in names}
+
     def best(self, bundle: Bundle, among: Mapping[str, float]) -> tuple[float, list[str]]:
         """The lowest level with this bundle added, and the brokers that would have it.
 

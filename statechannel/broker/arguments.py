@@ -448,6 +448,9 @@ def check(command: Command) -> None:
             seconds("timeout_s", timeout_s)
         case commands.Shutdown(budget_s):
             seconds("budget_s", budget_s)
+        case commands.PreStop(budget_s, notice_s):
+            seconds("budget_s", budget_s)
+            seconds("notice_s", notice_s)
         case commands.DismissBroker(broker):
             text("broker", broker)
         case commands.ResumeRepair():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 TIMEOUT_MAX_S = 3600.0
 DEFAULT_TIMEOUT_S = 60.0
+ANSWER_PART = 0.95
+"""Part of its time-out after which a `pre-stop` is answered, with as much as is done."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _BOUNDS_MAX = 32_769
 
@@ -53,6 +55,7 @@ class RequestCommand(StrEnum):
     RESUME_REPAIR = "resume-repair"
     DISMISS_BROKER = "dismiss-broker"
     SHUTDOWN = "shutdown"
+    PRE_STOP = "pre-stop"
     EXTENSION = "extension"
 
 
@@ -108,7 +111,7 @@ class Request:
 
     @property
     def broker(self) -> str | None:
-        """The addressed broker (shutdown, and extensions of one broker)."""
+        """The addressed broker (shutdown, pre-stop, and extensions of one broker)."""
         value = self.args.get("broker")
         return value if isinstance(value, str) else None
 
@@ -280,6 +283,11 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
         case RequestCommand.SHUTDOWN:
             _text(args, "broker")
             return commands.Shutdown(_seconds(args, "budget_s", timeout_s))
+        case RequestCommand.PRE_STOP:
+            _text(args, "broker")
+            # The answer is to be read before the requester gives up.
+            budget_s = min(timeout_s * ANSWER_PART, _seconds(args, "budget_s", timeout_s))
+            return commands.PreStop(budget_s, _seconds(args, "notice_s", 0.0))
         case RequestCommand.EXTENSION:
             raise RequestError("`extension` is not a command of the engine")
 

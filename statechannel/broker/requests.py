@@ -42,6 +42,7 @@ _log = SafeLogger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200
+_BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP})
 _BY_LEADER = frozenset(
     {
         RequestCommand.CREATE_NAMESPACE,
@@ -304,7 +305,7 @@ class RequestCoordinator:
             self._repeat(entry, entry.reply, now_s)
         elif entry.request.deadline_ms < self._log_ms and not entry.executing:
             self._end(entry.request.id)
-        elif not entry.executing and (self._around.acting or entry.request.asked == RequestCommand.SHUTDOWN):
+        elif not entry.executing and (self._around.acting or entry.request.asked in _BY_THE_NAMED):
             self._consider(entry, now_s)
 
     def _consider(self, entry: _Open, now_s: float) -> None:
@@ -325,8 +326,10 @@ class RequestCoordinator:
 
     def _is_addressed(self, request: Request) -> bool:
         around = self._around
-        if request.asked == RequestCommand.SHUTDOWN:
-            return request.broker == around.broker
+        if request.asked in _BY_THE_NAMED:
+            # Not the process that was started since.
+            meant = request.args.get("incarnation") in (None, around.incarnation)
+            return meant and request.broker == around.broker
         if request.asked in _BY_LEADER:
             return self._answers_for_all
         if request.asked == RequestCommand.EXTENSION and request.addressee is not Addressee.OWNER:

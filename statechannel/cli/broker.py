@@ -25,6 +25,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
+from statechannel.cli.pre_stop import pre_stop
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
 from statechannel.logger import count_unwritten
@@ -40,6 +41,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker proc
 
 
 app.command()(dismiss)
+app.command("pre-stop")(pre_stop)
 
 
 @app.callback()

@@ -112,6 +112,21 @@ class Shutdown:
     budget_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class PreStop:
+    """Prepare to be stopped: not ready any more at once, then hand over, and stay, without bundles, until `Shutdown`.
+
+    Answered with `Done`: `handed-over` when nothing is left, else `handed-over-in-part` after `budget_s`; the hand-over goes on.
+
+    Attributes:
+        budget_s: Until the answer.
+        notice_s: From the moment at which the broker is not ready until the first hand-over, for those who look at its readiness.
+    """
+
+    budget_s: float
+    notice_s: float = 0.0
+
+
 Command = (
     Lookup
     | CreateNamespace
@@ -123,6 +138,7 @@ Command = (
     | ResumeRepair
     | DismissBroker
     | Shutdown
+    | PreStop
 )
 
 
@@ -229,7 +245,9 @@ class Done:
         operation: Its id; empty where the command is none, such as `resume_repair`.
         result: A stable word: `owned` (assigned to a broker), `transferred`, `unloaded`, `split`, `created`, `deleted`,
             `repaired` (a broker was lost meanwhile), `resumed` and `not-paused` (of `resume_repair`: repair goes on, or was not
-            paused), `dismissed` (of a lost broker, with its `incarnation` as a fact); extensions have words of their own.
+            paused), `dismissed` (of a lost broker, with its `incarnation` as a fact), `handed-over` and `handed-over-in-part`
+            (of `PreStop`, with the numbers of bundles `began_with`, `handed_over` and `left`); extensions have words of their
+            own.
         facts: Of an operation `bundle` (its subject: a bundle, or the namespace), `flow` (`assignment`, `transfer`, `unload`,
             `split`, `namespace`, `repair`) and `offset` (of its last record); extensions have facts of their own.
     """

@@ -22,6 +22,7 @@ from statechannel.engine.commands import (
     Done,
     Lookup,
     NotFound,
+    PreStop,
     Rejected,
     ResumeRepair,
     Shutdown,
@@ -367,6 +368,8 @@ class Engine:
                 self.context.complete(token, self._dismiss(broker))
             case Shutdown():
                 self.departure.begin(token, command.budget_s)
+            case PreStop():
+                self.departure.prepare(token, command.budget_s, command.notice_s)
             case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():
                 self.operations.start(token, command)
             case _:

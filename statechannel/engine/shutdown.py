@@ -1,4 +1,4 @@
-"""Ordered departure: announce, hand over, resign, say goodbye, within a time budget.
+"""Ordered departure: announce, hand over, resign, say goodbye, within a time budget; or all but the goodbye, ahead of it.
 
 Upstream closes its load stores before it hands ownerships over, so that its choices are random; here placement works to the end.
 """
@@ -6,7 +6,8 @@ Upstream closes its load stores before it hands ownerships over, so that its cho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.engine.commands import Done, Rejected
 from statechannel.engine.pending_assignments import PendingAssignment
@@ -26,8 +27,17 @@ GOODBYE_WAIT_S = 3.0
 _ENDED = (Phase.STOPPED, Phase.BROKEN)
 
 
+class _Wait(NamedTuple):
+    """A `PreStop` that is not answered yet."""
+
+    token: int
+    ends_s: float
+
+
 class Departure:
     """The end of a process that leaves on purpose.
+
+    After `prepare` it hands over and stays, for as long as it takes, until `begin`.
 
     While a partition is joined again it is not known what is still this broker's own, and nothing can be handed over: the
     join is waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
@@ -63,20 +73,58 @@ class Departure:
         self._left = 0
         self._unsure = False
         self._judged: set[int] = set()
+        self._stays = False
+        self._from_s = 0.0
+        self._began_with = 0
+        self._waits: list[_Wait] = []
+
+    def prepare(self, token: int, budget_s: float, notice_s: float) -> None:
+        """Hand over and stay; answered when nothing is left, or after the budget, with what is left then."""
+        context = self._context
+        if context.draining and not self._stays:
+            context.complete(token, Rejected("draining", "this broker is shutting down already"))
+            return
+        now_s = context.now.mono_s
+        if not self._stays:
+            self._from_s = now_s + notice_s
+            self._began_with = len(self._mine()) if context.registered else 0
+            self._stays = True
+            self._announce(budget_s)
+        self._waits.append(_Wait(token, now_s + budget_s))
+        self.tick()
 
     def begin(self, token: int, budget_s: float) -> None:
         """Start to leave; answered when all is handed over or the budget is used up."""
         context = self._context
-        if context.draining:
+        if context.draining and not self._stays:
             context.complete(token, Rejected("draining", "this broker is shutting down already"))
             return
-        context.draining = True
+        self._answer_waits(inf, "handed-over-in-part")
+        self._stays, self._from_s = False, 0.0
         self._token = token
         self._deadline_s = context.now.mono_s + budget_s
+        self._announce(budget_s)
+        self.tick()
+
+    def _announce(self, budget_s: float) -> None:
+        """From here on this broker is not ready, and takes nothing."""
+        context = self._context
+        context.draining = True
         context.emit("shutdown.began", serving=self._reactions.serving_count, budget_s=budget_s)
         self._presence.announce_change()
         self._reactions.recheck()
-        self.tick()
+
+    def _answer_waits(self, until_s: float, result: str) -> None:
+        """Answer those whose time is up by then."""
+        due = [wait for wait in self._waits if wait.ends_s <= until_s]
+        if not due:
+            return
+        self._waits = [wait for wait in self._waits if wait.ends_s > until_s]
+        left = len(self._mine()) if self._context.registered else 0
+        handed_over = max(0, self._began_with - left)
+        facts = {"began_with": self._began_with, "handed_over": handed_over, "left": left}
+        for wait in due:
+            self._context.complete(wait.token, Done("", result, facts))
 
     def tick(self) -> None:
         """Hand over a window of bundles at a time; then leave."""
@@ -84,10 +132,14 @@ class Departure:
         self._judged.update(replica.partition for replica in context.replicas if context.judges(replica.partition))
         if not context.draining or context.stopped is not None:
             return
-        if not context.announced:
-            self._leave()
-            return
         now_s = context.now.mono_s
+        if self._stays:
+            self._answer_waits(now_s, "handed-over-in-part")
+        if not context.announced:
+            self._end_hand_over()
+            return
+        if now_s < self._from_s:
+            return
         if self._goodbye_at_s is not None:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
                 self._leave()
@@ -96,19 +148,30 @@ class Departure:
         self._full_for = 0
         rejoining = self._rejoining()
         busy = bool(self._todo or self.pending or rejoining or self._moving())
-        if now_s < self._deadline_s and busy and (now_s < self._retry_at_s or (self._todo and not rejoining)):
+        deadline_s = inf if self._stays else self._deadline_s
+        if now_s < deadline_s and busy and (now_s < self._retry_at_s or (self._todo and not rejoining)):
             self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
         self._retry_at_s = now_s + context.config.retry_interval_s
         # Before it hears itself it takes nothing on: what bears its name then is its predecessor's.
         self._todo = self._mine() if context.registered else []
-        if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
+        if now_s < deadline_s and (rejoining or (self._todo and not self._ended())):
             self.go_on()
+            return
+        if self._stays:
+            self._end_hand_over()
             return
         self._left, self._unsure = len(self._todo), rejoining
         self._goodbye_at_s = now_s
         self._presence.say_goodbye()
+
+    def _end_hand_over(self) -> None:
+        """Nothing is left to hand over, or nothing can be."""
+        if not self._stays:
+            self._leave()
+            return
+        self._answer_waits(inf, "handed-over-in-part" if self._todo else "handed-over")
 
     def go_on(self) -> None:
         """A bundle left, or its record came to nothing: there may be room in the window for another one."""

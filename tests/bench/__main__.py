@@ -29,6 +29,7 @@ from tests.bench import (
     outage,
     partitions,
     replay,
+    rolling,
     shedding,
     spark_lag,
     spark_replay,
@@ -42,7 +43,7 @@ from tests.bench.pulsar import lane as pulsar_lane
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
-    *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions", "testkit"),
+    *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions", "rolling", "testkit"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -118,6 +119,7 @@ def main() -> None:
         "live-balance": partial(
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
+        "rolling": rolling.run,
         "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),

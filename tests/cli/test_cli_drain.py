@@ -108,20 +108,25 @@ def test_a_command_is_taken_apart_as_a_shell_would() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "begun", "leader", "turn"),
+    ("done", "begun", "leader", "held", "turn"),
     [
-        (set(), {}, "b1", "b2"),
-        ({"b2"}, {}, "b1", "b3"),
-        ({"b2", "b3"}, {}, "b1", "b1"),
-        ({"b1", "b2", "b3"}, {}, "b1", None),
-        (set(), {"b3": "i"}, "b1", "b3"),
-        (set(), {"b1": "i"}, "b1", "b1"),
-        ({"b2"}, {"b2": "i"}, "b3", "b1"),
-        (set(), {}, None, "b1"),
+        (set(), {}, "b1", {}, "b2"),
+        ({"b2"}, {}, "b1", {}, "b3"),
+        ({"b2", "b3"}, {}, "b1", {}, "b1"),
+        ({"b1", "b2", "b3"}, {}, "b1", {}, None),
+        (set(), {"b3": "i"}, "b1", {}, "b3"),
+        (set(), {"b1": "i"}, "b1", {}, "b1"),
+        ({"b2"}, {"b2": "i"}, "b3", {}, "b1"),
+        (set(), {}, None, {}, "b1"),
+        (set(), {}, "b1", {"b2": 5, "b3": 4}, "b3"),
+        (set(), {}, "b1", {"b1": 0, "b2": 5, "b3": 5}, "b2"),
+        ({"b3"}, {}, None, {"b1": 7, "b2": 5}, "b1"),
     ],
 )
-def test_whose_turn_it_is(done: set[str], begun: Mapping[str, str], leader: str | None, turn: str | None) -> None:
-    assert next_of(["b3", "b1", "b2"], done, begun, leader) == turn
+def test_whose_turn_it_is(
+    done: set[str], begun: Mapping[str, str], leader: str | None, held: Mapping[str, int], turn: str | None
+) -> None:
+    assert next_of(["b3", "b1", "b2"], done, begun, leader, held) == turn
 
 
 @pytest.mark.parametrize(

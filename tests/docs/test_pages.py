@@ -61,6 +61,7 @@ def test_every_scenario_shows_a_failure_or_is_a_plain_flow():
         "joiner_with_a_bundle_in_flight",
         "lookups",
         "namespace_create_delete",
+        "pre_stop",
         "shutdown_one_of_three",
         "split_evenly",
         "split_k_way",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +171,21 @@ def test_rolling_restart_goes_on_where_it_stopped(cluster: Cluster) -> None:
 def roll(cluster: Cluster, command: str, leader: str) -> None:
     (other,) = {"b1", "b2"} - {leader}
     before = processes(cluster)
-    _, err = cluster.end(cluster.begin("rolling-restart", "--command", command), code=1)
-    restart = err.split("rolling restart ")[1].split()[0]
+    first = cluster.begin("rolling-restart", "--command", command)
+    cluster.wait(lambda: "drain" in [one["flow"] for one in cluster("operation", "list")["operations"]])
+    first.kill()
+    restart = first.communicate(timeout=WAIT_S)[1].split("rolling restart ")[1].split()[0]
+    held = cluster("policy", "get", "shedding", "cluster")["entries"]
+    assert [(one["override"], one["value"], one["drain"]) for one in held] == [(True, {"on": False}, restart)]
+    assert held[0]["until_ms"] is not None, "without a command the balancer goes on by itself"
+    again = cluster.begin("rolling-restart", "--command", command, "--operation", restart)
+    _, err = cluster.end(again, code=1)
     assert f"the command for {leader} ended with 7" in err
     assert f"--operation {restart}" in err
     after = processes(cluster)
     assert after[leader] == before[leader]
     assert after[other] != before[other], "the leader is last"
-    assert [one["name"] for one in cluster("policy", "list", "--kind", "cordon")["policies"]] == [leader]
+    assert [(one["kind"], one["name"]) for one in cluster("policy", "list")["policies"]] == [("cordon", leader)]
     assert set(cluster.owners().values()) == {other}, "the leader was emptied"
     (cluster.folder / f"refuse-{leader}").unlink()
 
@@ -185,12 +195,47 @@ def roll(cluster: Cluster, command: str, leader: str) -> None:
     again = processes(cluster)
     assert again[other] == after[other]
     assert again[leader] != before[leader]
-    assert cluster("policy", "list", "--kind", "cordon")["policies"] == []
+    assert cluster("policy", "list")["policies"] == [], "the balancer may move bundles again"
     assert set(cluster.owners().values()) == {other}
 
 
 def processes(cluster: Cluster) -> dict[str, str]:
     return {one["broker"]: one["incarnation"] for one in cluster.alive()}
+
+
+def ready(address: str) -> int:
+    """Status of `/readyz`."""
+    try:
+        with urllib.request.urlopen(f"{address}/readyz", timeout=WAIT_S) as page:
+            return int(page.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_pre_stop_is_not_ready_first_then_hands_over_and_says_how_far_it_came(cluster: Cluster) -> None:
+    cluster.start("b1", extra=("observe.metrics_port=0",))
+    cluster.start("b2", options=("--release-ms", "9000"))
+    bundles = cluster.create(NAMESPACE, 6, "b1")
+    address = next(one["http"] for one in cluster("brokers")["brokers"] if one["broker"] == "b1")
+    assert ready(address) == HTTPStatus.OK
+    stopping = cluster.begin("broker", "pre-stop", "--id", "b1", "--within", "60s", "--notice", "4s")
+    cluster.wait(lambda: ready(address) == HTTPStatus.SERVICE_UNAVAILABLE)
+    assert cluster.owners() == dict.fromkeys(bundles, "b1"), "nothing was handed over before"
+    done, _ = cluster.end(stopping)
+    assert (done["result"], done["began_with"], done["handed_over"], done["left"]) == ("handed-over", 6, 6, 0)
+    assert cluster.owners() == dict.fromkeys(bundles, "b2")
+    assert cluster.brokers["b1"].poll() is None, "it is the supervisor that stops it"
+    assert "b1 is joining, draining" in cluster.error("transfer", bundles[0], "--dest", "b1", "--force", code=3)
+    cluster.brokers["b1"].terminate()
+    assert cluster.brokers["b1"].wait(WAIT_S) == 0
+
+    cluster.start("b1")
+    late, error = cluster.end(cluster.begin("broker", "pre-stop", "--id", "b2", "--within", "6s"), code=4)
+    assert (late["result"], late["began_with"], late["left"]) == ("handed-over-in-part", 6, 6)
+    assert "b2: 0 of 6 bundles handed over in " in error
+    assert "6 left; it goes on until it is stopped" in error
+    cluster.wait(lambda: cluster.owners() == dict.fromkeys(bundles, "b1"))
+    assert "broker b9 is not alive" in cluster.error("broker", "pre-stop", "--id", "b9", code=5)
 
 
 def test_dry_runs_say_what_would_happen_and_change_nothing(cluster: Cluster) -> None:

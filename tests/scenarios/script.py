@@ -15,6 +15,7 @@ from statechannel.engine.commands import (
     CreateNamespace,
     DeleteNamespace,
     Lookup,
+    PreStop,
     ResumeRepair,
     Shutdown,
     Split,
@@ -203,6 +204,10 @@ class Script:
     def do_shutdown(self, at: str, budget: str = "10") -> None:
         """`shutdown BROKER [budget=S]`."""
         self.world.ask(at, Shutdown(float(budget)), "shutdown")
+
+    def do_pre_stop(self, at: str, budget: str = "10", notice: str = "0") -> None:
+        """`pre-stop BROKER [budget=S] [notice=S]`."""
+        self.world.ask(at, PreStop(float(budget), float(notice)), "pre-stop")
 
     # --- the log ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,8 @@
-"""Cordons of drains: set before a drain, ended by `uncordon`, distinct from those that operators set."""
+"""Policies of drains and rolling restarts, distinct from those that operators set.
+
+A drain cordons its broker, until `uncordon`. A rolling restart keeps the balancer from moving bundles, by an override of the
+policy `shedding` that it renews and that expires if the command dies.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Final, NamedTuple
 
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
-from shedders.policies.kinds import PolicyKind
+from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import WHY_MAX, PolicyKey, made_key
 from shedders.policies.topic import PolicyWriteOutcome
 from statechannel.cli.kit.channel_view import not_found
@@ -181,6 +185,41 @@ def take_back(connection: Connection, broker: str, drain: str) -> bool:
         return False
     uncordon(connection, broker, force=False)
     return True
+
+
+_SHEDDING: Final = made_key(PolicyKind.SHEDDING, CLUSTER)._replace(override=True)
+
+
+def hold_balancing(connection: Connection, restart: str, within_s: float, *, by: str | None) -> bool:
+    """Keep the balancer from moving bundles for this long, unless an operator's override is in force; whether it is kept.
+
+    Raises:
+        CommandError: The override was rejected, or its result is unknown.
+    """
+    before = _hold_of(standing_of(connection, create=True))
+    if before is not None and drained_by(before) is None:
+        return False
+    until_ms = now_ms() + round(within_s * 1_000)
+    why = f"rolling restart {restart}"
+    _require(
+        put(connection, _SHEDDING, {"on": False}, by=by, why=why, until_ms=until_ms, force=True, drain=restart),
+        "override that keeps the balancer from moving bundles",
+    )
+    return True
+
+
+def release_balancing(connection: Connection, restart: str) -> None:
+    """Let the balancer move bundles again, if it was this restart that kept it from that.
+
+    Raises:
+        CommandError: The end of the override was rejected, or its result is unknown.
+    """
+    if drained_by(_hold_of(standing_of(connection))) == restart:
+        _require(take_away(connection, _SHEDDING, force=True), "end of the override of balancing")
+
+
+def _hold_of(effective: EffectivePolicies) -> PolicyEntry | None:
+    return next((entry for entry in effective.entries if entry.key == _SHEDDING), None)
 
 
 def _require(done: PolicyWriteResult, what: str) -> None:

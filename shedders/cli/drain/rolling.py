@@ -3,6 +3,9 @@
 Its only state is the log: each drain is a request with the restart's id, all brokers to
 restart, and the process to be ended. So the same command with `--operation ID` continues on any machine: a broker that
 runs as another process since then is done.
+
+The drain of each broker knows which brokers are done: those take its bundles (`shedders.decision.planned_restart`). Until the
+last one is back the balancer moves nothing, so that it does not fill a broker that is about to receive the next one's bundles.
 """
 
 from __future__ import annotations
@@ -16,9 +19,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shedders.cli.drain.cordons import DRAIN, cordon_of, drained_by, standing_of, uncordon
+from shedders.cli.drain.cordons import (
+    DRAIN,
+    cordon_of,
+    drained_by,
+    hold_balancing,
+    release_balancing,
+    standing_of,
+    uncordon,
+)
 from shedders.cli.drain.follower import (
     AGAIN_S,
+    BundleCounts,
     DrainRequest,
     broker_not_found,
     drain,
@@ -36,11 +48,13 @@ from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import BALANCER, extension_requests, follow
 from statechannel.engine.commands import Done
 from statechannel.engine.membership import Member
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 
 LOOK_S: Final = 1.0
 PLACE: Final = "{broker}"
+MARGIN_S: Final = 60.0
+"""The balancer holds still for this long beyond the time limit of a step."""
 STDERR: Final = 2
 """Output of the restart command goes to standard error, as standard output may be JSON."""
 
@@ -96,10 +110,26 @@ def progressed(connection: Connection, restart: str) -> RestartProgress:
     return progress
 
 
-def next_of(brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None) -> str | None:
-    """Next broker: one that was begun, then by name, the leader last; None when all are done."""
+def next_of(
+    brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None, held: Mapping[str, int]
+) -> str | None:
+    """Next broker: one that was begun, then by name, the leader last; None when all are done.
+
+    Args:
+        held: Number of bundles by broker: the first of all has the fewest, as its bundles move twice.
+    """
     left = [name for name in sorted(brokers) if name not in done]
-    return min(left, key=lambda name: (name not in begun, name == leader, name), default=None)
+    first = not done and not begun
+    return min(
+        left,
+        key=lambda name: (name not in begun, name == leader, held.get(name, 0) if first else 0, name),
+        default=None,
+    )
+
+
+def held_by(connection: Connection) -> Mapping[str, int]:
+    """Number of bundles by broker."""
+    return BundleCounts(connection).look(anyhow=True)
 
 
 def words_of(text: str) -> list[str]:
@@ -162,7 +192,7 @@ class Restart:
         self._connection = connection
         self._request = request
         self._bar = bar
-        self._moved: dict[str, Any] = {}
+        self._said = False
 
     def run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
         """Restart all brokers and return what was done, in order.
@@ -173,23 +203,50 @@ class Restart:
         Raises:
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
+        try:
+            return self._run(wanted)
+        finally:
+            self._release()
+
+    def _run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
         known, registry, brokers = self._begin(wanted)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
+        if len(done) < len(brokers):
+            self._hold(self._request.fresh_s + self._request.leader_s)
         if done and len(done) < len(brokers):
             self._wait_fresh(max(done), others=len(brokers) - len(done))  # the previous command may have stopped here
         results: list[dict[str, Any]] = []
         while True:
             registry = self._with_leader([name for name in brokers if name not in done], known.before)
-            turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
+            leader = None if registry.leader is None else registry.leader.broker
+            turn = next_of(brokers, done, known.before, leader, self._held(done, known))
             if len(brokers) > 1:
                 self._bar.show("restart", "brokers restarted", len(done), len(brokers))
             if turn is None:
                 return results
             others = len(brokers) - len(done) - 1
-            results.append(self._restart_broker(turn, brokers, known.before, registry, others=others))
+            results.append(self._restart_broker(turn, brokers, known.before, registry, done, others=others))
             done.add(turn)
+
+    def _held(self, done: set[str], known: RestartProgress) -> Mapping[str, int]:
+        """Bundles by broker, where the order depends on them."""
+        return {} if done or known.before else held_by(self._connection)
+
+    def _hold(self, within_s: float) -> None:
+        """Keep the balancer from moving bundles during the next step; if this command dies, it goes on after that time."""
+        request = self._request
+        if not hold_balancing(self._connection, request.restart, within_s + MARGIN_S, by=request.by) and not self._said:
+            say("note: an override of shedding is in force and stays as it is")
+            self._said = True
+
+    def _release(self) -> None:
+        try:
+            release_balancing(self._connection, self._request.restart)
+        except StateChannelError as error:
+            # What ended the restart is to be reported; the override expires by itself.
+            say(f"note: the balancer moves no bundles until the override of shedding expires: {error}")
 
     def order(self, wanted: Sequence[str]) -> list[str]:
         """The brokers that `run` would restart, in order, as long as the leader stays the same; raises as `run`."""
@@ -197,7 +254,8 @@ class Restart:
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         leader = None if registry.leader is None else registry.leader.broker
         order: list[str] = []
-        while (turn := next_of(brokers, done | {*order}, known.before, leader)) is not None:
+        held = self._held(done, known)
+        while (turn := next_of(brokers, done | {*order}, known.before, leader, held)) is not None:
             order.append(turn)
         return order
 
@@ -230,7 +288,14 @@ class Restart:
     # --- one broker -------------------------------------------------------------------------------------------------
 
     def _restart_broker(
-        self, name: str, brokers: Sequence[str], before: dict[str, str], registry: Registry, *, others: int
+        self,
+        name: str,
+        brokers: Sequence[str],
+        before: dict[str, str],
+        registry: Registry,
+        done: set[str],
+        *,
+        others: int,
     ) -> dict[str, Any]:
         begun_s = time.monotonic()
         member = registry.members.alive.get(name)
@@ -239,7 +304,9 @@ class Restart:
         moved = None
         if member is not None and before.get(name, member.incarnation) == member.incarnation:
             before[name] = member.incarnation
-            moved = self._drain(name, member, brokers)
+            self._hold(self._request.drain_s)
+            moved = self._drain(name, member, brokers, done)
+        self._hold(self._request.command_s + self._request.back_s + self._request.fresh_s + self._request.leader_s)
         if member is None or before[name] == member.incarnation:
             self._restart(name)
         back = self._wait_back(name, before[name])
@@ -257,9 +324,14 @@ class Restart:
             "took_s": took_s,
         }
 
-    def _drain(self, name: str, member: Member, brokers: Sequence[str]) -> object:
+    def _drain(self, name: str, member: Member, brokers: Sequence[str], done: set[str]) -> object:
         request = self._request
-        extra = {"restart": request.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
+        extra = {
+            "restart": request.restart,
+            "incarnation": member.incarnation,
+            "brokers": list(brokers),
+            "done": sorted(done),
+        }
         why = f"rolling restart {request.restart}{f': {request.why}' if request.why else ''}"
         asked = DrainRequest(name, new_id(), request.rate_per_s, request.force, why, request.by, request.drain_s, extra)
         try:

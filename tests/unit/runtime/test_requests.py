@@ -9,7 +9,7 @@ import pytest
 from statechannel.audit import acknowledgements
 from statechannel.audit.acknowledgements import Acknowledgement
 from statechannel.broker import request_record
-from statechannel.broker.request_record import Reply, Request, RequestError, command_of, decode, encode
+from statechannel.broker.request_record import ANSWER_PART, Reply, Request, RequestError, command_of, decode, encode
 from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -17,6 +17,7 @@ from statechannel.engine.commands import (
     CreateNamespace,
     Done,
     Outcome,
+    PreStop,
     Shutdown,
     Split,
     Started,
@@ -164,6 +165,21 @@ def test_only_the_broker_addressed_shuts_down() -> None:
     assert world.executions() == {"b2": [Shutdown(5.0)]}
 
 
+def test_a_pre_stop_is_for_the_process_that_it_names() -> None:
+    world = World("b1", "b2")
+    world.around["b1"].leading = True
+    world.around["b2"].acting = False
+    world.ask("op1", "pre-stop", broker="b2", incarnation="i0", notice_s=2)
+    world.turns()
+    assert world.executions() == {}, "the process that it means has ended"
+    world.ask("op2", "pre-stop", broker="b2", incarnation="i1", notice_s=2)
+    world.turns()
+    assert world.executions() == {"b2": [PreStop(30.0 * ANSWER_PART, 2.0)]}, "also one that hands over already"
+    world.ask("op3", "pre-stop", broker="b2", incarnation="i1", budget_s=4)
+    world.turns()
+    assert world.executions()["b2"][1:] == [PreStop(4.0, 0.0)]
+
+
 def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
     world = World("b1", "b2")
     world.around["b1"].leading = True
@@ -291,6 +307,8 @@ def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> No
         ("create-namespace", {"namespace": "a/b", "bundles": 0}),
         ("lookup", {"name": "a/b/t", "read_only": "yes"}),
         ("shutdown", {"broker": "b1", "budget_s": -1}),
+        ("pre-stop", {}),
+        ("pre-stop", {"broker": "b1", "notice_s": "soon"}),
         ("unload", {}),
     ],
 )

@@ -119,6 +119,20 @@ def test_a_move_that_failed_and_a_receiver_that_is_gone_hold_nothing_back() -> N
     assert (receivers.room("b2"), receivers.in_vain) == (1, 0)
 
 
+def test_a_restart_counts_what_a_report_has_although_more_came_since() -> None:
+    receivers = DrainReceivers(100, report_wait_s=30.0)
+    for name in NAMES[:3]:
+        receivers.begun("b2", name)
+    receivers.ended("b2", NAMES[0], 10.0, arrived=True)
+    receivers.ended("b2", NAMES[1], 14.0, arrived=True)
+    lapsed = {"b2": replace(loads.broker("b2", 0.1), load_lapsed=True, load_age_s=2.0)}
+    receivers.look(lapsed, 15.0)
+    assert receivers.booked == {"b2": NAMES[:3]}, "of a report that is older than one of them a drain counts none"
+    assert receivers.ahead(lapsed, 15.0) == {"b2": NAMES[1:3]}, "the report of 13.0 has the first"
+    silent = {"b2": replace(lapsed["b2"], load=None)}
+    assert receivers.ahead(silent, 15.0) == {"b2": NAMES[:3]}
+
+
 # --- which, and where -----------------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,11 @@ class World:
         self.fresh_s = 5.0
         self.answers: list[Outcome | None] = []
         self.asked = 0
+        self.held: dict[str, int] = {}
+        self.holds: list[float] = []
+        self.held_by: str | None = None
+        self.released = 0
+        self.done_before: dict[str, list[str]] = {}
 
     def follow(self, *_: object) -> RequestAnswer:
         """Whoever is asked whether reports are fresh."""
@@ -48,6 +53,8 @@ class World:
     def drain(self, _: object, asked: DrainRequest, __: object) -> DrainResult:
         self.done.append(f"drain {asked.broker}")
         self.cordons[asked.broker] = Author("me", asked.drain).by
+        assert self.held_by is not None, "the balancer holds still"
+        self.done_before[asked.broker] = (asked.extra or {})["done"]
         args = {"broker": asked.broker, "drain": asked.drain, **(asked.extra or {})}
         request = Request(asked.drain, RequestCommand.EXTENSION.value, 0, args, "me")
         self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
@@ -78,6 +85,17 @@ class World:
         self.done.append(f"uncordon {broker}")
         del self.cordons[broker]
 
+    def hold(self, _: object, restart: str, within_s: float, *, by: str | None) -> bool:
+        assert by is None
+        self.holds.append(within_s)
+        self.held_by = restart
+        return True
+
+    def release(self, _: object, restart: str) -> None:
+        assert restart == RESTART
+        self.held_by = None
+        self.released += 1
+
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
         request = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
@@ -92,6 +110,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "read_registry", world.registry)
     monkeypatch.setattr(rolling, "standing_of", world.effective)
     monkeypatch.setattr(rolling, "uncordon", world.uncordon)
+    monkeypatch.setattr(rolling, "hold_balancing", world.hold)
+    monkeypatch.setattr(rolling, "release_balancing", world.release)
+    monkeypatch.setattr(rolling, "held_by", lambda _: world.held)
     monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(world.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(rolling, "follow", world.follow)
@@ -114,6 +135,31 @@ def test_one_after_the_other_the_leader_last(world: World) -> None:
         ("b1", "b1-1", "b1-2", 3),
     ]
     assert progressed(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
+
+
+def test_each_drain_knows_who_is_done_and_the_balancer_holds_still_until_the_last_one_is_back(world: World) -> None:
+    world.run()
+    assert world.done_before == {"b2": [], "b3": ["b2"], "b1": ["b2", "b3"]}
+    assert (world.held_by, world.released) == (None, 1)
+    assert min(world.holds) > rolling.MARGIN_S
+    assert max(world.holds) == 1_800 + rolling.MARGIN_S, "the drain has the longest limit"
+
+
+def test_a_balancer_that_was_held_goes_on_where_the_restart_stops(world: World) -> None:
+    world.exit_code = 7
+    with pytest.raises(CommandError):
+        world.run()
+    assert (world.held_by, world.released) == (None, 1)
+    world.exit_code = 0
+    world.run()
+    assert world.done_before == {"b2": [], "b3": ["b2"], "b1": ["b2", "b3"]}
+
+
+def test_the_first_one_has_the_fewest_bundles(world: World) -> None:
+    """Those of the first broker move twice."""
+    world.held = {"b1": 0, "b2": 9, "b3": 4}
+    world.run()
+    assert world.done == steps("b3", "b2", "b1"), "the leader is last nevertheless"
 
 
 def test_only_those_that_are_named(world: World) -> None:
