@@ -43,7 +43,17 @@ from tests.bench.pulsar import lane as pulsar_lane
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
-    *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions", "rolling", "testkit"),
+    *(
+        "shedding",
+        "engines",
+        "floods",
+        "spark-lag",
+        "live-balance",
+        "members",
+        "channel-partitions",
+        "rolling",
+        "testkit",
+    ),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
