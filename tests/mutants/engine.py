@@ -449,15 +449,14 @@ def _no_offset_read_as_zero(patcher: Patcher) -> None:
 
 @plant(ENGINE, "an owner that is cached stays the owner")
 def _cached_for_ever(patcher: Patcher) -> None:
-    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _owner: True)
+    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _basis: True)
+    patcher.bend(OwnerCache, "_is_unchanged", lambda _: lambda _cache, _owner: True)
 
 
 @plant(ENGINE, "the cache looks neither at the process of the owner nor at what this one serves")
 def _cached_whoever_lives(patcher: Patcher) -> None:
-    def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda _cache, owner: owner.key.offset == owner.offset and owner.replica.view is owner.view
-
-    patcher.bend(OwnerCache, "_holds", make)
+    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, basis: basis.replica.view is basis.view)
+    patcher.bend(OwnerCache, "_is_unchanged", lambda _: lambda _cache, owner: owner.key.offset == owner.offset)
 
 
 @plant(ENGINE, "the cache answers from a view that is old")
