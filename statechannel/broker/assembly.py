@@ -30,6 +30,7 @@ from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_r
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.reader import ReaderTuning
 from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
@@ -54,6 +55,9 @@ _log = SafeLogger(__name__)
 SILENCE_SAID_S = 2.0
 GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
+
+QUIET_LOOKS = 4
+"""A process that only reads has so many looks at a log to which nobody writes before it takes Kafka to be away."""
 
 
 class Access(NamedTuple):
@@ -218,6 +222,7 @@ def _kafka_log(
         gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
         broker=broker,
         reads_only=reads_only,
+        reader_tuning=ReaderTuning(quiet_s=settings.safe_mode.after_s / QUIET_LOOKS) if reads_only else None,
     )
 
 

@@ -532,7 +532,7 @@ class Host:
     def _progressed(self) -> None:
         now_s, engine = self._driver.last_progress_s, self.engine
         self._seat.resume()
-        if engine.caught_up and engine.mode is Mode.NORMAL:
+        if engine.ready:
             self._calm.end()
             self._caught_up.set()
         self._desk.look(now_s)

@@ -217,6 +217,11 @@ class Engine:
         return self.context.mode
 
     @property
+    def ready(self) -> bool:
+        """Whether what it answers is the present: it is caught up, or only reads and knows that nobody writes."""
+        return (self.caught_up and self.mode is Mode.NORMAL) or self.context.deserted
+
+    @property
     def leading(self) -> bool:
         return self.context.leading
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.engine.commands import Owned
+from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.config import OBSERVER
+from statechannel.engine.lookups import NO_BROKER
 from statechannel.protocol.states import State
 from statechannel.sim.process import SimProcess
 from statechannel.sim.trace import Violation
@@ -26,6 +27,7 @@ FAULT_EVERY_S = 9.0
 FAULT_MAX_S = 8.0
 TOPICS = 50
 WELL_S = 15.0
+ASK_EVERY_S = 1.0
 PAUSE_MAX_S = 1.5
 """A registry that is quieter than this may be out of reach: after that the silence of brokers does not count for a while."""
 SILENT_MAX_S = 10.5
@@ -51,11 +53,17 @@ class SimObserver:
     def start(self) -> None:
         """Begin to read, and to suffer."""
         self.process.start()
+        self._ask_ends()
         self._plan_fault()
 
     def notify(self, topic: Topic, partition: int) -> None:
         """A record was written."""
         self.process.notify(topic, partition)
+
+    def _ask_ends(self) -> None:
+        if self.process.running:
+            self.process.ask_ends()
+        self._cluster.events.after(ASK_EVERY_S, self._ask_ends)
 
     def _plan_fault(self) -> None:
         self._cluster.events.after(self._rng.uniform(0.2, 2 * FAULT_EVERY_S), self._suffer)
@@ -155,6 +163,17 @@ class SimObserver:
                 if not isinstance(seen, Owned) or seen.stale_age_s is not None or seen.broker != key.owner:
                     problems.append(f"{process.name} answers {seen} for {key!r}")
         return problems
+
+    def check_deserted(self) -> None:
+        """All brokers have been dead for a while: it names none of them as of now, and says that nobody lives."""
+        process = self.process
+        lookups = process.engine.lookups
+        for truth in self._cluster.truths:
+            for key in truth.view.live():
+                seen = lookups.peek(lookups.answer_now, key.name)
+                if isinstance(seen, Owned) or (isinstance(seen, Undetermined) and seen.reason != NO_BROKER):
+                    raise Violation("deserted", f"no broker lives, and {process.name} answers {seen} for {key!r}")
+                self._cluster.trace.count("answers of the observer that no broker lives")
 
     def check_end(self) -> None:
         """Its view is the truth."""

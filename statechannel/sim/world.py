@@ -61,7 +61,9 @@ class SimWorld(SimCluster):
         self.faults.plan()
         nights_s = NIGHT_OVER_S if self.options.late_returns else 0.0
         self.events.run_until(self.options.duration_s + self._blackouts.total_s + nights_s)
-        LivenessPhase(self, self._election, self._clients, self._checks, self._observer).settle()
+        ending = LivenessPhase(self, self._election, self._clients, self._checks, self._observer)
+        ending.settle()
+        ending.desert()
 
     def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
         process = SimProcess(self, self, broker, len(self.processes) + 1, take_over=take_over)

@@ -447,6 +447,16 @@ def _no_offset_read_as_zero(patcher: Patcher) -> None:
     )
 
 
+@plant(ENGINE, "who only reads never notices that nobody lives", needs="observer")
+def _never_deserted(patcher: Patcher) -> None:
+    patcher.put(Context, "deserted", property(lambda _: False))
+
+
+@plant(ENGINE, "who only reads takes a log to which nobody writes for one that is away", needs="observer")
+def _quiet_log_is_away(patcher: Patcher) -> None:
+    patcher.bend(wire.Cursor, "ask_end", nothing)
+
+
 @plant(ENGINE, "an owner that is cached stays the owner")
 def _cached_for_ever(patcher: Patcher) -> None:
     patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _basis: True)
