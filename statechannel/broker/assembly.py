@@ -57,7 +57,7 @@ GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
 
 QUIET_LOOKS = 4
-"""A process that only reads has so many looks at a log to which nobody writes before it takes Kafka to be away."""
+"""How often a process that only reads looks at a quiet log before it assumes that Kafka is away."""
 
 
 class Access(NamedTuple):

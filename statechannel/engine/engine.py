@@ -218,7 +218,7 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether what it answers is the present: it is caught up, or only reads and knows that nobody writes."""
+        """Whether what it answers is the present: it is caught up, or only reads and knows that no broker lives."""
         return (self.caught_up and self.mode is Mode.NORMAL) or self.context.deserted
 
     @property

@@ -120,7 +120,7 @@ class SeenEnds:
     def confirm(self, asked_s: float, end: int, position: int) -> bool:
         """Kafka was asked for the end, and answered; whether the position is as of a later moment thereby.
 
-        Where nobody writes this is all that is known: each fetch is answered as the one before.
+        Of a quiet log nothing else is known: each fetch is answered as the one before.
         """
         if position < max(end, self._end) or (self.newest_s is not None and asked_s <= self.newest_s):
             return False
@@ -195,8 +195,8 @@ class ReaderTuning:
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
         gather_ms: While many records come one by one, of many writers, the pause between two fetches; 0: none.
-        quiet_s: After so much time in which a partition is not known to be read to its end Kafka is asked where that is; None:
-            only every `watch_s`, and it is not taken for news: a broker reads its own heartbeats.
+        quiet_s: A partition that has not been known to be complete for this time is asked for its end; None: only every
+            `watch_s`, and the answer does not count: a broker reads its own heartbeats.
     """
 
     batch_records: int = 500
@@ -328,7 +328,7 @@ class LogReader:
             self._deliver([first, *more])
 
     def _ask_if_quiet(self, now_s: float, quiet_s: float) -> None:
-        """Nothing comes: either nobody writes, or Kafka cannot be reached. Its answer tells which."""
+        """Nothing comes: either the log is quiet, or Kafka cannot be reached. Its answer shows which."""
         quiet_since_s = self._clock() - quiet_s
         opened = [p.ends.newest_s for p in self._partitions.values() if p.state is _State.OPEN]
         if any(newest_s is None or newest_s < quiet_since_s for newest_s in opened):

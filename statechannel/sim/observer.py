@@ -165,7 +165,7 @@ class SimObserver:
         return problems
 
     def check_deserted(self) -> None:
-        """All brokers have been dead for a while: it names none of them as of now, and says that nobody lives."""
+        """All brokers have been dead for a while: it names none of them as of now, and says that none lives."""
         process = self.process
         lookups = process.engine.lookups
         for truth in self._cluster.truths:
