@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ulid import ULID
 
+from statechannel.broker.canary import PATH, CanaryRunner
 from statechannel.broker.driver import DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host, HostOptions
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
-from statechannel.broker.observe.health import routes
+from statechannel.broker.observe.health import routes, served
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
@@ -74,6 +75,7 @@ class Opened(NamedTuple):
     access: Access
     partitions: int
     compaction_lag_s: float
+    canary: CanaryRunner | None = None
 
 
 def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
@@ -161,9 +163,13 @@ async def open_member(
     host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
     if endpoint is not None:
         host.endpoint = endpoint
+        endpoint.queries = {PATH: partial(served, host)}
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     await _start(host, log, availability)
-    return Opened(host, kafka, partitions, config.compaction_lag_s)
+    canary = CanaryRunner(host, hooks, settings.canary) if settings.canary.questions_per_second_max else None
+    if canary is not None:
+        canary.start()
+    return Opened(host, kafka, partitions, config.compaction_lag_s, canary)
 
 
 async def open_observer(settings: Settings, *, registry: CollectorRegistry | None = None) -> Opened:

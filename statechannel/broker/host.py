@@ -166,7 +166,7 @@ class Host:
             on_loop_closed=self._loop_closed,
             options=self.options.driver,
         )
-        self.now_s = self._driver.now_s
+        self.now_s, self.feed = self._driver.now_s, self._driver.inbox.push
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
             hooks,

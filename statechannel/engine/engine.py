@@ -37,6 +37,7 @@ from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
+    CanaryJudged,
     CommandReceived,
     HookFailed,
     HookFinished,
@@ -157,7 +158,7 @@ class Engine:
                 pass
             case LeadershipChanged():
                 self.presence.elected_changed(elected=event.elected)
-            case LoopBlocked() | HookFailed():
+            case LoopBlocked() | HookFailed() | CanaryJudged():
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
