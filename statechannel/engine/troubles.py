@@ -146,12 +146,12 @@ class Troubles:
     unplaced: UnplacedBundles = field(default_factory=UnplacedBundles)
     canary: tuple[CanaryFinding, ...] = ()
 
-    def canary_fields(self) -> dict[str, Any]:
-        """Of a heartbeat: number and the newest of the canary's findings; nothing without any."""
+    def canary_fields(self) -> dict[str, Any] | None:
+        """Number and the newest of the canary's findings; None without any."""
         if not self.canary:
-            return {}
+            return None
         fields = self.canary[-1].fields()
-        return {"canary": fields | {"findings": len(self.canary), "message": fields["message"][:CANARY_TEXT_MAX]}}
+        return fields | {"findings": len(self.canary), "message": fields["message"][:CANARY_TEXT_MAX]}
 
     def note(self, event: LoopBlocked | HookFailed | CanaryJudged, at_ms: int) -> None:
         """Count one more of its kind; the canary's findings replace those before."""
