@@ -64,8 +64,7 @@ class CanaryRunner:
             await asyncio.sleep(pause_s)
             try:
                 self._follow()
-                self._canary.review()
-                self._publish()
+                self._review()
                 if len(self._asking) < ASKED_AT_ONCE and (question := self._canary.next(host.now_s())) is not None:
                     asking = asyncio.get_running_loop().create_task(self._ask(question))
                     self._asking.add(asking)
@@ -106,26 +105,27 @@ class CanaryRunner:
         host, metrics = self._host, self._host.metrics
         if host.stopped is not None:
             return
-        now = host.engine.now
-        found_new = self._canary.judge(host.now_s(), now.wall_ms, question, answer)
+        self._canary.judge(host.now_s(), host.engine.now.wall_ms, question, answer)
         kind = "none" if answer.error else "refuses" if answer.generation is None else "serves"
         metrics.counted("canary_answers", kind)
-        if found_new is not None:
+        self._review()
+
+    def _review(self) -> None:
+        """Report what is new, and publish what holds."""
+        host, metrics = self._host, self._host.metrics
+        for finding in self._canary.review(host.engine.now.wall_ms):
             metrics.log.emit(
                 "canary.contradiction",
-                bundle=found_new.bundle,
-                member=found_new.broker,
-                reason=found_new.reason,
-                generation=found_new.generation,
-                why=found_new.message,
+                bundle=finding.bundle,
+                member=finding.broker,
+                reason=finding.reason,
+                generation=finding.generation,
+                why=finding.message,
             )
-        self._publish()
-
-    def _publish(self) -> None:
         held = tuple(self._canary.findings.values())
-        if held != self._host.engine.context.troubles.canary:
-            self._host.feed(CanaryJudged(held))
-            self._host.metrics.set("canary_findings", len(held))
+        if held != host.engine.context.troubles.canary:
+            host.feed(CanaryJudged(held))
+            metrics.set("canary_findings", len(held))
 
     async def _by_probe(self, question: CanaryQuestion) -> CanaryAnswer:
         generation = await self._hooks.probe_owner(question.bundle, question.broker, question.urls)

@@ -1,7 +1,8 @@
 """The canary: asks brokers, as a client would, whether they serve a bundle, and compares the answers with the log.
 
 Pure: what to ask next, and what an answer means. A single answer that does not fit proves nothing, since the bundle may just be
-moving: it counts once the same broker, which has read more of the log since, answers so again, and the record is still the same.
+moving: it counts once the same broker, which has read more of the log since, answers so again, and this process has read all that
+was written before that answer, with the record still the same.
 """
 
 from __future__ import annotations
@@ -76,10 +77,14 @@ class CanaryAnswer(NamedTuple):
 
 
 class _Doubt(NamedTuple):
+    """A contradiction. `answer` and `answered_s` are of a second look that this process has not read far enough to judge."""
+
     question: CanaryQuestion
     reason: CanaryReason
     at_s: float
     at_ms: int
+    answer: CanaryAnswer | None = None
+    answered_s: float = 0.0
 
 
 class Canary:
@@ -119,7 +124,7 @@ class Canary:
         if self._context.mode is not Mode.NORMAL:
             return None
         for subject, doubt in list(self._doubts.items()):
-            if now_s - doubt.at_s >= self._confirm_s:
+            if doubt.answer is None and now_s - doubt.at_s >= self._confirm_s:
                 question = self._question(subject)
                 if question is None or question.offset != doubt.question.offset:
                     del self._doubts[subject]
@@ -189,49 +194,68 @@ class Canary:
 
     # --- what an answer means ---------------------------------------------------------------------------------------
 
-    def judge(self, now_s: float, wall_ms: int, question: CanaryQuestion, answer: CanaryAnswer) -> CanaryFinding | None:
-        """Take an answer in; a finding if this confirms one that is new."""
+    def judge(self, now_s: float, wall_ms: int, question: CanaryQuestion, answer: CanaryAnswer) -> None:
+        """Take an answer in; what it confirms `review` says."""
         subject, key = question.subject, self._key(question.bundle)
         doubt = self._doubts.get(subject)
         if key is None or key.offset != question.offset or key.owner != question.owner:
             self._forget(subject)  # it has moved since
-            return None
+            return
         reason = _contradiction(question, answer)
         if reason is None:
             self._forget(subject)
-            return None
-        if doubt is None or doubt.question.offset != question.offset or doubt.reason is not reason:
+        elif doubt is None or doubt.question.offset != question.offset or doubt.reason is not reason:
             remember(self._doubts, subject, _Doubt(question, reason, now_s, wall_ms), RECENT_MAX)
             self.findings.pop(subject, None)
-            return None
-        if question.applied <= doubt.question.applied:
-            return None  # the same look at the log
-        before = self.findings.pop(subject, None)
-        finding = CanaryFinding(
-            reason,
-            question.bundle,
-            question.broker,
-            question.owner,
-            question.generation,
-            answer.generation,
-            answer.error[:ERROR_MAX],
-            doubt.at_ms,
-            wall_ms,
-        )
-        remember(self.findings, subject, finding, FINDINGS_MAX)
-        return finding if before is None else None
+        elif question.applied > doubt.question.applied:
+            self._doubts[subject] = doubt._replace(answer=answer, answered_s=now_s, at_s=now_s)
 
     def _forget(self, subject: CanarySubject) -> None:
         self._doubts.pop(subject, None)
         self.findings.pop(subject, None)
 
-    def review(self) -> None:
-        """Drop findings whose bundle or broker is not as it was."""
+    def review(self, wall_ms: int) -> list[CanaryFinding]:
+        """Findings that are new; those whose bundle or broker is not as it was are dropped.
+
+        The asked broker may have read more than this process. So an answer counts once this process has read everything that
+        was written before it came, and the record is still the same.
+        """
+        new = []
+        for subject, doubt in list(self._doubts.items()):
+            if doubt.answer is None:
+                continue
+            key = self._key(subject.bundle)
+            if key is None or key.offset != doubt.question.offset:
+                self._forget(subject)
+                continue
+            current_at_s = self._context.replicas[self._context.partition_of(key.namespace)].current_at_s
+            if current_at_s is not None and current_at_s >= doubt.answered_s:
+                finding = _finding(doubt, doubt.answer, wall_ms)
+                new += [] if subject in self.findings else [finding]
+                self.findings.pop(subject, None)
+                remember(self.findings, subject, finding, FINDINGS_MAX)
+                self._doubts[subject] = doubt._replace(answer=None)
         for subject, finding in list(self.findings.items()):
             key = self._key(subject.bundle)
             as_it_was = key is not None and key.owner == finding.owner and key.generation == finding.generation
             if not as_it_was or subject.broker not in self._context.members.alive:
                 self._forget(subject)
+        return new
+
+
+def _finding(doubt: _Doubt, answer: CanaryAnswer, wall_ms: int) -> CanaryFinding:
+    asked = doubt.question
+    return CanaryFinding(
+        doubt.reason,
+        asked.bundle,
+        asked.broker,
+        asked.owner,
+        asked.generation,
+        answer.generation,
+        answer.error[:ERROR_MAX],
+        doubt.at_ms,
+        wall_ms,
+    )
 
 
 def _is_process(key: KeyState, member: Member) -> bool:

@@ -215,7 +215,9 @@ class SimCanaries:
         if canary is None:
             canary = Canary(context, self._rng.randrange, confirm_s=CANARY_CONFIRM_S, by_hook=True)
             self._canaries[process.incarnation] = canary
-        canary.review()
+        for finding in canary.review(process.now.wall_ms):
+            self._cluster.trace.count("findings of canaries")
+            self._check(process, finding)
         names = [key.name for replica in context.replicas for key in replica.view.live()]
         if names and self._rng.random() < OTHERS_SHARE:
             canary.moved(process.mono_s, self._rng.choice(names), self._rng.choice(sorted(self._cluster.brokers)))
@@ -244,13 +246,11 @@ class SimCanaries:
     def _come_back(self, process: SimProcess, canary: Canary, question: CanaryQuestion, answer: CanaryAnswer) -> None:
         if not process.running:
             return
-        finding = canary.judge(process.mono_s, process.now.wall_ms, question, answer)
-        if finding is not None:
-            self._cluster.trace.count("findings of canaries")
-            self._check(process, question, finding)
+        canary.judge(process.mono_s, process.now.wall_ms, question, answer)
 
-    def _check(self, process: SimProcess, question: CanaryQuestion, finding: CanaryFinding) -> None:
-        target, now_s = self._process_of(question), self._cluster.events.now_s
+    def _check(self, process: SimProcess, finding: CanaryFinding) -> None:
+        asked = [other for other in self._cluster.alive() if other.broker == finding.broker and not other.halted]
+        target, now_s = (asked[-1] if asked else None), self._cluster.events.now_s
         report = f"{process.name}'s canary: {finding.message}"
         if target is None:
             if finding.reason is not CanaryReason.NO_ANSWER:
@@ -258,6 +258,6 @@ class SimCanaries:
             return
         if target.undisturbed and now_s - target.well_since_s >= WELL_S:
             raise Violation("canary", f"{report}; but {target.name} has been well for {WELL_S:g} s")
-        serves = target.engine.lease.serves_at(question.bundle, target.mono_s)
+        serves = target.engine.lease.serves_at(finding.bundle, target.mono_s)
         if finding.reason is CanaryReason.NOT_SERVING and serves == finding.generation:
             raise Violation("canary", f"{report}; but it does")

@@ -461,13 +461,11 @@ def _quiet_log_is_away(patcher: Patcher) -> None:
 @plant(ENGINE, "a canary believes the first look", needs="canary")
 def _canary_without_second_look(patcher: Patcher) -> None:
     def make(judge: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(canary: Any, now_s: float, wall_ms: int, question: Any, answer: Any) -> Any:
-            seen = judge(canary, now_s, wall_ms, question, answer)
+        def bent(canary: Any, now_s: float, wall_ms: int, question: Any, answer: Any) -> None:
+            judge(canary, now_s, wall_ms, question, answer)
             doubt = canary._doubts.get(question.subject)
-            if seen is not None or doubt is None or question.subject in canary.findings:
-                return seen
-            canary._doubts[question.subject] = doubt._replace(question=question._replace(applied=-1))
-            return judge(canary, now_s, wall_ms, question, answer)
+            if doubt is not None and doubt.answer is None:
+                canary._doubts[question.subject] = doubt._replace(answer=answer)  # as if it had been read long ago
 
         return bent
 

@@ -52,12 +52,13 @@ class World:
 
     def judge(self, question: CanaryQuestion, answer: CanaryAnswer | None, *, read_on: bool = True) -> Any:
         given = CanaryAnswer(question.generation) if answer is None else answer
-        result = self.canary.judge(self.alone.now_s, 1_000, question, given)
+        self.canary.judge(self.alone.now_s + 0.05, 1_000, question, given)
+        assert self.canary.review(1_000) == [], "this process may not have read as far as the other"
         self.alone.run(CONFIRM_S + 0.2)
         if read_on:
             self.alone.channel.append((b"!heartbeat", None, 0))
         self.hear(None if read_on else question.applied)
-        return result
+        return next(iter(self.canary.review(1_000)), None)
 
     def ask(self) -> CanaryQuestion | None:
         return self.canary.next(self.alone.now_s)
@@ -153,11 +154,21 @@ def test_a_former_owner_that_goes_on_serving_is_found() -> None:
     assert world.canary.findings == {}
 
 
+def test_an_asker_that_is_behind_waits_until_it_has_read_as_far(world) -> None:
+    assert world.turn(CanaryAnswer()) is None
+    world.alone.away = True  # the other may have read what this one has not
+    assert world.turn(CanaryAnswer()) is None
+    world.alone.away = False
+    world.alone.put(b"!heartbeat", None)
+    (finding,) = world.canary.review(1_000)
+    assert finding.reason is CanaryReason.NOT_SERVING
+
+
 def test_a_finding_ends_with_the_record_that_it_is_about(world) -> None:
     world.turn(CanaryAnswer())
     assert world.turn(CanaryAnswer()) is not None
     world.alone.ask(Unload(world.bundle, "op-2", 60.0), lambda _: None)
-    world.canary.review()
+    world.canary.review(1_000)
     assert world.canary.findings == {}
 
 
