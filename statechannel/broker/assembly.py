@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ulid import ULID
 
+from statechannel.broker.canary import PATH, CanaryRunner
 from statechannel.broker.changes import PastReader
 from statechannel.broker.driver import BEAT_S, DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
@@ -20,7 +21,7 @@ from statechannel.broker.host_options import HostOptions
 from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
-from statechannel.broker.observe.health import routes
+from statechannel.broker.observe.health import routes, served
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
@@ -34,6 +35,7 @@ from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_r
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.reader import ReaderTuning
 from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topic_policy import ObservedTopics
 from statechannel.kafka.topics import create_topics as create
@@ -62,6 +64,9 @@ SILENCE_SAID_S = 2.0
 _RESTING_S = 60.0
 GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
+
+QUIET_LOOKS = 4
+"""How often a process that only reads looks at a quiet log before it assumes that Kafka is away."""
 
 
 class Access(NamedTuple):
@@ -111,6 +116,7 @@ class Opened(NamedTuple):
     host: Host
     log: MemberLog
     access: Access | None
+    canary: CanaryRunner | None = None
 
 
 def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
@@ -209,9 +215,13 @@ async def open_member(
     )
     if endpoint is not None:
         host.endpoint = endpoint
+        endpoint.queries = {PATH: partial(served, host)}
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     await _start(host, log, availability)
-    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
+    canary = CanaryRunner(host, hooks, settings.canary) if settings.canary.questions_per_second_max else None
+    if canary is not None:
+        canary.start()
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka, canary)
 
 
 def make_host(
@@ -312,6 +322,7 @@ def _kafka_log(
         gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
         broker=broker,
         reads_only=reads_only,
+        reader_tuning=ReaderTuning(quiet_s=settings.safe_mode.after_s / QUIET_LOOKS) if reads_only else None,
     )
 
 

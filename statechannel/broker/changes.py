@@ -406,6 +406,19 @@ class Watcher:
         self._bytes -= size_bytes
         return change
 
+    def take(self) -> Iterator[Change]:
+        """The queued changes, in order, without waiting.
+
+        Raises:
+            ChangesError: The stream has ended.
+        """
+        while self._items:
+            change, size_bytes = self._items.popleft()
+            self._bytes -= size_bytes
+            yield change
+        if self._error is not None:
+            raise self._error
+
     def close(self) -> None:
         """Unsubscribe."""
         self._owner.forget(self)

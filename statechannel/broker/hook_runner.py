@@ -401,7 +401,7 @@ def _is_repeated(lane: _Lane, effect: CallHook) -> bool:
     return releases and (last.hook, last.generation) == (effect.hook, effect.generation)
 
 
-def overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+def overridden(hooks: BrokerHooks, hook: str) -> bool:
     """Whether a broker has this hook."""
     if isinstance(hooks, ThreadedHooks):
         return hooks.overrides(hook)

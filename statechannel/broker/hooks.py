@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 
-from statechannel.engine.effects import Hook
 from statechannel.errors import StateChannelError
 
 _caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=None)
@@ -108,6 +107,17 @@ class BrokerHooks:
             generation: By which it does.
         """
 
+    async def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
+        """Ask a broker, as a client would at its `urls`, whether it serves a bundle: for the canary (settings `canary`).
+
+        Not called for bundles of this broker alone, and not in their order. Without it the canary asks the brokers' endpoints,
+        which know what their engines serve, but not what your data plane does.
+
+        Returns:
+            The generation by which it serves the bundle; None if it refuses. Raising means that it does not answer.
+        """
+        raise NotImplementedError
+
 
 class BlockingBrokerHooks:
     """The same hooks as plain functions, for `BlockingStateChannel`; they run in separate threads.
@@ -133,6 +143,10 @@ class BlockingBrokerHooks:
 
     def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
         """See `BrokerHooks.on_split_done`."""
+
+    def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
+        """See `BrokerHooks.probe_owner`. It runs in a thread of its own."""
+        raise NotImplementedError
 
 
 class HookRunsOnError(Exception):
@@ -171,7 +185,7 @@ class ThreadedHooks(BrokerHooks):
         """Name of the user's class."""
         return type(self._hooks).__name__
 
-    def overrides(self, hook: Hook) -> bool:
+    def overrides(self, hook: str) -> bool:
         """Whether the user's class has this hook at all."""
         return getattr(type(self._hooks), hook) is not getattr(BlockingBrokerHooks, hook)
 
@@ -198,6 +212,10 @@ class ThreadedHooks(BrokerHooks):
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
         """See `BrokerHooks.on_split_done`. One that waits for a thread keeps waiting after its deadline."""
         await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
+
+    async def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
+        """See `BrokerHooks.probe_owner`."""
+        return await asyncio.to_thread(self._hooks.probe_owner, bundle, broker, urls)
 
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
         """Run it in a thread.

@@ -138,7 +138,7 @@ class Host:
             options=self.options.driver,
             clocks=self._platform.clocks,
         )
-        self.now_s = self._driver.now_s
+        self.now_s, self.feed = self._driver.now_s, self._driver.inbox.push
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
             hooks,
@@ -519,7 +519,7 @@ class Host:
     def _progressed(self) -> None:
         now_s, engine = self._driver.last_progress_s, self.engine
         self._seat.resume()
-        if engine.caught_up and engine.mode is Mode.NORMAL:
+        if engine.ready:
             self._calm.end()
             self._caught_up.set()
         self._desk.look(now_s)

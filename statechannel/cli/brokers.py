@@ -130,6 +130,7 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
                 "blocked": None,
                 "hooks_failed": {},
                 "unplaced": None,
+                "canary": None,
             }
         )
     return [
@@ -160,6 +161,7 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "blocked": _blocked(info, max(0, registry.read_at_ms - member.heard_at_ms)),
         "hooks_failed": _hooks_failed(info, max(0, registry.read_at_ms - member.heard_at_ms)),
         "unplaced": _unplaced(info, max(0, registry.read_at_ms - member.heard_at_ms)),
+        "canary": _canary(info, max(0, registry.read_at_ms - member.heard_at_ms)),
     }
 
 
@@ -201,6 +203,13 @@ def _unplaced(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | No
         return None
     known = [cause for cause in UnplacedCause if cause == fields.get("cause")]  # brokers of older versions do not say
     return fields | {"cause": known[0] if known else UnplacedCause.POLICIES}
+
+
+def _canary(info: Mapping[str, Any], heard_ago_ms: int) -> dict[str, Any] | None:
+    """What its canary reports."""
+    fields = _aged(info, info.get("canary"), heard_ago_ms)
+    kinds = {"findings": int, "bundle": str, "member": str, "reason": str, "message": str, "since_ms": int}
+    return fields if fields is not None and _has(fields, kinds) else None
 
 
 def _aged(info: Mapping[str, Any], fields: object, heard_ago_ms: int) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WORK_GAP_S = 0.01
 _CAUGHT_UP, _STOPPED = Phase.CAUGHT_UP, Phase.STOPPED
+_UNREAD = (Phase.CLOSED, Phase.READING)
 
 
 class Mode(StrEnum):
@@ -266,6 +267,13 @@ class Context:
             and now_s - self.listening_since_s >= self.config.member_expiry_s
             and not self.members.overflowed(now_s)
         )
+
+    @property
+    def deserted(self) -> bool:
+        """Whether no broker lives, as far as a process that only reads can know: it hears none, and has read all there is."""
+        if not self.config.observes or self.members.alive or not self.knows_absence():
+            return False
+        return all(replica.phase not in _UNREAD for replica in self.replicas)
 
     def is_lost(self, broker: str) -> bool:
         """Whether a broker is known to be gone; never while this process may be the one that is cut off."""

@@ -38,6 +38,7 @@ from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
+    CanaryJudged,
     CommandReceived,
     HookFailed,
     HookFinished,
@@ -156,7 +157,7 @@ class Engine:
                 pass
             case LeadershipChanged():
                 self.presence.elected_changed(elected=event.elected)
-            case LoopBlocked() | HookFailed():
+            case LoopBlocked() | HookFailed() | CanaryJudged():
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
@@ -214,6 +215,11 @@ class Engine:
     @property
     def mode(self) -> Mode:
         return self.context.mode
+
+    @property
+    def ready(self) -> bool:
+        """Whether what it answers is the present: it is caught up, or only reads and knows that no broker lives."""
+        return (self.caught_up and self.mode is Mode.NORMAL) or self.context.deserted
 
     @property
     def leading(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.commands import Command
 from statechannel.engine.effects import Hook
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
@@ -136,6 +137,13 @@ class HookFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryJudged:
+    """What the canary of this process reports now; all of it, for operators."""
+
+    findings: tuple[CanaryFinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReceived:
     """A caller asks for something; the answer is a `Complete` effect with the same token."""
 
@@ -159,6 +167,7 @@ Input = (
     | LeadershipChanged
     | LoopBlocked
     | HookFailed
+    | CanaryJudged
     | HookFinished
     | CommandReceived
     | Tick

@@ -107,6 +107,8 @@ class Wait(NamedTuple):
 
 _FINAL = Wait("")
 _JOINING = Wait("joining", "Try again, or ask another broker.", "joining")
+NO_BROKER = "no-broker"
+_NO_BROKER_HINT = "Start a broker: `statechannel brokers` lists those that are heard."
 _HAS_TO_RESUME = Wait("the owner has to resume")
 _LEASE_RAN_OUT = Wait(
     "the owner is this broker, whose lease ran out: it serves nothing",
@@ -244,7 +246,7 @@ class Lookups:
             return BoundTo(bound, context.members.alive[bound].urls), "", _FINAL
         replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
-            return None, "", _JOINING
+            return None, "", self._no_broker() if context.deserted else _JOINING
         key = locate_target(context, target)
         if isinstance(key, NotFound):
             return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", _FINAL
@@ -266,6 +268,8 @@ class Lookups:
             return None, key.name, _LEASE_RAN_OUT if context.lease_ran_out else _HAS_TO_RESUME
         member = context.members.alive.get(owner)
         if member is None and not own:
+            if context.deserted:
+                return None, key.name, self._no_broker()
             # However old the view is: while Kafka is away nobody expires, so this one was lost, or left, before.
             message = f"owner {owner} is not heard; its bundles will be given to others"
             return None, key.name, Wait(message, reason="owner-not-heard")
@@ -277,6 +281,12 @@ class Lookups:
             return None, key.name, _HAS_TO_RESUME
         return Owned(key.name, owner, key.generation, urls), "", _FINAL
 
+    def _no_broker(self) -> Wait:
+        newest_ms = self._presence.newest_ms
+        ago_s = max(0.0, (self._context.now.wall_ms - newest_ms) / 1_000)
+        heard = f"the last one was heard {ago_s:.0f} s ago" if newest_ms else "none was ever heard"
+        return Wait(f"no broker is alive: {heard}", _NO_BROKER_HINT, NO_BROKER)
+
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""
         context = self._context
@@ -285,6 +295,8 @@ class Lookups:
     def _unassigned(self, key: KeyState, *, read_only: bool) -> tuple[Outcome | None, str, Wait]:
         if read_only:
             return Unowned(key.name, self._stale_age_s(key.namespace)), "", _FINAL
+        if self._context.deserted:
+            return None, key.name, self._no_broker()
         refusal = self._context.refusal()
         if refusal is not None:
             words = f"no broker owns it, and this one can choose none: {refusal.message}"

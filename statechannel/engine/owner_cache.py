@@ -24,24 +24,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class OwnerBasis:
+    """What answers about all bundles of a namespace with one owner were made from, checked once for all of them.
+
+    Attributes:
+        own: Whether this process is the owner.
+        checked: The epoch in which it was looked at last, and until when it holds in that epoch (by the engine's clock); in
+            one tuple, as several threads write it.
+    """
+
+    namespace: str
+    broker: str
+    own: bool
+    replica: Replica
+    view: View
+    member: Member
+    steady: Mapping[str, Any]
+    checked: tuple[int, float] = (-1, 0.0)
+
+
+@dataclass(slots=True)
 class CachedOwner:
     """An answer, and all that it was made from: it holds as long as none of these has changed.
 
     Every accepted record of a bundle gives its state another offset, as do a split, and the end of the namespace.
 
     Attributes:
-        valid: The epoch in which nothing had changed, and until when it holds in that epoch (by the engine's clock); in one
-            tuple, as several threads write it.
+        epoch: The newest in which the state of the bundle was found as it was.
     """
 
     outcome: Owned
     key: KeyState
     offset: int
-    replica: Replica
-    view: View
-    member: Member
-    steady: Mapping[str, Any]
-    valid: tuple[int, float] = (-1, 0.0)
+    basis: OwnerBasis
+    epoch: int = -1
 
 
 class OwnerCache:
@@ -51,7 +67,8 @@ class OwnerCache:
     current, and for all that is not simply owned. The caller then asks the engine.
 
     The engine's thread writes, any thread reads, without a lock: the epoch is odd while the engine changes anything, and what
-    was read while the epoch changed is discarded. Within an epoch only time passes, so an entry is checked once in each.
+    was read while the epoch changed is discarded. Within an epoch only time passes, so what entries have in common is checked
+    once in each.
 
     Args:
         answer: What a step answers to a read-only lookup of this place; it changes nothing.
@@ -72,6 +89,7 @@ class OwnerCache:
         self._closing_marks = closing_marks
         self._answer = answer
         self._owners: dict[str, CachedOwner] = {}
+        self._bases: dict[tuple[str, str], OwnerBasis] = {}
         self.epoch = 0
 
     def find(self, now_s: float, name: str) -> Owned | None:
@@ -87,16 +105,20 @@ class OwnerCache:
         """As `find`, with what the answer was made from."""
         cached = self._owners.get(name)
         if cached is not None:
-            epoch, until_s = cached.valid
-            if epoch == self.epoch and now_s < until_s:
-                return cached
-        epoch, context = self.epoch, self._context
+            epoch, until_s = cached.basis.checked
+            if epoch == self.epoch and now_s < until_s and (cached.epoch == epoch or self._is_unchanged(cached)):
+                if self.epoch == epoch:
+                    cached.epoch = epoch
+                    return cached
+        epoch, context, until_s = self.epoch, self._context, 0.0
         if epoch & 1 or now_s >= context.wake_at_s or context.stopped is not None:
             return None
         try:
-            if cached is None or not self._holds(cached):
+            if cached is not None and self._is_unchanged(cached):
+                until_s = self._until_s(cached.basis, epoch)
+            if until_s <= now_s:
                 cached = self._look_up(name)
-            until_s = 0.0 if cached is None else min(context.wake_at_s, current_until_s(context, cached.replica))
+                until_s = 0.0 if cached is None else self._until_s(cached.basis, epoch)
         except Exception:
             if self.epoch == epoch:
                 raise
@@ -104,23 +126,36 @@ class OwnerCache:
         if cached is None or self.epoch != epoch:
             return None
         self._keep(name, cached)
-        cached.valid = epoch, until_s
+        cached.epoch = epoch
         return cached if now_s < until_s else None
 
     def _keep(self, name: str, owner: CachedOwner) -> None:
         if len(self._owners) >= self._context.config.lookup_cached_max and name not in self._owners:
             self._owners.clear()
+            self._bases.clear()
         self._owners[name] = owner
 
-    def _holds(self, cached: CachedOwner) -> bool:
-        broker, member, context = cached.outcome.broker, cached.member, self._context
+    def _is_unchanged(self, cached: CachedOwner) -> bool:
+        """Whether the bundle is as it was, whatever became of its broker."""
+        key = cached.key
+        return key.offset == cached.offset and (not cached.basis.own or self._reactions.serves(key))
+
+    def _until_s(self, basis: OwnerBasis, epoch: int) -> float:
+        """Until when the basis holds if no step is made; 0 if it does not."""
+        checked_epoch, until_s = basis.checked
+        if checked_epoch != epoch:
+            context = self._context
+            until_s = min(context.wake_at_s, current_until_s(context, basis.replica)) if self._holds(basis) else 0.0
+            basis.checked = epoch, until_s
+        return until_s
+
+    def _holds(self, basis: OwnerBasis) -> bool:
+        member = basis.member
         return (
-            cached.key.offset == cached.offset
-            and cached.replica.view is cached.view
-            and context.members.alive.get(broker) is member
-            and member.steady is cached.steady
-            and not self._closing_marks.mentions(cached.key.namespace)
-            and (broker != context.identity.broker or self._reactions.serves(cached.key))
+            basis.replica.view is basis.view
+            and self._context.members.alive.get(basis.broker) is member
+            and member.steady is basis.steady
+            and not self._closing_marks.mentions(basis.namespace)
         )
 
     def _look_up(self, name: str) -> CachedOwner | None:
@@ -137,5 +172,15 @@ class OwnerCache:
         member = context.members.alive.get(outcome.broker)
         if member is None:
             return None
-        replica = context.replicas[context.partition_of(key.namespace)]
-        return CachedOwner(outcome, key, key.offset, replica, replica.view, member, member.steady)
+        return CachedOwner(outcome, key, key.offset, self._basis(key.namespace, outcome.broker, member))
+
+    def _basis(self, namespace: str, broker: str, member: Member) -> OwnerBasis:
+        """The one that others use, if it holds."""
+        basis = self._bases.get((namespace, broker))
+        if basis is None or not self._holds(basis):
+            context = self._context
+            replica = context.replicas[context.partition_of(namespace)]
+            own = broker == context.identity.broker
+            basis = OwnerBasis(namespace, broker, own, replica, replica.view, member, member.steady)
+            self._bases[namespace, broker] = basis
+        return basis

@@ -517,6 +517,7 @@ class Presence:
             "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()}
             or None,
             "unplaced": context.troubles.unplaced.fields(context.now.wall_ms),
+            "canary": context.troubles.canary_fields(),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.effects import Hook
-from statechannel.engine.inputs import HookFailed, LoopBlocked
+from statechannel.engine.inputs import CanaryJudged, HookFailed, LoopBlocked
 from statechannel.protocol.bounded import remember
 
 TEXT_MAX = 300
+CANARY_TEXT_MAX = 1_000
 UNPLACED_MAX = 1_000
 UNPLACED_KEPT_MS = 300_000
 """A bundle that no client asks for any more is not reported for longer."""
@@ -136,15 +138,26 @@ class Troubles:
     Attributes:
         blocked: None: never.
         hooks: The failures of each hook that failed.
+        canary: What the canary reports now, the newest last.
     """
 
     blocked: BlockedLoop | None = None
     hooks: dict[Hook, HookFailures] = field(default_factory=dict)
     unplaced: UnplacedBundles = field(default_factory=UnplacedBundles)
+    canary: tuple[CanaryFinding, ...] = ()
 
-    def note(self, event: LoopBlocked | HookFailed, at_ms: int) -> None:
-        """Count one more of its kind."""
-        if isinstance(event, LoopBlocked):
+    def canary_fields(self) -> dict[str, Any] | None:
+        """Number and the newest of the canary's findings; None without any."""
+        if not self.canary:
+            return None
+        fields = self.canary[-1].fields()
+        return fields | {"findings": len(self.canary), "message": fields["message"][:CANARY_TEXT_MAX]}
+
+    def note(self, event: LoopBlocked | HookFailed | CanaryJudged, at_ms: int) -> None:
+        """Count one more of its kind; the canary's findings replace those before."""
+        if isinstance(event, CanaryJudged):
+            self.canary = event.findings
+        elif isinstance(event, LoopBlocked):
             times = 1 if self.blocked is None else self.blocked.times + 1
             self.blocked = BlockedLoop(times, event.blocked_s, event.place, event.hook, at_ms)
         else:

@@ -117,11 +117,21 @@ class SeenEnds:
             self._awaited = self._awaited or self._newest
         self._looked_s = now_s
 
+    def confirm(self, asked_s: float, end: int, position: int) -> bool:
+        """Kafka was asked for the end, and answered; whether the position is as of a later moment thereby.
+
+        Of a quiet log nothing else is known: each fetch is answered as the one before.
+        """
+        if position < max(end, self._end) or (self.newest_s is not None and asked_s <= self.newest_s):
+            return False
+        self.newest_s = asked_s
+        return True
+
     def as_of_s(self, position: int) -> float | None:
         """The moment; None while there is none."""
         for mark in (self._awaited, self._newest):
             if mark is not None and position >= mark[0]:
-                self.newest_s, self._awaited = mark[1], None
+                self.newest_s, self._awaited = max(mark[1], self.newest_s or mark[1]), None
         if self._newest is not None and position < self._newest[0]:
             self._awaited = self._awaited or self._newest
         return self.newest_s
@@ -185,6 +195,8 @@ class ReaderTuning:
         watch_s: Time between two checks whether the topics are still the same.
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
         gather_ms: While many records come one by one, of many writers, the pause between two fetches; 0: none.
+        quiet_s: A partition that has not been known to be complete for this time is asked for its end; None: only every
+            `watch_s`, and the answer does not count: a broker reads its own heartbeats.
     """
 
     batch_records: int = 500
@@ -193,6 +205,7 @@ class ReaderTuning:
     watch_s: float = 5.0
     watch_timeout_s: float = 3.0
     gather_ms: int = 0
+    quiet_s: float | None = None
 
 
 class LogReader:
@@ -230,6 +243,7 @@ class LogReader:
         self._settings = settings
         self._clock = clock
         self._looked_s = 0.0
+        self._hurried_s = 0.0
         self._polls = PollClock()
         self._sink = sink
         self._tuning = tuning or ReaderTuning()
@@ -303,6 +317,8 @@ class LogReader:
             if partition.state is _State.CLOSED:
                 self._open(partition)
         now_s = time.monotonic()
+        if self._tuning.quiet_s is not None and now_s - self._hurried_s >= self._tuning.quiet_s:
+            self._ask_if_quiet(now_s, self._tuning.quiet_s)
         if self._watch.due(now_s):  # seldom: this lies between a record's arrival and the next one's
             self._look_around(now_s)
         self._look_at_ends()
@@ -310,6 +326,14 @@ class LogReader:
         if first is not None:
             more = self._consumer.consume(self._tuning.batch_records - 1, 0)
             self._deliver([first, *more])
+
+    def _ask_if_quiet(self, now_s: float, quiet_s: float) -> None:
+        """Nothing comes: either the log is quiet, or Kafka cannot be reached. Its answer shows which."""
+        quiet_since_s = self._clock() - quiet_s
+        opened = [p.ends.newest_s for p in self._partitions.values() if p.state is _State.OPEN]
+        if any(newest_s is None or newest_s < quiet_since_s for newest_s in opened):
+            self._hurried_s = now_s
+            self._watch.hurry()
 
     def _look_at_ends(self) -> None:
         """Often enough that `as_of_s` is not much older than it could be, also where nothing comes."""
@@ -481,6 +505,8 @@ class LogReader:
         self._set_available(available=findings.answered)
         if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
             self._renew_consumer(())
+        if self._tuning.quiet_s is not None:
+            self._confirm_ends(findings)
         for place in positions:
             partition = self._partitions[place]
             if place in findings.broken:
@@ -490,6 +516,16 @@ class LogReader:
         stalled = [p for p in self._partitions.values() if p.state is _State.OPEN and self._is_stalled(p, findings)]
         if stalled:
             self._renew_consumer(stalled)
+
+    def _confirm_ends(self, findings: TopicFindings) -> None:
+        asked_s = self._clock() - (time.monotonic() - findings.asked_s)
+        inputs: list[Input] = []
+        for place, end in findings.ends.items():
+            partition = self._partitions[place]
+            if partition.state is _State.OPEN and partition.ends.confirm(asked_s, end, partition.position):
+                inputs.append(self._position(partition, partition.position))
+        if inputs:
+            self._sink(inputs)
 
     def _is_stalled(self, partition: _Partition, findings: TopicFindings) -> bool:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))

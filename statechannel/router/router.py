@@ -171,7 +171,7 @@ class Router:
         now_s = self._now_s()
         cached = self._entry(now_s, name) if name.__class__ is str else None
         if cached is not None and self._host.stopped is None:
-            return self._route(cached.outcome, cached.replica, now_s, stale=False)
+            return self._route(cached.outcome, cached.basis.replica, now_s, stale=False)
         arguments.text("name", name)
         self._require_open()
         return self._answer(self._peeks.answer(name), now_s)

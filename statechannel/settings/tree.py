@@ -16,6 +16,7 @@ from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import SettingsGroup
 from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
 from statechannel.settings.groups_engine import (
+    CanarySettings,
     HookSettings,
     LeaderSettings,
     LimitSettings,
@@ -54,6 +55,7 @@ class Settings(BaseModel):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
     requests: RequestSettings = Field(default_factory=RequestSettings)
+    canary: CanarySettings = Field(default_factory=CanarySettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
     extensions: dict[str, dict[str, Any]] = Field(

@@ -37,6 +37,8 @@ QUIET_S = 3.0
 MEMBERS_AT_LEAST = 2
 SICK_FOR_S = 40.0
 LEADER_SHARE = 0.8
+DESERTED_S = 30.0
+"""The expiry, settling, and time for an observer that has met its last fault a moment ago."""
 HUNG, FROZEN = SimLink("hung"), SimLink("frozen")
 
 
@@ -92,6 +94,16 @@ class LivenessPhase:
             self._await_health(at_least_s=SICK_FOR_S)
             cluster.events.run_until(cluster.events.now_s + QUIET_S)
             self._check_end()
+
+    def desert(self) -> None:
+        """At last every broker dies, and who only reads has to notice, although nothing is written any more."""
+        if self._observer is None:
+            return
+        cluster = self._cluster
+        for process in cluster.alive():
+            process.end("the end of all brokers")
+        cluster.events.run_until(cluster.events.now_s + DESERTED_S)
+        self._observer.check_deserted()
 
     def _await_health(self, *, at_least_s: float) -> None:
         """Return once nothing is wrong, every bundle having been looked up, but not before some time has passed."""

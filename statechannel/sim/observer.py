@@ -1,12 +1,15 @@
-"""An observer in a simulated cluster: it only reads, suffers as brokers do, and what it answers has to be true."""
+"""An observer in a simulated cluster: it only reads, suffers as brokers do, and what it answers has to be true. And canaries."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.engine.commands import Owned
+from statechannel.engine.canary import Canary, CanaryAnswer
+from statechannel.engine.canary_finding import CanaryReason
+from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.config import OBSERVER
+from statechannel.engine.lookups import NO_BROKER
 from statechannel.protocol.states import State
 from statechannel.sim.process import SimProcess
 from statechannel.sim.trace import Violation
@@ -15,6 +18,8 @@ from statechannel.sim.truth import compare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statechannel.engine.canary import CanaryQuestion
+    from statechannel.engine.canary_finding import CanaryFinding
     from statechannel.engine.commands import Outcome
     from statechannel.engine.effects import Append, Emit
     from statechannel.engine.inputs import Input
@@ -26,6 +31,12 @@ FAULT_EVERY_S = 9.0
 FAULT_MAX_S = 8.0
 TOPICS = 50
 WELL_S = 15.0
+ASK_EVERY_S = 1.0
+CANARY_EVERY_S = 0.4
+CANARY_CONFIRM_S = 2.0
+TRAVEL_MAX_S = 0.4
+OTHERS_SHARE = 0.3
+"""Of the questions: to a broker that may not own the bundle."""
 PAUSE_MAX_S = 1.5
 """A registry that is quieter than this may be out of reach: after that the silence of brokers does not count for a while."""
 SILENT_MAX_S = 10.5
@@ -51,11 +62,17 @@ class SimObserver:
     def start(self) -> None:
         """Begin to read, and to suffer."""
         self.process.start()
+        self._ask_ends()
         self._plan_fault()
 
     def notify(self, topic: Topic, partition: int) -> None:
         """A record was written."""
         self.process.notify(topic, partition)
+
+    def _ask_ends(self) -> None:
+        if self.process.running:
+            self.process.ask_ends()
+        self._cluster.events.after(ASK_EVERY_S, self._ask_ends)
 
     def _plan_fault(self) -> None:
         self._cluster.events.after(self._rng.uniform(0.2, 2 * FAULT_EVERY_S), self._suffer)
@@ -156,8 +173,91 @@ class SimObserver:
                     problems.append(f"{process.name} answers {seen} for {key!r}")
         return problems
 
+    def check_deserted(self) -> None:
+        """All brokers have been dead for a while: it names none of them as of now, and says that none lives."""
+        process = self.process
+        lookups = process.engine.lookups
+        for truth in self._cluster.truths:
+            for key in truth.view.live():
+                seen = lookups.peek(lookups.answer_now, key.name)
+                if isinstance(seen, Owned) or (isinstance(seen, Undetermined) and seen.reason != NO_BROKER):
+                    raise Violation("deserted", f"no broker lives, and {process.name} answers {seen} for {key!r}")
+                self._cluster.trace.count("answers of the observer that no broker lives")
+
     def check_end(self) -> None:
         """Its view is the truth."""
         for replica, truth in zip(self.process.engine.replicas, self._cluster.truths, strict=True):
             if replica.caught_up:
                 compare(self.process.name, replica.view, truth)
+
+
+class SimCanaries:
+    """A canary of each broker; their randomness is their own, and no engine learns of them: the run is the same without."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._rng = Random(f"{cluster.seed}/canaries")
+        self._canaries: dict[str, Canary] = {}
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._cluster.events.after(CANARY_EVERY_S, self._turn)
+
+    def _turn(self) -> None:
+        self._cluster.events.after(CANARY_EVERY_S, self._turn)
+        for process in self._cluster.alive():
+            if process.running:
+                self._ask(process)
+
+    def _ask(self, process: SimProcess) -> None:
+        context = process.engine.context
+        canary = self._canaries.get(process.incarnation)
+        if canary is None:
+            canary = Canary(context, self._rng.randrange, confirm_s=CANARY_CONFIRM_S, by_hook=True)
+            self._canaries[process.incarnation] = canary
+        for finding in canary.review(process.now.wall_ms):
+            self._cluster.trace.count("findings of canaries")
+            self._check(process, finding)
+        names = [key.name for replica in context.replicas for key in replica.view.live()]
+        if names and self._rng.random() < OTHERS_SHARE:
+            canary.moved(process.mono_s, self._rng.choice(names), self._rng.choice(sorted(self._cluster.brokers)))
+        question = canary.next(process.mono_s)
+        if question is not None:
+            self._cluster.trace.count("questions of canaries")
+            self._cluster.events.after(self._travel_s(), lambda: self._arrive(process, canary, question))
+
+    def _travel_s(self) -> float:
+        return self._rng.uniform(0.001, TRAVEL_MAX_S)
+
+    def _process_of(self, question: CanaryQuestion) -> SimProcess | None:
+        """Who is asked; None if it has died, or stands still."""
+        alive = (process for process in self._cluster.alive() if process.incarnation == question.incarnation)
+        target = next(alive, None)
+        return None if target is None or target.halted else target
+
+    def _arrive(self, process: SimProcess, canary: Canary, question: CanaryQuestion) -> None:
+        target = self._process_of(question)
+        if target is None:
+            answer = CanaryAnswer(error="no answer")
+        else:
+            answer = CanaryAnswer(target.engine.lease.serves_at(question.bundle, target.mono_s))
+        self._cluster.events.after(self._travel_s(), lambda: self._come_back(process, canary, question, answer))
+
+    def _come_back(self, process: SimProcess, canary: Canary, question: CanaryQuestion, answer: CanaryAnswer) -> None:
+        if not process.running:
+            return
+        canary.judge(process.mono_s, process.now.wall_ms, question, answer)
+
+    def _check(self, process: SimProcess, finding: CanaryFinding) -> None:
+        asked = [other for other in self._cluster.alive() if other.broker == finding.broker and not other.halted]
+        target, now_s = (asked[-1] if asked else None), self._cluster.events.now_s
+        report = f"{process.name}'s canary: {finding.message}"
+        if target is None:
+            if finding.reason is not CanaryReason.NO_ANSWER:
+                raise Violation("canary", f"{report}; it does not run any more")
+            return
+        if target.undisturbed and now_s - target.well_since_s >= WELL_S:
+            raise Violation("canary", f"{report}; but {target.name} has been well for {WELL_S:g} s")
+        serves = target.engine.lease.serves_at(finding.bundle, target.mono_s)
+        if finding.reason is CanaryReason.NOT_SERVING and serves == finding.generation:
+            raise Violation("canary", f"{report}; but it does")

@@ -298,6 +298,11 @@ class SimProcess:
             self.stage.trace.count("reopened in a split")
             self.reopen()
 
+    def ask_ends(self) -> None:
+        """As a reader that only reads does where nothing comes."""
+        for cursor in self._cursors.values():
+            cursor.ask_end()
+
     def notify(self, topic: Topic, partition: int) -> None:
         self._cursors[topic, partition].notify()
 

@@ -233,6 +233,16 @@ class Cursor:
             self._scheduled = True
             self._process.stage.events.after(self._process.latency_s(), self._fetch)
 
+    def ask_end(self) -> None:
+        """Ask the broker where the log ends: of a quiet log no fetch shows how fresh its reader's view is."""
+        asked_s = self._process.mono_s
+        self._process.stage.events.after(self._process.latency_s(), lambda: self._answered(asked_s, self._log.end))
+
+    def _answered(self, asked_s: float, end: int) -> None:
+        process = self._process
+        if process.alive and not process.halted and process.reaches("read", *self._place) and end <= self._position:
+            process.take(PositionReached(*self._place, self._position, asked_s))
+
     def _again(self, after_s: float) -> None:
         if not self._scheduled:
             self._scheduled = self._late = True

@@ -30,6 +30,7 @@ from tests.bench import (
     partitions,
     replay,
     rolling,
+    router,
     shedding,
     spark_lag,
     spark_replay,
@@ -43,17 +44,8 @@ from tests.bench.pulsar import lane as pulsar_lane
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
-    *(
-        "shedding",
-        "engines",
-        "floods",
-        "spark-lag",
-        "live-balance",
-        "members",
-        "channel-partitions",
-        "rolling",
-        "testkit",
-    ),
+    *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
+    *("rolling", "router", "testkit"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -133,6 +125,7 @@ def main() -> None:
         "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),
+        "router": router.run,
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),

@@ -202,6 +202,37 @@ async def test_close_ends_what_waits(kafka: Kafka, topic_prefix: str) -> None:
         await asyncio.to_thread(channel.close)
 
 
+def test_it_says_that_no_broker_lives(kafka: Kafka, topic_prefix: str) -> None:
+    quick = {"membership": {"interval_s": 0.3, "expiry_s": 5.0}, "safe_mode": {"after_s": 3.0, "settle_s": 2.0}}
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix, **quick)
+    child = subprocess.Popen(
+        [sys.executable, str(EXAMPLE.with_name("broker.py")), "b1", kafka.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
+    )
+    try:
+        assert child.stdout is not None
+        assert any(line.startswith("Owned(") for line in child.stdout)
+        with BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
+            until(lambda: isinstance(router.lookup("example/orders/new"), Route))
+            child.kill()
+            until(lambda: getattr(router.lookup("example/orders/new"), "reason", "") == "no-broker")
+            assert router.brokers() == []
+            time.sleep(4.0)  # nobody writes: that is no reason to take Kafka to be away
+            assert router.lookup("example/orders/new").reason == "no-broker"
+    finally:
+        child.kill()
+        child.wait()
+    with BlockingRouter.open(settings, join_timeout_s=WAIT_S) as late:  # it began after the last one had died
+        until(lambda: not isinstance(late.lookup("example/orders/new"), Route))  # it was heard a moment ago
+        answer = late.wait("example/orders/new", 0.5)
+        assert isinstance(answer, Undetermined)
+        assert answer.reason == "no-broker"
+        assert "no broker is alive: the last one was heard" in answer.message
+
+
 def test_the_example_names_the_owner_and_follows(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     with run_broker(settings, "b1", "http://127.0.0.1:8001") as channel:

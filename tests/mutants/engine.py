@@ -7,6 +7,7 @@ from typing import Any
 
 from statechannel.engine import context as context_module
 from statechannel.engine import owner_cache
+from statechannel.engine.canary import Canary
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.context import Context, Mode
@@ -447,17 +448,40 @@ def _no_offset_read_as_zero(patcher: Patcher) -> None:
     )
 
 
+@plant(ENGINE, "who only reads never notices that nobody lives", needs="observer")
+def _never_deserted(patcher: Patcher) -> None:
+    patcher.put(Context, "deserted", property(lambda _: False))
+
+
+@plant(ENGINE, "who only reads takes a log to which nobody writes for one that is away", needs="observer")
+def _quiet_log_is_away(patcher: Patcher) -> None:
+    patcher.bend(wire.Cursor, "ask_end", nothing)
+
+
+@plant(ENGINE, "a canary believes the first look", needs="canary")
+def _canary_without_second_look(patcher: Patcher) -> None:
+    def make(judge: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(canary: Any, now_s: float, wall_ms: int, question: Any, answer: Any) -> None:
+            judge(canary, now_s, wall_ms, question, answer)
+            doubt = canary._doubts.get(question.subject)
+            if doubt is not None and doubt.answer is None:
+                canary._doubts[question.subject] = doubt._replace(answer=answer)  # as if it had been read long ago
+
+        return bent
+
+    patcher.bend(Canary, "judge", make)
+
+
 @plant(ENGINE, "an owner that is cached stays the owner")
 def _cached_for_ever(patcher: Patcher) -> None:
-    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _owner: True)
+    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, _basis: True)
+    patcher.bend(OwnerCache, "_is_unchanged", lambda _: lambda _cache, _owner: True)
 
 
 @plant(ENGINE, "the cache looks neither at the process of the owner nor at what this one serves")
 def _cached_whoever_lives(patcher: Patcher) -> None:
-    def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda _cache, owner: owner.key.offset == owner.offset and owner.replica.view is owner.view
-
-    patcher.bend(OwnerCache, "_holds", make)
+    patcher.bend(OwnerCache, "_holds", lambda _: lambda _cache, basis: basis.replica.view is basis.view)
+    patcher.bend(OwnerCache, "_is_unchanged", lambda _: lambda _cache, owner: owner.key.offset == owner.offset)
 
 
 @plant(ENGINE, "the cache answers from a view that is old")

@@ -18,6 +18,7 @@ FILES_S: dict[str, float] = {
     "tests/cli/test_audit_live.py": 19,
     "tests/cli/test_doctor_live.py": 47,
     "tests/cli/test_live.py": 85,
+    "tests/docs/test_kv_example.py": 28,
     "tests/docs/test_operate_page.py": 43,
     "tests/docs/test_partitions_walk.py": 35,
     "tests/docs/test_spark_walk.py": 87,

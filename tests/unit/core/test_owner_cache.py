@@ -160,10 +160,10 @@ def test_threads_that_check_an_entry_in_two_epochs_do_not_mix_them() -> None:
     entry = alone.engine.lookups.cache._owners[name]
     alone.run(0.1)
     assert cached(alone, name) is not None
-    newer = entry.valid
-    entry.valid = newer[0] - 2, newer[1] + 100  # what a slow thread writes last
+    newer, checked = entry.epoch, entry.basis.checked
+    entry.epoch, entry.basis.checked = newer - 2, (checked[0] - 2, checked[1] + 100)  # what a slow thread writes last
     assert cached(alone, name) is not None
-    assert entry.valid == newer
+    assert (entry.epoch, entry.basis.checked) == (newer, checked)
 
 
 def test_its_size_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,20 @@ from hypothesis import strategies as st
 from statechannel.kafka.reader import SeenEnds
 
 
+def test_an_answer_about_the_end_is_all_that_is_known_of_a_quiet_log() -> None:
+    ends = SeenEnds(10.0)
+    ends.look(10.0, 7)
+    assert ends.as_of_s(7) == 10.0
+    assert not ends.confirm(20.0, 8, 7)  # one more record, which has not come yet
+    assert not ends.confirm(9.0, 7, 7)  # older than what is known
+    assert ends.confirm(20.0, 7, 7)
+    assert ends.as_of_s(7) == 20.0
+    ends.look(21.0, 8)  # a fetch that was sent before the question
+    assert not ends.confirm(22.0, 7, 7)
+    assert ends.as_of_s(7) == 20.0
+    assert ends.as_of_s(8) == 20.0
+
+
 def test_an_end_counts_from_the_look_before_the_end_before_came() -> None:
     ends = SeenEnds(10.0)
     ends.look(10.2, 100)

@@ -30,7 +30,7 @@ EXPRESSIONS = {
     "result.verdict": {str(item) for item in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
-    "wait.reason": {"joining", "timed-out", "no-broker-allowed", "owner-not-heard"},
+    "wait.reason": {"joining", "timed-out", "no-broker-allowed", "owner-not-heard", "no-broker"},
     "FILTERED": {FILTERED},
 }
 
