@@ -7,6 +7,7 @@ was written before that answer, with the record still the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.engine.canary_finding import CanaryFinding, CanaryReason
@@ -16,7 +17,7 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from statechannel.engine.context import Context
     from statechannel.engine.membership import Member
