@@ -142,6 +142,7 @@ class ChannelKit:
         self.notes = KitNotes(lambda: self.now_s)
         self._routers: list[Router] = []
         self._lives: list[ProcessLife] = []
+        self._begun: list[KitBroker] = []
         self._wanted: dict[str, str] = {}
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class ChannelKit:
         """End all brokers, without asking them, and the loop."""
         if self.loop.is_closed():
             return
-        for broker in self.brokers.values():
+        for broker in self._begun:
             broker.kill()
         if isinstance(self.loop, VirtualLoop):
             self.loop.time_limit_s = _CLOSING_LIMIT_S
@@ -244,13 +245,15 @@ class ChannelKit:
             platform=self._platform(process),
         )
         process.serve(host)
-        broker = self.brokers[name] = KitBroker(self.loop, name, process, host)
+        broker = KitBroker(self.loop, name, process, host)
+        self._begun.append(broker)
         context = process.life.context()
         context.run(host.start)
         opened = Opened(host, KitMemberLog(process, settings, self._platform(process)), None)
         # What `StateChannel.open` does once a member runs; the kit has started its own.
         joining = StateChannel._joined(opened, settings, extensions, lambda _: None, join_timeout_s)  # noqa: SLF001
         broker.channel = await self.loop.create_task(joining, context=context)
+        self.brokers[name] = broker
         return broker
 
     async def router(self, join_timeout_s: float = WAIT_S) -> Router:

@@ -11,11 +11,14 @@ import pytest
 
 from statechannel.api import (
     Admission,
+    ArgumentTypeError,
+    ArgumentValueError,
     BlockingBrokerHooks,
     BrokerHooks,
     ChannelStoppedError,
     Owned,
     Redirect,
+    SettingsError,
     Undetermined,
 )
 from statechannel.router import ChangesGap, Route
@@ -382,3 +385,32 @@ async def test_what_cannot_be_done_is_an_error_that_says_why(channel_kit: Channe
         await kit.namespace()
     with pytest.raises(KitError, match="No broker b runs"):
         await kit.own(bundle, "b")
+
+
+async def test_wrong_arguments_are_refused(channel_kit: ChannelKit) -> None:
+    with pytest.raises(ArgumentValueError, match="partitions"):
+        ChannelKit(partitions=0)
+    with pytest.raises(SettingsError, match="deadline"):
+        ChannelKit({"hooks": {"deadline_s": 0}})
+    with pytest.raises(ArgumentValueError, match="delay_s"):
+        channel_kit.log.slow(-1)
+    with pytest.raises(ArgumentTypeError, match="membershp"):
+        await channel_kit.broker("a", membershp={"take_over": True})
+    with pytest.raises(ArgumentTypeError, match="on_onw"):
+        await channel_kit.broker("a", Misspelt())
+    await channel_kit.broker("a")
+    with pytest.raises(OutcomeError, match="unknown-namespace"):
+        await channel_kit.own("no/such/0x00000000_0xffffffff", "a")
+
+
+class Misspelt(BrokerHooks):
+    async def on_onw(self, bundle: str, generation: int) -> None:
+        """Not a hook."""
+
+
+async def test_an_id_that_is_in_use_is_refused_and_the_kit_goes_on(channel_kit: ChannelKit) -> None:
+    await channel_kit.broker("a")
+    with pytest.raises(ChannelStoppedError, match="id"):
+        await channel_kit.broker("a")
+    bundle, *_ = await channel_kit.namespace()
+    assert await channel_kit.own(bundle, "a") > 0
