@@ -103,7 +103,7 @@ def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[st
     applied = {part.view.partition: part.view.applied for part in views.parts}
 
     def silent_ms(member: Member | LostMember) -> int:
-        heard_ms = member.heard_at_ms if isinstance(member, Member) else member.last_heard_ms
+        heard_ms = member.last_heard_ms if isinstance(member, LostMember) else member.heard_at_ms
         return registry.read_at_ms - heard_ms
 
     return [

@@ -140,9 +140,9 @@ class HttpCallers:
             try:
                 self._credentials = read_credentials(path)
             except HttpAccessError as error:
-                _log.warning("http.access-file-unusable", file=str(path), why=str(error))
+                _log.warning("http-access-file-unusable", file=str(path), why=str(error))
             else:
-                _log.info("http.access-file-read", file=str(path))
+                _log.info("http-access-file-read", file=str(path))
         return self._credentials
 
     def require_host(self, host: str, server: str = "") -> None:

@@ -140,7 +140,7 @@ class _Endpoint:
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception:
-            _log.exception("http.handler-failed", route=self._route.name)
+            _log.exception("http-handler-failed", route=self._route.name)
             return problem_response(ProblemError("internal-error", f"{self._route.name} failed"), request.scope)
         if isinstance(answer.document, Response):
             return answer.document
@@ -149,7 +149,7 @@ class _Endpoint:
     def _log_action(self, call: ApiCall, request: Request) -> None:
         caller = call.caller
         _log.info(
-            "http.action",
+            "http-action",
             action=self._route.name,
             path=request.url.path[:_QUERY_MAX_CHARS],
             caller=caller.name,

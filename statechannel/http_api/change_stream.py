@@ -151,9 +151,9 @@ class ChangesHub:
                     async for batch in batches:
                         self._take(batch)
             except StateChannelError as error:
-                _log.warning("http.changes-interrupted", why=str(error))
+                _log.warning("http-changes-interrupted", why=str(error))
             except Exception:
-                _log.exception("http.changes-failed")
+                _log.exception("http-changes-failed")
             await asyncio.sleep(_RESUME_S)
 
     def _take(self, batch: Sequence[Change | ChangesGap]) -> None:
@@ -164,8 +164,8 @@ class ChangesHub:
             self._followed[item.partition] = item.offset + 1
             self._kept.append(item)
             self._kept_bytes += len(item.data)
-        most_bytes = self._settings.changes_kept_mib * 2**20
-        while len(self._kept) > self._settings.changes_kept or (self._kept_bytes > most_bytes and len(self._kept) > 1):
+        most_bytes = self._settings.changes_max_mib * 2**20
+        while len(self._kept) > self._settings.changes_max or (self._kept_bytes > most_bytes and len(self._kept) > 1):
             gone = self._kept.popleft()
             self._kept_bytes -= len(gone.data)
             self._whole_from[gone.partition] = gone.offset + 1

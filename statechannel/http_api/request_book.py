@@ -172,9 +172,9 @@ class LoggedRequests:
                             self._hand_over(batch, whole=True)
                             start = batch[-1].offset + 1
             except StateChannelError as error:
-                _log.warning("http.requests-interrupted", why=str(error))
+                _log.warning("http-requests-interrupted", why=str(error))
             except Exception:
-                _log.exception("http.requests-failed")
+                _log.exception("http-requests-failed")
             self._ends.wait(_RESUME_S)
 
     def _hand_over(self, records: list[RecordRead], *, whole: bool) -> None:

@@ -140,7 +140,7 @@ class HttpServer:
                 f"the admin API cannot be served on port {port}: {self._error}",
                 hint="Check http.tls_certificate, http.tls_key and http.tls_client_ca.",
             ) from self._error
-        self._log.info("http.served", url=self.url, authenticated=settings.access_file is not None)
+        self._log.info("http-served", url=self.url, authenticated=settings.access_file is not None)
         return self.url
 
     def _run(self) -> None:
@@ -149,7 +149,7 @@ class HttpServer:
         except BaseException as error:
             self._error = error
             if self._begun.is_set():
-                self._log.exception("http.server-failed")
+                self._log.exception("http-server-failed")
         finally:
             self._begun.set()
 

@@ -296,13 +296,13 @@ class HttpSettings(SettingsGroup):
     catch_ups_max: int = setting(
         2, "Of these, how many may read older changes from Kafka at the same time.", ge=1, le=100
     )
-    changes_kept: int = setting(
+    changes_max: int = setting(
         10_000,
         "Newest changes kept in memory for readers; one that is further behind is cut off.",
         ge=100,
         le=1_000_000,
     )
-    changes_kept_mib: int = setting(32, "The same limit by their size (MiB).", ge=1, le=4_096)
+    changes_max_mib: int = setting(32, "The same limit by their size (MiB).", ge=1, le=4_096)
     heartbeat_s: float = setting(
         15.0,
         "Time between two comments in a quiet stream of changes, by which both sides see that it is alive.",

@@ -18,7 +18,7 @@ from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "t/n"
 FLAGS = ("http.port=0", "http.open_role=force", "http.requests_per_s=10000", "extensions.balancer.enabled=true")
-SERVED = re.compile(r"http\.served.*?url\W+(http://[0-9.:]+)")
+SERVED = re.compile(r"http-served.*?url\W+(http://[0-9.:]+)")
 CLIENT = {"Statechannel-Client": "ann"}
 
 

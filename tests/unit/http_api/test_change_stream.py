@@ -91,7 +91,7 @@ async def test_a_gap_is_an_event_and_moves_the_position():
 
 
 async def test_a_reader_that_is_too_slow_is_cut_off_and_resumes_without_loss():
-    async with following(changes_kept=100) as (cluster, hub):
+    async with following(changes_max=100) as (cluster, hub):
         stream = hub.stream(None)
         await anext(stream)
         cluster.add(change(10))

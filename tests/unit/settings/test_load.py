@@ -269,7 +269,7 @@ def test_names_end_in_their_unit() -> None:
         "_factor",
         "_records",
     )
-    counts = {"channel.partitions", "lookups.default_bundles", "embedded.port"}
+    counts = {"channel.partitions", "lookups.default_bundles", "embedded.port", "http.port"}
     wrong = []
     for group, kind in groups().items():
         for name, field in kind.model_fields.items():
