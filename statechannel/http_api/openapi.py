@@ -22,6 +22,12 @@ OF_BODIES: Final = ("body-too-large", "foreign-page", "receive-timeout", "wrong-
 _MISSING: Final = frozenset({"unknown-namespace", "unknown-bundle"})
 _REFERENCES: Final = "#/components/schemas/{model}"
 _PARAMETER: Final = re.compile(r"\{([a-z_]+)(?::path)?\}")
+_FORMS: Final[Mapping[str, str]] = {
+    "tenant": "^[A-Za-z0-9_=:.-]{1,128}$",
+    "namespace": "^[A-Za-z0-9_=:.-]{1,128}$",
+    "range": "^0x[0-9a-f]{8}_0x[0-9a-f]{8}$",
+    "broker": "^[A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,127}$",
+}
 _ABOUT_PATHS: Final[Mapping[str, str]] = {
     "tenant": "Tenant of the namespace.",
     "namespace": "Namespace, without its tenant.",
@@ -85,7 +91,7 @@ def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": _ABOUT_PATHS.get(name, name),
-            "schema": {"type": "string"},
+            "schema": {"type": "string", **({"pattern": _FORMS[name]} if name in _FORMS else {})},
         }
         for name in _PARAMETER.findall(route.path)
     ]
@@ -160,6 +166,8 @@ def _problem_response(about: str, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     """A schema of a type; named ones go to `schemas`."""
+    if kind is Problem and Problem.__name__ in schemas:
+        return {"$ref": _REFERENCES.format(model=Problem.__name__)}
     mode: Any = "validation" if isinstance(kind, type) and issubclass(kind, RequestModel) else "serialization"
     schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCES, mode=mode)
     schemas.update(schema.pop("$defs", {}))

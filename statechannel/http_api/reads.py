@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -20,7 +20,7 @@ from statechannel.protocol.bundle import is_bundle, is_namespace
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from statechannel.http_api.change_stream import ChangesHub
     from statechannel.http_api.cluster import ApiCluster, RowPage
@@ -214,7 +214,7 @@ class MemoryReads:
             first = await anext(parts)
         except StopAsyncIteration:
             raise ProblemError("not-current", "this process stops") from None
-        response = EventStream(first, parts, self._cluster.settings.http.receive_timeout_s)
+        response = EventStream(first, parts)
         return ApiAnswer(response)
 
     def routes(self, document: Callable[[], dict[str, Any]]) -> list[ApiRoute]:
@@ -223,9 +223,10 @@ class MemoryReads:
         Args:
             document: Makes the OpenAPI document.
         """
+        kept = cache(document)  # it takes as long as thousands of other answers
 
         async def openapi(_: ApiCall) -> ApiAnswer:
-            return ApiAnswer(document())
+            return ApiAnswer(kept())
 
         read = AccessRole.READ
         one_namespace, one_bundle = "/v1/namespaces/{tenant}/{namespace}", "/v1/bundles/{tenant}/{namespace}/{range}"
@@ -286,26 +287,22 @@ def _page(name: str, page: RowPage) -> ApiAnswer:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events. A client that takes nothing for `write_s` is cut off: it would hold memory for ever."""
+    """Server-sent events. The server cuts off a client that takes nothing; however it ends, the stream is closed."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, first: bytes, parts: AsyncGenerator[bytes, None], write_s: float) -> None:
-        self._write_s = write_s
-        super().__init__(_joined(first, parts), headers={"X-Accel-Buffering": "no"})
+    def __init__(self, first: bytes, parts: AsyncGenerator[bytes, None]) -> None:
+        self._parts = _joined(first, parts)
+        super().__init__(self._parts, headers={"X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(self._write_s):
-                await send(message)
-
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except TimeoutError:
-            return
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._parts.aclose()
 
 
-async def _joined(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+async def _joined(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     try:
         yield first
         async for part in parts:

@@ -34,11 +34,15 @@ class HttpPortError(StateChannelError):
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection whose header must arrive in time; one too many is closed. It passes the client's certificate on."""
+    """A connection whose header must arrive in time, and whose client must take what is sent; one too many is closed.
+
+    It passes the client's certificate on.
+    """
 
     receive_timeout_s = 10.0
     connections_max = 300
     _late: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,7 +63,21 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._unstall()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self._stalled or self.loop.call_later(self.receive_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unstall()
+        super().resume_writing()
+
+    def _unstall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _watch(self) -> None:
         """Time runs while no request is under way: one that has begun is bounded by the application."""

@@ -274,7 +274,10 @@ class HttpSettings(SettingsGroup):
     )
     body_max_bytes: int = setting(65_536, "Largest body of a request.", ge=1_024, le=16_777_216)
     receive_timeout_s: float = setting(
-        10.0, "Time in which the header, then the body, of a request must have arrived.", gt=0, le=600
+        10.0,
+        "Time in which the header, then the body, of a request must have arrived, and what is sent be taken.",
+        gt=0,
+        le=600,
     )
     answer_timeout_s: float = setting(
         30.0, "Time limit of an answer that is read from memory or from topics.", gt=0, le=600

@@ -47,6 +47,8 @@ def broker_row(name: str, **values: Any) -> BrokerRow:
 class FakeCluster:
     """Two brokers and one bundle, which `b1` serves."""
 
+    hub: ChangesHub
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.broker = "b1"
@@ -189,14 +191,23 @@ def accept(request: Request) -> Outcome:
 class Rig:
     """The application over fakes.
 
+    Args:
+        requests: A log that several processes share.
+
     Attributes:
         routes: All of them.
     """
 
-    def __init__(self, settings: Settings, answer: Callable[[Request], Outcome | None] = accept, **fakes: Any) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        answer: Callable[[Request], Outcome | None] = accept,
+        *,
+        requests: FakeRequests | None = None,
+    ) -> None:
         self.settings = settings
         self.cluster = FakeCluster(settings)
-        self.requests = FakeRequests(answer, **fakes)
+        self.requests = requests or FakeRequests(answer)
         self.hub = ChangesHub(self.cluster, settings.http)
         self.routes: list[ApiRoute] = every_route(self.cluster, self.hub, self.requests)
         self.app = application(self.routes, settings.http, HttpCallers(settings.http))

@@ -1,7 +1,10 @@
 """The admin API over fakes: what it answers, what it refuses, and by which codes."""
 
 import asyncio
+import contextlib
 import json
+import random
+from collections import Counter
 from pathlib import Path
 
 import httpx
@@ -13,7 +16,8 @@ from statechannel.http_api.actions import operation_of
 from statechannel.http_api.application import STRICT_HEADERS, RateLimit
 from statechannel.http_api.openapi import document_of
 from statechannel.http_api.problems import REASONS, ProblemError
-from tests.support.http_fakes import BUNDLE, CLIENT, PATH, Rig, accept, broker_row, http_settings, rigged
+from tests.http_fuzz import fuzz
+from tests.support.http_fakes import BUNDLE, CLIENT, PATH, FakeRequests, Rig, accept, broker_row, http_settings, rigged
 
 DESIGN = Path(__file__).parents[3] / "design"
 MOVE = {"destination": "b2"}
@@ -381,3 +385,51 @@ def test_routes_are_unique_and_their_codes_known():
     assert len({route.name for route in rig.routes}) == len(rig.routes)
     assert len({(route.method, route.path) for route in rig.routes}) == len(rig.routes)
     assert all(route.acts or route.method == "GET" for route in rig.routes)
+
+
+def test_calls_drawn_from_the_description_find_no_fault():
+    """`make fuzz N=20000` sends more."""
+    result = fuzz(240, 7)
+    assert result.faults == []
+    assert result.calls > 150
+    answered = Counter(status for statuses in result.statuses.values() for status in statuses.elements())
+    assert {200, 202, 400, 404, 409} <= answered.keys()
+
+
+async def test_calls_that_are_repeated_under_deaths_act_once_each():
+    """Five processes write to one log; any may die in the middle of a call, and callers repeat it until they know the end."""
+    draw = random.Random(5)
+
+    async def moment() -> None:
+        for _ in range(draw.randrange(4)):
+            await asyncio.sleep(0)
+
+    log = FakeRequests(lambda request: Done(request.id, "split", {}), moment)
+    rigs = [Rig(http_settings(), requests=log) for _ in range(5)]
+    repeated = 0
+
+    async def call(number: int) -> str:
+        nonlocal repeated
+        headers = {**CLIENT, "Idempotency-Key": f"key-{number}", "Prefer": "wait=60"}
+        while True:
+            async with draw.choice(rigs).client() as client:
+                asked = asyncio.ensure_future(
+                    client.post(f"{PATH}/split", json={"parts": 2 + number % 7}, headers=headers)
+                )
+                if draw.random() < 0.7:
+                    await moment()
+                    asked.cancel()  # the process dies, or the connection does
+                    repeated += 1
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asked
+                    continue
+                answer = await asked
+                if answer.status_code == 200:
+                    return answer.json()["operation"]
+                repeated += 1
+
+    numbers = range(300)
+    operations = await asyncio.gather(*(call(number) for number in numbers))
+    assert operations == [operation_of("ann", f"key-{number}") for number in numbers]
+    assert sorted(log.acted) == sorted(operations)
+    assert repeated > 300

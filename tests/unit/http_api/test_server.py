@@ -16,7 +16,7 @@ from statechannel.http_api.extension import HttpExtraMissingError, make, require
 from statechannel.http_api.server import HttpPortError, HttpServer, Served
 from statechannel.http_api.serving import every_route
 from tests.support.http_fakes import FakeCluster, FakeRequests, accept, change, http_settings
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def serving(**http):
     def served() -> Served:
         cluster = FakeCluster(settings)
         clusters.append(cluster)
-        hub = ChangesHub(cluster, settings.http)
+        hub = cluster.hub = ChangesHub(cluster, settings.http)
         routes = every_route(cluster, hub, FakeRequests(accept))
         return Served(application(routes, settings.http, HttpCallers(settings.http)), hub.start, hub.close)
 
@@ -118,6 +118,18 @@ def test_changes_come_over_a_real_connection():
                 if len(ids) == 5:
                     break
         assert ids == [f"id: 0:{offset + 1}" for offset in range(5, 10)]
+
+
+def test_a_reader_that_takes_nothing_is_cut_off():
+    with serving(receive_timeout_s=0.5) as (url, cluster):
+        cluster.applied = {0: 60_000}
+        cluster.older = [change(offset) for offset in range(1, 60_000)]
+        with connected(url) as connection:
+            connection.sendall(b"GET /v1/changes?since=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            wait_until(lambda: cluster.hub.readers == 0)
+        with httpx.Client(base_url=url) as client:
+            assert client.get("/v1").status_code == 200
 
 
 def test_a_port_in_use_and_a_bad_certificate_are_errors(tmp_path):
