@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Seen = TypeVar("Seen")
 _COUNTED_EACH_S: Final = 1.0
 """Bundles are counted by owner no more often: it walks them all."""
-SCANNED_MAX: Final = 20_000
+SCANNED_MAX: Final = 10_000
 """Bundles that one page looks at: a filter that few match would hold up the loop."""
 
 
