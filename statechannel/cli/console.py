@@ -15,6 +15,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json_line, say, stdout
 from statechannel.errors import ExitCode
 from statechannel.settings import Settings
+from statechannel.settings.groups_cluster import AccessRole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -34,7 +35,7 @@ def console(
         str | None,
         typer.Option("--new-token", metavar="NAME", help="Print a token, and its line for http.access_file, and end."),
     ] = None,
-    role: Annotated[str, typer.Option("--role", help="Role of the new token: read, operate or force.")] = "read",
+    role: Annotated[AccessRole, typer.Option("--role", help="Role of the new token.")] = AccessRole.READ,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Serve the admin API of a running cluster until interrupted: on the loopback and read-only, unless the settings say more."""
@@ -49,6 +50,9 @@ def console(
     if port is not None or settings.http.port is None:
         http = settings.http.model_copy(update={"port": DEFAULT_PORT if port is None else port})
         settings = settings.model_copy(update={"http": http})
+    from statechannel.http_api.access import HttpCallers
+
+    HttpCallers(settings.http)  # what is wrong with the settings is said before Kafka is asked
     set_up_logs(settings)
     asyncio.run(_serve(settings, output))
 
@@ -56,23 +60,23 @@ def console(
 DEFAULT_PORT = 8_450
 
 
-def _print_token(name: str, role: str, output: Output) -> None:
+def _print_token(name: str, role: AccessRole, output: Output) -> None:
     from statechannel.http_api.access import is_caller_name, new_token
-    from statechannel.settings.groups_cluster import AccessRole
 
-    if role not in list(AccessRole) or not is_caller_name(name):
+    if not is_caller_name(name):
         raise CommandError(
-            f"`{name} {role}` is not a name and a role",
-            hint=f"A name is 1 to 64 of A-Za-z0-9_.:-, a role one of {', '.join(AccessRole)}.",
+            f"`{name}` is not the name of a caller",
+            hint="1 to 64 of A-Za-z0-9_.:-, the first of them a letter or digit.",
             code=ExitCode.USAGE,
         )
     token, digest = new_token()
+    line = f"{name} {role.value} {digest}"
     if output is Output.JSON:
-        print_json_line({"name": name, "role": role, "token": token, "line": f"{name} {role} {digest}"})
+        print_json_line({"name": name, "role": role.value, "token": token, "line": line})
         return
     say("the token, which is shown only now, and the line for http.access_file:")
     stdout().print(token, markup=False, soft_wrap=True)
-    stdout().print(f"{name} {role} {digest}", markup=False, soft_wrap=True)
+    stdout().print(line, markup=False, soft_wrap=True)
 
 
 async def _serve(settings: Settings, output: Output) -> None:

@@ -1,6 +1,7 @@
 """The server on a real port: clients that are slow, endless or too many, and its certificate."""
 
 import contextlib
+import json
 import socket
 import ssl
 import time
@@ -8,7 +9,10 @@ import time
 import httpx
 import pytest
 import trustme
+from click.testing import Result
+from typer.testing import CliRunner
 
+from statechannel.cli.main import app
 from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.application import application
 from statechannel.http_api.change_stream import ChangesHub
@@ -175,3 +179,18 @@ def test_without_a_port_there_is_no_extension_and_without_the_extra_an_error(mon
     with pytest.raises(HttpExtraMissingError, match="uvicorn") as missing:
         require_extra()
     assert "[http]" in missing.value.hint
+
+
+def console(*args: str) -> Result:
+    return CliRunner().invoke(app, ["console", "--bootstrap-servers", "127.0.0.1:1", *args])
+
+
+def test_a_console_prints_tokens_and_refuses_to_be_open_to_a_network(tmp_path):
+    token = json.loads(console("--new-token", "ann", "--role", "operate", "--output", "json").stdout)
+    path = tmp_path / "callers"
+    path.write_text(token["line"] + "\n")
+    callers = HttpCallers(http_settings(access_file=str(path)).http)
+    assert callers.caller({"authorization": f"Bearer {token['token']}"}, None, "").name == "ann"
+    assert console("--new-token", "../ann").exit_code == 2
+    refused = console("--address", "0.0.0.0")
+    assert (refused.exit_code, "http.access_file" in refused.stderr) == (8, True)
