@@ -169,6 +169,9 @@ class Actions:
         request = Request(identifier, command.value, 0, filled, call.caller.by)
         await self._book.caught_up()
         story = self._book.find(identifier)
+        if story is None and IDEMPOTENCY_KEY in call.headers:
+            await self._book.current()  # another process may have written it just now
+            story = self._book.find(identifier)
         if story is None:
             if check is not None:
                 await check()

@@ -111,6 +111,14 @@ class RequestBook(Protocol):
         """Wait until the log was read to its end once."""
         ...
 
+    async def current(self) -> None:
+        """Wait until all was read that the log has now, so that a request that another process wrote is known.
+
+        Raises:
+            StateChannelError: Kafka is out of reach, or it takes too long.
+        """
+        ...
+
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
         """Write a request, and wait until the log has one of its id: its own, or an earlier one.
 
@@ -138,6 +146,9 @@ class LoggedRequests:
         self._turn = asyncio.Event()
         self._whole = asyncio.Event()
         self._ends = threading.Event()
+        self._position = 0
+        self._end_tail: PartitionTail | None = None
+        self._end_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._follow, name="statechannel-http-requests", daemon=True)
 
@@ -151,22 +162,20 @@ class LoggedRequests:
         self._ends.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, _CLOSE_S)
+        if self._end_tail is not None:
+            await asyncio.to_thread(self._end_tail.close)
 
     def _follow(self) -> None:
-        client, topics = self._access
         start = 0
         while not self._ends.is_set():
             try:
-                with PartitionTail(
-                    client, Topic.REQUESTS, topics.names[Topic.REQUESTS], 0, group_id=topics.reader_group,
-                    timeout_s=self._timeout_s,
-                ) as tail:  # fmt: skip
+                with self._tail() as tail:
                     span = tail.span(start=start)
                     for record in tail.records(span):
                         self._hand_over([record], whole=False)
                         start = record.offset + 1
                     start = max(start, span.end)
-                    self._hand_over([], whole=True)
+                    self._hand_over([], whole=True, position=start)
                     for batch in tail.follow(start, stop=self._ends.is_set):
                         if batch:
                             self._hand_over(batch, whole=True)
@@ -177,14 +186,28 @@ class LoggedRequests:
                 _log.exception("http-requests-failed")
             self._ends.wait(_RESUME_S)
 
-    def _hand_over(self, records: list[RecordRead], *, whole: bool) -> None:
+    def _tail(self) -> PartitionTail:
+        client, topics = self._access
+        name = topics.names[Topic.REQUESTS]
+        return PartitionTail(client, Topic.REQUESTS, name, 0, group_id=topics.reader_group, timeout_s=self._timeout_s)
+
+    def _end(self) -> int:
+        """Offset after the last record of the log now."""
+        with self._end_lock:
+            if self._end_tail is None:
+                self._end_tail = self._tail()
+            return self._end_tail.span().end
+
+    def _hand_over(self, records: list[RecordRead], *, whole: bool, position: int = 0) -> None:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # it was closed: nobody waits any more
-                loop.call_soon_threadsafe(self._take, records, whole)
+                loop.call_soon_threadsafe(self._take, records, whole, position)
 
-    def _take(self, records: list[RecordRead], whole: bool) -> None:
+    def _take(self, records: list[RecordRead], whole: bool, position: int) -> None:
         self._fold.take(records)
+        read_to = records[-1].offset + 1 if records else 0
+        self._position = max(self._position, read_to, position)
         if whole:
             self._whole.set()
         turn, self._turn = self._turn, asyncio.Event()
@@ -205,6 +228,18 @@ class LoggedRequests:
                 await self._whole.wait()
         except TimeoutError:
             raise ProblemError("not-current", "the requests topic was not read to its end yet") from None
+
+    async def current(self) -> None:
+        """See `RequestBook.current`."""
+        await self.caught_up()
+        end = await asyncio.to_thread(self._end)
+        ends_s = time.monotonic() + self._timeout_s
+        while self._position < end:
+            if (left_s := ends_s - time.monotonic()) <= 0:
+                raise ProblemError("not-current", "the requests topic was not read to its end in time")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._turn.wait()
 
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
         """See `RequestBook.write`."""

@@ -157,6 +157,9 @@ class FakeRequests:
     async def caught_up(self) -> None:
         return
 
+    async def current(self) -> None:
+        return
+
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
         self.written.append(request)
         known = request.id in self.fold.stories
