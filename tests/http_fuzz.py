@@ -53,23 +53,29 @@ class FuzzResult(NamedTuple):
     grown_bytes: int
 
 
-def answer(request: Request) -> Outcome | None:
-    """Each kind of end, by the request's id."""
-    ends: tuple[Outcome | None, ...] = (
-        Done(request.id, "done", {"x": 1}),
-        Rejected("busy", "later"),
-        Rejected("bad-split", "not so"),
-        NotFound("unknown-bundle", "gone"),
-        Undetermined("timed-out", "it goes on"),
-        Unknown(request.id, "not known"),
-        None,
-    )
-    return ends[sum(request.id.encode()) % len(ends)]
+class _Ends:
+    """Each kind of end in turn: the same calls have the same ends."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def __call__(self, request: Request) -> Outcome | None:
+        ends: tuple[Outcome | None, ...] = (
+            Done(request.id, "done", {"x": 1}),
+            Rejected("busy", "later"),
+            Rejected("bad-split", "not so"),
+            NotFound("unknown-bundle", "gone"),
+            Undetermined("timed-out", "it goes on"),
+            Unknown(request.id, "not known"),
+            None,
+        )
+        self._turn += 1
+        return ends[self._turn % len(ends)]
 
 
 class _Run:
     def __init__(self) -> None:
-        self.rig = Rig(http_settings(answer_timeout_s=20), answer)
+        self.rig = Rig(http_settings(answer_timeout_s=20), _Ends())
         self.document = document_of(self.rig.routes)
         self.statuses: dict[str, Counter[int]] = {}
         self.faults: list[str] = []
