@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,25 +130,62 @@ def decisions(
             if follow:
                 _follow(reader, since_ms, max_seconds, output, shown)
                 return
-            book = DecisionBook()
-            for read in reader.read(since_ms=since_ms):
-                book.add(read.record)
+            book = _book_since(reader, since_ms)
     records = [record for record in book.decisions if shown.any(record) and up_to.has(0, record.at_ms)]
     warn_of_junk(book)
     if output is Output.JSON:
-        print_json(
-            {
-                "since_ms": since_ms,
-                "decisions": [decision_fields(book, record) for record in records],
-                "unreadable": dict(sorted(book.junk.items())),
-            }
-        )
+        print_json(_decisions_document(book, records, since_ms))
     elif shown.lines:
         rows = [((when(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
         print_deeds(("time", Column("decision", 4)), rows, f"no bundle was {what} since {moment(since_ms)}")
     else:
         _list(records, since_ms)
+
+
+def _book_since(reader: DecisionReader, since_ms: int) -> DecisionBook:
+    book = DecisionBook()
+    for read in reader.read(since_ms=since_ms):
+        book.add(read.record)
+    return book
+
+
+def _decisions_document(book: DecisionBook, records: Sequence[DecisionRecord], since_ms: int) -> dict[str, Any]:
+    return {
+        "since_ms": since_ms,
+        "decisions": [decision_fields(book, record) for record in records],
+        "unreadable": dict(sorted(book.junk.items())),
+    }
+
+
+def decisions_document(connection: Connection, since_ms: int, limit: int) -> dict[str, Any]:
+    """The newest decisions of a live channel since a log time, as `decisions` prints them in JSON."""
+    with reader_if_any(connection) as reader:
+        book = DecisionBook() if reader is None else _book_since(reader, since_ms)
+    return _decisions_document(book, list(book.decisions)[-limit:], since_ms)
+
+
+def decision_document(connection: Connection, decision: str) -> dict[str, Any]:
+    """One decision of a live channel, as `decisions show` prints it in JSON.
+
+    Raises:
+        CommandError: There is none of this id.
+    """
+    book = DecisionBook()
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.read(about=[decision.upper()]):
+            book.add(read.record)
+    chosen = book.decision(decision.upper())
+    if chosen is None:
+        raise _decision_not_found(decision)
+    return decision_fields(book, chosen)
+
+
+def _decision_not_found(decision: str) -> CommandError:
+    return not_found(
+        f"decision {decision} not found",
+        hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
+    )
 
 
 @app.command()
@@ -176,10 +213,7 @@ def show(
     chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
     if chosen is None:
         warn_of_junk(book)
-        raise not_found(
-            f"decision {decision} not found",
-            hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
-        )
+        raise _decision_not_found(decision)
     if output is Output.JSON:
         print_json(decision_fields(book, chosen))
     else:
@@ -354,28 +388,40 @@ def why(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
-    if file is None:
-        connection = connect()
+    answer, document = _why(None if file is not None else connect(), file, name, limit)
+    if output is Output.JSON:
+        print_json(document)
+        return
+    _print_why(answer)
+    if not document["whole"]:
+        say("older records were compacted: earlier steps are no longer in the channel")
+
+
+def why_document(connection: Connection, name: str, limit: int) -> dict[str, Any]:
+    """Why a bundle of a live channel is where it is, as `why` prints it in JSON."""
+    return _why(connection, None, name, limit)[1]
+
+
+def _why(connection: Connection | None, file: Path | None, name: str, limit: int) -> tuple[Explanation, dict[str, Any]]:
+    """The explanation, and its document; by the live channel, or by a file."""
+    if connection is not None:
         trail = _trail(name, ForgeryCheck(live_writers(connection)))
         views = read_channel(connection, [trail.observe])
         _settle(trail, views, name)
         book, asked = _decisions_about(connection, trail, limit), requests_seen(connection)
-    else:
+    elif file is not None:
         trail = _trail(name, ForgeryCheck(writers_of_file(file)))
         views = read_file(file, [trail.observe])
         _settle(trail, views, name)
         requests = side_records(file, SideRole.REQUESTS)
         book, asked = _decisions_beside(file), {} if requests is None else requests_in(requests.records)
+    else:
+        raise TypeError("neither a channel nor a file")
     answer = explain(trail, book, _origins(asked), steps_max=limit)
     warn_of_junk(book)
     whole = all(part.strict_from == 0 for part in views.parts)
-    if output is Output.JSON:
-        extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
-        print_json({"asked": name, **answer.to_json(), **extra})
-        return
-    _print_why(answer)
-    if not whole:
-        say("older records were compacted: earlier steps are no longer in the channel")
+    extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
+    return answer, {"asked": name, **answer.to_json(), **extra}
 
 
 @why_not_app.command("why-not")
@@ -389,6 +435,19 @@ def why_not(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why the balancer leaves a bundle where it is, by the newest decisions on it, its broker and the cluster."""
+    answer = _why_not(connect, name, decisions)
+    if output is Output.JSON:
+        print_json({"asked": name, **answer.to_json()})
+    else:
+        _print_why_not(answer)
+
+
+def why_not_document(connection: Connection, name: str, decisions: int) -> dict[str, Any]:
+    """Why the balancer leaves a bundle where it is, as `why-not` prints it in JSON."""
+    return {"asked": name, **_why_not(lambda: connection, name, decisions).to_json()}
+
+
+def _why_not(connect: Callable[[], Connection], name: str, decisions: int) -> WhyNot:
     trail = _trail(name)
     connection = connect()
     key = locate(read_channel(connection, [trail.observe]), name)
@@ -404,10 +463,7 @@ def why_not(
     since_ms = trail.there_since_ms
     answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
     warn_of_junk(book)
-    if output is Output.JSON:
-        print_json({"asked": name, **answer.to_json()})
-    else:
-        _print_why_not(answer)
+    return answer
 
 
 def _sheds(record: object) -> bool:

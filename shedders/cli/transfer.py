@@ -15,6 +15,7 @@ import typer
 from shedders.cli.policy.write import book_of
 from shedders.policies.effective import Force
 from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.broker.request_writer import FORCED, NO_EXTENSION, balancer_args, may_be_asked_again
 from statechannel.cli.kit.channel_view import locate, read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
@@ -24,13 +25,10 @@ from statechannel.cli.kit.options import Connect, Reason
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
-    NO_EXTENSION,
     BrokerRequest,
     RequestAnswer,
     ask,
-    balancer_args,
     confirmed_request,
-    may_be_asked_again,
     require_name,
 )
 from statechannel.engine.commands import Done, Rejected
@@ -39,7 +37,6 @@ from statechannel.errors import ExitCode, StateChannelError
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-FORCED: Final = "forced past the filters"
 TRIES: Final = 4
 """How long requests are retried while a new leader starts."""
 AGAIN_S: Final = 0.5

@@ -1,18 +1,43 @@
-"""Writing a request to the requests topic, by a process that is not a broker (design/requests-topic.md)."""
+"""Writing a request to the requests topic, and when to repeat it: for those that ask brokers (design/requests-topic.md)."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.broker import request_record
+from statechannel.engine.commands import Outcome, Rejected, Undetermined, Unknown
 from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
-    from statechannel.broker.request_record import Request
+    from collections.abc import Mapping
+
+    from statechannel.broker.request_record import Addressee, Request
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
+
+BALANCER: Final = "balancer"
+"""The extension of brokers that places, moves and splits bundles."""
+NO_EXTENSION: Final = "no-extension"
+FORCED: Final = "forced past the filters"
+"""How the reason of a move begins that policies were not asked about."""
+_AGAIN = frozenset(
+    {"not-leader", "busy", "joining", "starting-mode", "safe-mode", "settling-mode", "draining", "policies-unread"}
+)
+"""Reasons to retry a request, with another broker or the same."""
+
+
+def balancer_args(ask: str, to: Addressee, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a request to the balancer of the leader or of a bundle's owner."""
+    return {"extension": BALANCER, "ask": ask, "to": to.value, **args}
+
+
+def may_be_asked_again(outcome: Outcome | None) -> bool:
+    """Whether a request ended without a result, so that a retry is safe."""
+    if isinstance(outcome, Rejected):
+        return str(outcome.reason) in _AGAIN
+    return outcome is None or isinstance(outcome, Unknown | Undetermined)
 
 
 def write_request(

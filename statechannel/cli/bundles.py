@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -40,9 +39,10 @@ from statechannel.cli.kit.requests import (
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.commands import Rejected
 from statechannel.errors import ExitCode
+from statechannel.http_api.documents import bundle_row, namespace_details, namespace_row, was_asked_for
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.states import State
 
 namespace_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")
 
@@ -121,7 +121,7 @@ def delete_namespace(_: Connect, name: Name, reason: Reason = None) -> BrokerReq
 
 def _effect_of_deletion(connection: Connection, name: str) -> Effect:
     key = _existing(read_channel(connection), name)
-    fields = _namespace_fields(key) | _namespace_details(key)
+    fields: dict[str, Any] = {**namespace_row(key), **namespace_details(key)}
     owners = ", ".join(f"{broker} {number}" for broker, number in fields["owners"].items())
     where = f" ({owners})" if owners else ""
     bundles = f"{count_of(fields['bundles'], 'bundle')}, {fields['served']} of them served{where}"
@@ -133,7 +133,7 @@ def _effect_of_deletion(connection: Connection, name: str) -> Effect:
 def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the namespaces."""
     views = read_channel(connect())
-    rows = [_namespace_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
+    rows = [namespace_row(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
     if output is Output.JSON:
         print_json({"namespaces": rows, "tentative": views.tentative})
         return
@@ -155,7 +155,7 @@ def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE
     if views.key(name) is not None and _is_gone(views, name):
         raise deleted(connection, incidents, name)
     key = _existing(views, name)
-    fields = _namespace_fields(key) | _namespace_details(key) | {"tentative": views.tentative}
+    fields: dict[str, Any] = {**namespace_row(key), **namespace_details(key), "tentative": views.tentative}
     if output is Output.JSON:
         print_json(fields)
         return
@@ -194,31 +194,6 @@ def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str)
         f"namespace {namespace} does not exist: {by}, {moment(deletion.at_ms)}",
         hint=f"`statechannel namespace create {namespace} --bundles {deletion.bundles}` creates it again, with equal bundles.",
     )
-
-
-def _namespace_fields(key: KeyState) -> dict[str, Any]:
-    live = [] if key.ring is None else list(key.ring.live.values())
-    return {
-        "namespace": key.name,
-        "version": key.version,
-        "bundles": len(live),
-        "served": sum(bundle.owner is not None for bundle in live),
-        "in_flight": sum(bundle.state in IN_FLIGHT for bundle in live),
-    }
-
-
-def _namespace_details(key: KeyState) -> dict[str, Any]:
-    ring = key.ring
-    live = [] if ring is None else list(ring.live.values())
-    states = Counter(bundle.state.value for bundle in live if bundle.state is not None)
-    owners = Counter(bundle.owner for bundle in live if bundle.owner is not None)
-    return {
-        "splits": 0 if ring is None else len(ring.parents),
-        "created_by": None if key.writer is None else key.writer.broker,
-        "operation": key.operation,
-        "states": dict(sorted(states.items())),
-        "owners": dict(sorted(owners.items())),
-    }
 
 
 def _require_namespace(name: str) -> None:
@@ -264,23 +239,18 @@ def bundles(
             if key is None or key.state is not State.ACTIVE:
                 raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
         rows = [
-            bundle_fields(key) | {"declined_by": _decliners(key, incidents)}
+            {**bundle_row(key), "declined_by": _decliners(key, incidents)}
             for key in views.live()
             if (namespace is None or key.namespace == namespace)
             and (broker is None or key.owner == broker)
             and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
-            and not (unowned and (key.owner is not None or not _was_asked_for(key)))
+            and not (unowned and (key.owner is not None or not was_asked_for(key)))
         ]
         empty = "every bundle that had an owner has one" if unowned else "no bundles"
         block = Block("bundles", len(rows), lambda most: _table(rows[:most], empty))
         return [block], {"bundles": rows, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
-
-
-def _was_asked_for(key: KeyState) -> bool:
-    """Whether it had an owner, or should have got one: nothing precedes the first lookup of a bundle."""
-    return key.state is not State.UNASSIGNED or key.from_ is not None
 
 
 def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
@@ -313,19 +283,3 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
         ],
         empty=empty,
     )
-
-
-def bundle_fields(key: KeyState) -> dict[str, Any]:
-    bound_for = key.bound_for
-    return {
-        "bundle": key.name,
-        "state": None if key.state is None else key.state.value,
-        "owner": key.owner,
-        "next": bound_for if bound_for != key.owner else None,
-        "generation": key.generation,
-        "version": key.version,
-        "id": key.accepted_id,
-        "operation": key.operation,
-        "flow": key.flow,
-        "offset": key.offset,
-    }

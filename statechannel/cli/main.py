@@ -78,6 +78,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "kafka": "The embedded Kafka broker of this machine",
         "init": "Create missing topics of a channel, and verify the settings of all",
         "broker": "Broker processes",
+        "console": "Serve the admin API of a running cluster until interrupted: on the loopback and read-only, unless the "
+        "settings say more",
         "acl": "Kafka ACLs of brokers, operators, auditors and Spark jobs: show, apply, check",
         "context": "Names for clusters: address, channel and settings file of each",
         "settings": "Settings: list, explain",

@@ -16,6 +16,7 @@ from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
+from statechannel.broker.request_writer import NO_EXTENSION
 from statechannel.cli.audit.forged_table import writer
 from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
@@ -38,7 +39,10 @@ from statechannel.cli.kit.output import (
     when,
 )
 from statechannel.cli.kit.registry import live_writers
-from statechannel.cli.kit.requests import NO_EXTENSION, requests_in, requests_seen
+from statechannel.cli.kit.requests import (
+    requests_in,
+    requests_seen,
+)
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
 from statechannel.engine.operation_fold import Operation
@@ -146,6 +150,16 @@ def list_(
         return [block], {"operations": rows, **left_out, "tentative": views.tentative}
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
+
+
+def operations_document(connection: Connection, window: LogWindow, by: str | None, limit: int) -> dict[str, Any]:
+    """The newest operations of a live channel, as `operation list` prints them in JSON."""
+    evidence = _Evidence(connection, None, ForgeryCheck(live_writers(connection)))
+    seen = OperationsSeen(evidence.operations_max, evidence.check)
+    views = evidence.read([seen.observe])
+    newest = newest_rows(_merged(seen, evidence.requests()), window, by, limit)
+    left_out = {"left_out": newest.left_out, "lookups_left_out": newest.lookups_left_out}
+    return {"operations": newest.rows, **left_out, "tentative": views.tentative}
 
 
 class NewestRows(NamedTuple):

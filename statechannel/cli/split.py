@@ -11,13 +11,18 @@ import orjson
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.broker.request_writer import balancer_args
 from statechannel.cli.kit.channel_view import bundle_of, locate, read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
-from statechannel.cli.kit.requests import BrokerRequest, balancer_args, confirmed_request, require_name
+from statechannel.cli.kit.requests import (
+    BrokerRequest,
+    confirmed_request,
+    require_name,
+)
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import (
     FULL_UPPER,

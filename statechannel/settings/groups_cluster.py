@@ -224,3 +224,91 @@ class ObserveSettings(SettingsGroup):
         gt=0,
         lt=1,
     )
+
+
+class AccessRole(StrEnum):
+    """What a caller of the admin API may do; each includes those before it."""
+
+    READ = "read"
+    OPERATE = "operate"
+    FORCE = "force"
+
+    def includes(self, other: AccessRole) -> bool:
+        order = list(AccessRole)
+        return order.index(self) >= order.index(other)
+
+
+class HttpSettings(SettingsGroup):
+    """The admin API (http-api.md); needs the extra `http`. Brokers serve it if a port is set, `statechannel console` always."""
+
+    port: int | None = setting(None, "Port of the admin API. 0 picks a free one. None: not served.", ge=0, le=65_535)
+    address: str = setting(
+        "127.0.0.1",
+        "Address of that port. Another one than the loopback is refused without `http.access_file`.",
+        pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
+        form="1 to 253 of A-Z a-z 0-9 . : _ -",
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        "Host names by which clients may call it, in addition to the loopback's, the address, and this machine's name. Others "
+        "are refused: a page of a foreign site could have its own name resolve to this address.",
+    )
+    access_file: Path | None = setting(
+        None,
+        "File of those who may call it, one per line: `NAME ROLE sha256:HEX` (of a bearer token) or `NAME ROLE cert:COMMON-NAME`."
+        " Read again when it changes. None: no authentication.",
+    )
+    open_role: AccessRole = setting(
+        AccessRole.READ, "Role of every caller where there is no `http.access_file`. Read: nothing can be changed."
+    )
+    tls_certificate: Path | None = setting(None, "Certificate (PEM) of the port. None: no TLS.")
+    tls_key: Path | None = setting(None, "Private key (PEM) of the certificate.")
+    tls_client_ca: Path | None = setting(
+        None, "Certificates (PEM) by which those of clients are signed. Set: clients must present one (mTLS)."
+    )
+    requests_per_s: float = setting(
+        50.0, "Requests per second of one address, on average; a burst may have twice that.", gt=0, le=100_000
+    )
+    connections_max: int = setting(
+        300, "Concurrent connections, readers of changes among them; further ones are closed.", ge=1, le=10_000
+    )
+    body_max_bytes: int = setting(65_536, "Largest body of a request.", ge=1_024, le=16_777_216)
+    receive_timeout_s: float = setting(
+        10.0,
+        "Time in which the header, then the body, of a request must have arrived, and what is sent be taken.",
+        gt=0,
+        le=600,
+    )
+    answer_timeout_s: float = setting(
+        30.0, "Time limit of an answer that is read from memory or from topics.", gt=0, le=600
+    )
+    wait_max_s: float = setting(60.0, "Longest wait for the end of an operation (`Prefer: wait`).", gt=0, le=600)
+    page_max: int = setting(1_000, "Most rows of one page.", ge=1, le=100_000)
+    topic_reads_max: int = setting(
+        2, "Concurrent answers that are read from topics, such as decisions; further ones are refused.", ge=1, le=100
+    )
+    actions_max: int = setting(
+        64,
+        "Concurrent requests that change something, those that wait included; further ones are refused.",
+        ge=1,
+        le=10_000,
+    )
+    readers_max: int = setting(
+        250, "Concurrent readers of changes; further ones are refused. All of them share one follower.", ge=1, le=10_000
+    )
+    catch_ups_max: int = setting(
+        2, "Of these, how many may read older changes from Kafka at the same time.", ge=1, le=100
+    )
+    changes_max: int = setting(
+        10_000,
+        "Newest changes kept in memory for readers; one that is further behind is cut off.",
+        ge=100,
+        le=1_000_000,
+    )
+    changes_max_mib: int = setting(32, "The same limit by their size (MiB).", ge=1, le=4_096)
+    heartbeat_s: float = setting(
+        15.0,
+        "Time between two comments in a quiet stream of changes, by which both sides see that it is alive.",
+        gt=0,
+        le=600,
+    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 import orjson
 
 from statechannel.settings.errors import SettingsError
-from statechannel.settings.groups_cluster import LogFormat, LogLevel
+from statechannel.settings.groups_cluster import AccessRole, LogFormat, LogLevel
 from statechannel.settings.names import (
     CONFIG_VARIABLE,
     ENV_DELIMITER,
@@ -26,7 +26,7 @@ from statechannel.settings.relations import require_relations
 from statechannel.settings.tree import Settings, groups
 
 _NONE = "none"
-_PLAIN = frozenset({str, int, float, bool, Path, LogLevel, LogFormat, NoneType})
+_PLAIN = frozenset({str, int, float, bool, Path, LogLevel, LogFormat, AccessRole, NoneType})
 """Types of settings whose values in the environment are texts."""
 
 

@@ -14,7 +14,13 @@ from ulid import ULID
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import SettingsGroup
-from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
+from statechannel.settings.groups_cluster import (
+    ChannelSettings,
+    EmbeddedSettings,
+    HttpSettings,
+    KafkaSettings,
+    ObserveSettings,
+)
 from statechannel.settings.groups_engine import (
     CanarySettings,
     HookSettings,
@@ -58,6 +64,7 @@ class Settings(BaseModel):
     canary: CanarySettings = Field(default_factory=CanarySettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     extensions: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="By name of an extension: its settings, which it validates itself."
     )

@@ -20,12 +20,16 @@ from shedders.policies.book import PolicyBook
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
+from statechannel.broker.request_writer import may_be_asked_again
 from statechannel.cli import main
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output
 from statechannel.cli.kit.registry import Registry
-from statechannel.cli.kit.requests import RequestAnswer, SentRequest, may_be_asked_again
+from statechannel.cli.kit.requests import (
+    RequestAnswer,
+    SentRequest,
+)
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
 from statechannel.engine.membership import Member
 from tests.support import strategies

@@ -26,6 +26,7 @@ from statechannel.cli.status import tables
 from statechannel.cli.status.health import HealthLimits, health, unspread, with_health
 from statechannel.cli.status.tables import status_blocks
 from statechannel.engine.membership import LostMember
+from statechannel.http_api import documents
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
 from statechannel.settings import load
@@ -352,7 +353,7 @@ def test_a_cordoned_broker_accepts_no_bundles(
 def test_the_cause_of_bundles_without_a_broker_is_one_that_is_known(cause: object, shown_as: str) -> None:
     unplaced = {name: value for name, value in UNPLACED.items() if name != "ago_ms"}
     info = {"sent_at_ms": AT, "unplaced": {**unplaced, "at_ms": AT - 4_000, "cause": cause}}
-    found = brokers._unplaced(info, 100)
+    found = documents._unplaced(info, 100)
     assert found == {**UNPLACED, "ago_ms": 4_100, "cause": shown_as}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shedders import schemas
 from tests.architecture import public_api
-from tests.docs import api_page, generate, partition_picture, settings_pages, strategy_pages
+from tests.docs import api_page, generate, http_blocks, partition_picture, settings_pages, strategy_pages
 
 DESIGN = generate.ROOT / "design"
 PAGES: Mapping[str, Callable[[], Iterable[str]]] = {
@@ -30,6 +30,7 @@ def main() -> int:
     """Make them again."""
     for name in PAGES:
         (DESIGN / name).write_text(page_text(name), encoding="utf-8")
+    (DESIGN / "openapi.json").write_text(http_blocks.openapi_text(), encoding="utf-8")
     schemas.main()
     partition_picture.main()
     public_api.main()

@@ -24,6 +24,7 @@ from tests.bench import kept
 from tests.docs import (
     bounds_table,
     counterexamples,
+    http_blocks,
     metric_names_block,
     partition_blocks,
     record_blocks,
@@ -352,6 +353,10 @@ def figures() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "http-routes": lambda: table(
+        ["method", "path", "what it does", "role", "idempotent", "codes of its own"], http_blocks.route_rows()
+    ),
+    "http-problems": lambda: table(["reason", "status", "retryable", "when"], http_blocks.problem_rows()),
     "state-diagram": state_diagram,
     "mutation-counts": mutations.table,
     "mutation-survivors": mutations.survivors,

@@ -123,6 +123,30 @@ BOUNDED = (
     ),
     Bounded("brokers that left or were lost", ("limits.remembered_max",), "the oldest is forgotten", "nothing"),
     Bounded(
+        "connections to the admin API, and requests of an address",
+        ("http.connections_max", "http.requests_per_s"),
+        "one more is closed; refused",
+        "a closed connection; `too-many-requests` (429) with Retry-After",
+    ),
+    Bounded(
+        "what a client of the admin API sends or takes slowly",
+        ("http.body_max_bytes", "http.receive_timeout_s"),
+        "refused; the connection is closed",
+        "`body-too-large` (413), `receive-timeout` (408), or a closed connection",
+    ),
+    Bounded(
+        "requests of the admin API that change something; answers of it that are read from topics",
+        ("http.actions_max", "http.topic_reads_max", "http.answer_timeout_s", "http.wait_max_s"),
+        "refused at once; after their time too",
+        "`too-busy` (503), `answer-late` (504); an action that was begun is polled",
+    ),
+    Bounded(
+        "readers of the admin API's changes, and changes kept for them",
+        ("http.readers_max", "http.catch_ups_max", "http.changes_max", "http.changes_max_mib"),
+        "refused; one that is further behind is cut off, the others go on",
+        "`too-busy` (503); the event `cut-off` with the position to resume from",
+    ),
+    Bounded(
         "processes that wrote accepted records",
         (),
         "the oldest is forgotten: the table only lets keys share one object for each, and no verdict looks at it",

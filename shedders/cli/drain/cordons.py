@@ -13,13 +13,19 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import WHY_MAX, PolicyKey, made_key
 from shedders.policies.topic import PolicyWriteOutcome
+from statechannel.broker.request_writer import BALANCER
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import moment, say
 from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.requests import BALANCER, LoggedRequest, extension_requests, is_timed_out, message_of
+from statechannel.cli.kit.requests import (
+    LoggedRequest,
+    extension_requests,
+    is_timed_out,
+    message_of,
+)
 from statechannel.errors import ExitCode
 
 DRAIN: Final = "drain"

@@ -16,6 +16,7 @@ from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, sta
 from shedders.model.amounts import count
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
+from statechannel.broker.request_writer import BALANCER, NO_EXTENSION, balancer_args, may_be_asked_again
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
@@ -26,15 +27,11 @@ from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import (
-    BALANCER,
-    NO_EXTENSION,
     LoggedRequest,
     RequestAnswer,
     SentRequest,
-    balancer_args,
     extension_requests,
     follow,
-    may_be_asked_again,
 )
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
 from statechannel.errors import ExitCode

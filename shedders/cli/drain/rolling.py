@@ -40,12 +40,16 @@ from shedders.cli.drain.follower import (
     require_empty,
     send,
 )
+from statechannel.broker.request_writer import BALANCER
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars
 from statechannel.cli.kit.registry import Registry, read_registry
-from statechannel.cli.kit.requests import BALANCER, extension_requests, follow
+from statechannel.cli.kit.requests import (
+    extension_requests,
+    follow,
+)
 from statechannel.engine.commands import Done
 from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode, StateChannelError

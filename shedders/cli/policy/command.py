@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -220,22 +220,10 @@ def _list(
     connection: Connection, only: PolicyKind | None, output: Output, *, overrides: bool, lapsed: bool, check: bool
 ) -> None:
     effective = book_of(connection).at(now_ms())
-    entries = _judged(
-        entry
-        for entry in (*effective.entries, *(effective.lapsed if lapsed else ()))
-        if (only is None or entry.key.kind is only) and (entry.key.override or not overrides)
-    )
+    entries = _selected(effective, only, overrides=overrides, lapsed=lapsed)
     troubles = [sentence(contradiction) for contradiction in _contradictions(effective, connection, check=check)]
     if output is Output.JSON:
-        print_json(
-            {
-                "policies": [entry.fields() for entry in entries],
-                "position": effective.position,
-                "junk": dict(effective.junk),
-                "closed": list(effective.closed),
-                "contradictions": troubles if check else None,
-            }
-        )
+        print_json(_document(effective, entries, troubles if check else None))
         return
     what = "override" if overrides else "policy"
     _show(entries, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
@@ -253,6 +241,34 @@ def _list(
     if effective.junk:
         counts = ", ".join(f"{number} {reason}" for reason, number in effective.junk.items())
         say(f"note: unusable records: {counts}")
+
+
+def _selected(
+    effective: EffectivePolicies, only: PolicyKind | None, *, overrides: bool, lapsed: bool
+) -> list[PolicyEntry]:
+    return _judged(
+        entry
+        for entry in (*effective.entries, *(effective.lapsed if lapsed else ()))
+        if (only is None or entry.key.kind is only) and (entry.key.override or not overrides)
+    )
+
+
+def _document(
+    effective: EffectivePolicies, entries: Iterable[PolicyEntry], troubles: list[str] | None
+) -> dict[str, Any]:
+    return {
+        "policies": [entry.fields() for entry in entries],
+        "position": effective.position,
+        "junk": dict(effective.junk),
+        "closed": list(effective.closed),
+        "contradictions": troubles,
+    }
+
+
+def policies_document(connection: Connection, *, overrides: bool, lapsed: bool = False) -> dict[str, Any]:
+    """The policies, or the overrides alone, as `policy list` and `override list` print them in JSON."""
+    effective = book_of(connection).at(now_ms())
+    return _document(effective, _selected(effective, None, overrides=overrides, lapsed=lapsed), None)
 
 
 @policy_app.command()

@@ -13,7 +13,6 @@ from statechannel.audit.overlaps import HeardIn
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.writers import EXPIRY_MS, WritersHeard
 from statechannel.cli.audit.options import moment_of, remark_outside, source_of, writers_of
-from statechannel.cli.bundles import bundle_fields
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect
@@ -22,6 +21,7 @@ from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.requests import requests_in, requests_seen
 from statechannel.cli.kit.side_files import SideRole, side_records
 from statechannel.errors import StateChannelError
+from statechannel.http_api.documents import bundle_row
 from statechannel.protocol.bundle import parse_key
 
 
@@ -128,7 +128,7 @@ def _fields(then: OwnerThen, name: str, as_of: str, when: AsOf) -> dict[str, Any
         "as_of_ms": when.time_ms,
         "partition": then.partition,
         "last_offset": then.last_offset,
-        **bundle_fields(then.key),
+        **bundle_row(then.key),
         "since_offset": since.get("since_offset"),
         "since_ms": since.get("since_ms"),
         "gap": then.gap,

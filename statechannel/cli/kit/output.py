@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -212,8 +213,26 @@ def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[obj
     return [tuple(row[name] for name in names) for row in rows]
 
 
+_collected: ContextVar[list[str] | None] = ContextVar("collected-remarks", default=None)
+
+
+@contextmanager
+def remarks_collected() -> Iterator[list[str]]:
+    """Collect remarks meanwhile, in this thread, instead of printing them: for answers that are no command's."""
+    remarks: list[str] = []
+    token = _collected.set(remarks)
+    try:
+        yield remarks
+    finally:
+        _collected.reset(token)
+
+
 def say(text: str) -> None:
     """Print a remark on standard error; a closed stream is ignored."""
+    collected = _collected.get()
+    if collected is not None:
+        collected.append(text)
+        return
     try:
         console = stderr()
         if not is_display_on(console):

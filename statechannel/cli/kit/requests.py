@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.outcomes import Answer
-from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.broker.request_record import Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.broker.request_writer import write_request
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
@@ -33,9 +33,6 @@ from statechannel.protocol.log import RecordRead, Topic
 if TYPE_CHECKING:  # lookups need no audit
     from statechannel.audit.acknowledgements import Acknowledgements
 
-BALANCER: Final = "balancer"
-"""The extension of brokers that places, moves and splits bundles."""
-NO_EXTENSION: Final = "no-extension"
 _REPLY_GRACE_S = 3.0
 _BROKER_PAUSE_S = 0.5
 _START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists the live ones."
@@ -123,11 +120,6 @@ def follow(
     return RequestAnswer(sent.id, None, claimed_by, started)
 
 
-def balancer_args(ask: str, to: Addressee, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a request to the balancer of the leader or of a bundle's owner."""
-    return {"extension": BALANCER, "ask": ask, "to": to.value, **args}
-
-
 def ask(
     connection: Connection,
     asked: RequestCommand,
@@ -200,19 +192,6 @@ def _unanswered(answer: RequestAnswer, asked: RequestCommand, waited_s: float) -
         hint=f"It may still succeed: `statechannel operation show {answer.operation}`.",
         code=ExitCode.UNKNOWN,
     )
-
-
-_AGAIN = frozenset(
-    {"not-leader", "busy", "joining", "starting-mode", "safe-mode", "settling-mode", "draining", "policies-unread"}
-)
-"""Reasons to retry a request, with another broker or the same."""
-
-
-def may_be_asked_again(outcome: Outcome | None) -> bool:
-    """Whether a request ended without a result, so that a retry is safe."""
-    if isinstance(outcome, Rejected):
-        return str(outcome.reason) in _AGAIN
-    return outcome is None or isinstance(outcome, Unknown | Undetermined)
 
 
 def require_success(answer: RequestAnswer) -> None:

@@ -76,7 +76,7 @@ def test_plain_variables_are_read_as_the_library_reads_them(text: str, monkeypat
     )
     for group, kind in groups().items():
         for name in kind.model_fields:
-            if (group, name) in (("kafka", "properties"), ("lookups", "bound_tenants")):
+            if (group, name) in (("kafka", "properties"), ("lookups", "bound_tenants"), ("http", "hosts")):
                 continue
             variable = f"STATECHANNEL_{group}__{name}"
             monkeypatch.setenv(variable.upper() if name < "m" else variable, text)
@@ -269,7 +269,7 @@ def test_names_end_in_their_unit() -> None:
         "_factor",
         "_records",
     )
-    counts = {"channel.partitions", "lookups.default_bundles", "embedded.port"}
+    counts = {"channel.partitions", "lookups.default_bundles", "embedded.port", "http.port"}
     wrong = []
     for group, kind in groups().items():
         for name, field in kind.model_fields.items():

@@ -1,0 +1,293 @@
+"""Paths of the admin API for the balancer: policies, overrides, decisions, why and why-not, drains; as their commands answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+from typing_extensions import TypedDict
+from ulid import ULID
+
+from shedders.cli.decisions import decision_document, decisions_document, why_document, why_not_document
+from shedders.cli.drain import cordons, follower
+from shedders.cli.policy.command import policies_document
+from shedders.cli.policy.write import PolicyWriteResult, put, take_away
+from shedders.policies.kinds import kind_of
+from shedders.policies.record import made_key
+from shedders.policies.topic import PolicyWriteOutcome
+from statechannel.cli.http_routes import CommandAnswers
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
+from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.reads import NameQuery
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.settings.groups_cluster import AccessRole
+
+if TYPE_CHECKING:
+    from statechannel.http_api.cluster import ApiCluster
+
+_HOUR_MS: Final = 3_600_000
+_YEAR_S: Final = 366 * 86_400
+
+
+class PoliciesQuery(RequestModel):
+    """Which policies."""
+
+    lapsed: bool = Field(False, description="Include expired overrides.")
+
+
+class DecisionsQuery(RequestModel):
+    """Which decisions."""
+
+    since_ms: int | None = Field(None, ge=0, description="Only from this log time on; default: of the last hour.")
+    limit: int = Field(100, ge=1, le=1_000, description="Number of newest decisions.")
+
+
+class WhyQuery(NameQuery):
+    """A bundle or topic."""
+
+    limit: int = Field(20, ge=1, le=1_000, description="Number of newest steps, or of decisions that are searched.")
+
+
+class PolicyBody(ActionBody):
+    """A policy, or an override, which expires."""
+
+    value: dict[str, Any] = Field(
+        {}, max_length=100, description="Fields of its kind; `statechannel policy kinds` lists them."
+    )
+    force: bool = Field(
+        False, description="Write it even if policies then contradict each other. Takes the role force."
+    )
+
+
+class OverrideBody(PolicyBody):
+    """An override."""
+
+    for_s: float = Field(gt=0, le=_YEAR_S, description="Time after which it expires.")
+
+
+class PolicyEndBody(ActionBody):
+    """The end of a policy."""
+
+    force: bool = Field(
+        False, description="Even if the remaining policies contradict each other. Takes the role force."
+    )
+
+
+class DrainBody(ActionBody):
+    """How a broker is emptied."""
+
+    rate_per_s: float | None = Field(None, gt=0, le=10_000, description="Bundles moved per second.")
+    force: bool = Field(False, description="Also move bundles that policies forbid elsewhere. Takes the role force.")
+
+
+class PoliciesDocument(TypedDict):
+    """Policies; the keys of `policy list`."""
+
+    policies: list[dict[str, Any]]
+    position: int
+    junk: dict[str, int]
+    closed: list[str]
+    contradictions: list[str] | None
+    notes: list[str]
+
+
+class DecisionsDocument(TypedDict):
+    """Decisions, the oldest first; the keys of `decisions`."""
+
+    since_ms: int
+    decisions: list[dict[str, Any]]
+    unreadable: dict[str, int]
+    notes: list[str]
+
+
+class DrainDocument(TypedDict, total=False):
+    """A drain that has begun, or a dry run."""
+
+    operation: str
+    broker: str
+    answer: str
+    dry_run: bool
+    would: list[str]
+    notes: list[str]
+
+
+class BalancerAnswers:
+    """Handlers of the balancer's paths."""
+
+    def __init__(self, cluster: ApiCluster) -> None:
+        self._answers = CommandAnswers(cluster.settings)
+        self._drain_s = cluster.settings.limits.command_timeout_s
+
+    async def _read(self, read: Callable[[Connection], dict[str, Any]]) -> ApiAnswer:
+        return ApiAnswer(await self._answers.of(read))
+
+    async def policies(self, call: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: policies_document(to, overrides=False, lapsed=call.query.lapsed))
+
+    async def overrides(self, call: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: policies_document(to, overrides=True, lapsed=call.query.lapsed))
+
+    async def decisions(self, call: ApiCall) -> ApiAnswer:
+        since_ms = call.query.since_ms if call.query.since_ms is not None else max(0, now_ms() - _HOUR_MS)
+        return await self._read(lambda to: decisions_document(to, since_ms, call.query.limit))
+
+    async def decision(self, call: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: decision_document(to, call.path["decision"][:64]))
+
+    async def why(self, call: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: why_document(to, call.query.name, call.query.limit))
+
+    async def why_not(self, call: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: why_not_document(to, call.query.name, call.query.limit))
+
+    # --- policies: a record of a key, so that the same call twice is the same state -------------------------------------
+
+    async def set_policy(self, call: ApiCall) -> ApiAnswer:
+        return await self._set(call, None)
+
+    async def set_override(self, call: ApiCall) -> ApiAnswer:
+        return await self._set(call, call.body.for_s)
+
+    async def _set(self, call: ApiCall, for_s: float | None) -> ApiAnswer:
+        body = _forced(call)
+        key = made_key(kind_of(call.path["kind"]), call.path["name"], override=for_s is not None)
+
+        def write(to: Connection) -> dict[str, Any]:
+            until_ms = None if for_s is None else now_ms() + round(1_000 * for_s)
+            return _written(
+                put(
+                    to, key, dict(body.value), by=call.caller.by, why=body.reason, until_ms=until_ms, force=body.force,
+                    dry_run=body.dry_run,
+                )
+            )  # fmt: skip
+
+        return await self._read(write)
+
+    async def end_policy(self, call: ApiCall) -> ApiAnswer:
+        return await self._end(call, override=False)
+
+    async def end_override(self, call: ApiCall) -> ApiAnswer:
+        return await self._end(call, override=True)
+
+    async def _end(self, call: ApiCall, *, override: bool) -> ApiAnswer:
+        body = _forced(call)
+        key = made_key(kind_of(call.path["kind"]), call.path["name"], override=override)
+        by = call.caller.by
+        return await self._read(
+            lambda to: _written(take_away(to, key, force=body.force, by=by, why=body.reason, dry_run=body.dry_run))
+        )
+
+    # --- drains -------------------------------------------------------------------------------------------------------
+
+    async def drain(self, call: ApiCall) -> ApiAnswer:
+        body, broker = _forced(call), call.path["broker"]
+        cordons.key_of(broker)
+        key = call.headers.get(IDEMPOTENCY_KEY)
+        drain = str(ULID()) if key is None else operation_of(call.caller.name, key)
+
+        def begin(to: Connection) -> dict[str, Any]:
+            known = follower.broker_of(to, drain) if key is not None else None
+            if known not in (None, broker):
+                raise ProblemError("idempotency-key-reused", f"the key stands for a drain of {known}")
+            if known is None:
+                follower.check(to, broker, force=body.force)
+                if body.dry_run:
+                    return {
+                        "dry_run": True,
+                        "would": [f"{broker} would be cordoned, and its bundles moved"],
+                        "broker": broker,
+                    }
+                cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
+                args = {"broker": broker, "rate_per_s": body.rate_per_s, "force": body.force, "drain": drain}
+                follower.send(to, cordons.DRAIN, args, body.timeout_s or self._drain_s, identifier=drain)
+            return {"operation": drain, "broker": broker, "answer": "pending"}
+
+        document = await self._answers.of(begin)
+        if "dry_run" in document:
+            return ApiAnswer(document)
+        return ApiAnswer(document, 202, {"Location": f"/v1/operations/{drain}", "Retry-After": "1"})
+
+    async def uncordon(self, call: ApiCall) -> ApiAnswer:
+        body, broker = _forced(call), call.path["broker"]
+        cordons.key_of(broker)
+        if body.dry_run:
+            return ApiAnswer({"dry_run": True, "would": [f"{broker} would take bundles again"], "notes": []})
+        return await self._read(lambda to: _written(cordons.uncordon(to, broker, force=body.force)))
+
+
+def _forced(call: ApiCall) -> Any:
+    if call.body.force:
+        call.require(AccessRole.FORCE, "a change against policies")
+    return call.body
+
+
+def _written(done: PolicyWriteResult) -> dict[str, Any]:
+    """The document of a write that has succeeded.
+
+    Raises:
+        ProblemError: It was refused, or is unknown.
+    """
+    written = done.written
+    if written is not None and written.outcome is PolicyWriteOutcome.REJECTED:
+        hint = "" if written.error is None else written.error.hint
+        raise ProblemError("not-written", f"rejected: {written.reason}", status=409, hint=hint)
+    if written is not None and written.outcome is PolicyWriteOutcome.UNKNOWN:
+        hint = "Look at /v1/policies; the same call again is safe."
+        raise ProblemError("unknown", f"unknown: {written.reason}", status=504, hint=hint)
+    return done.fields()
+
+
+def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
+    """An entry point of `statechannel.http_routes`."""
+    answers = BalancerAnswers(cluster)
+    policy, override, drain = (
+        "/v1/policies/{kind}/{name:path}",
+        "/v1/overrides/{kind}/{name:path}",
+        "/v1/brokers/{broker}/drain",
+    )
+
+    def read(path: str, name: str, about: str, handler: Any, answer: Any, query: Any, *reasons: str) -> ApiRoute:
+        return ApiRoute(
+            "GET", path, name, about, AccessRole.READ, handler, answer, query=query, reasons=("too-busy", *reasons)
+        )
+
+    def act(method: str, path: str, name: str, about: str, handler: Any, body: Any, *reasons: str) -> ApiRoute:
+        answer, statuses = (DrainDocument, (200, 202)) if name == "drain" else (dict[str, Any], (200,))
+        return ApiRoute(
+            method, path, name, about, AccessRole.OPERATE, handler, answer, body=body, statuses=statuses,
+            reasons=("too-busy", *reasons), acts=True,
+        )  # fmt: skip
+
+    yield read("/v1/policies", "list-policies", "List the policies", answers.policies, PoliciesDocument, PoliciesQuery)
+    yield read(
+        "/v1/overrides", "list-overrides", "List the overrides", answers.overrides, PoliciesDocument, PoliciesQuery
+    )
+    yield read(
+        "/v1/decisions", "list-decisions", "List the balancer's decisions, the oldest first", answers.decisions,
+        DecisionsDocument, DecisionsQuery,
+    )  # fmt: skip
+    yield read("/v1/decisions/{decision}", "show-decision", "Show one decision", answers.decision, dict[str, Any], None)
+    yield read("/v1/why", "why", "Explain why a bundle is where it is", answers.why, dict[str, Any], WhyQuery)
+    yield read(
+        "/v1/why-not", "why-not", "Explain why the balancer leaves a bundle where it is", answers.why_not, dict[str, Any],
+        WhyQuery,
+    )  # fmt: skip
+    yield act("PUT", policy, "set-policy", "Write a policy", answers.set_policy, PolicyBody, "bad-policy")
+    yield act("DELETE", policy, "end-policy", "Delete a policy", answers.end_policy, PolicyEndBody, "bad-policy")
+    yield act("PUT", override, "set-override", "Write an override", answers.set_override, OverrideBody, "bad-policy")
+    yield act("DELETE", override, "end-override", "End an override", answers.end_override, PolicyEndBody, "bad-policy")
+    yield act(
+        "POST", drain, "drain", "Cordon a broker and move all its bundles away", answers.drain, DrainBody,
+        "idempotency-key-reused",
+    )  # fmt: skip
+    yield act(
+        "DELETE",
+        drain,
+        "uncordon",
+        "Let a broker take bundles again, and end its drain",
+        answers.uncordon,
+        PolicyEndBody,
+    )

@@ -1,0 +1,438 @@
+"""Paths that change something: each writes one request to the requests topic, by an id that the caller's key determines."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field, field_validator
+from typing_extensions import TypedDict
+from ulid import ULID
+
+from statechannel.broker import outcomes
+from statechannel.broker.request_record import Addressee, Request, RequestCommand
+from statechannel.broker.request_writer import FORCED, NO_EXTENSION, balancer_args, may_be_asked_again
+from statechannel.engine.commands import Done, Outcome, Rejected
+from statechannel.http_api.documents import BundleRow
+from statechannel.http_api.problems import ProblemError, is_success, of_outcome
+from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
+from statechannel.http_api.request_book import request_digest
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
+from statechannel.settings.groups_cluster import AccessRole
+
+if TYPE_CHECKING:
+    from statechannel.http_api.cluster import ApiCluster
+    from statechannel.http_api.request_book import RequestBook, RequestStory
+
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+_WAIT: Final = re.compile(r"wait=([0-9]{1,6})", re.ASCII)
+_TRIES: Final = 4
+_AGAIN_S: Final = 0.5
+_REASON_MAX: Final = 1_000
+_NAME_MAX: Final = 1_024
+
+
+class ActionBody(RequestModel):
+    """What every action takes."""
+
+    reason: str | None = Field(
+        None, min_length=1, max_length=_REASON_MAX, description="Why, for people; kept in the log."
+    )
+    dry_run: bool = Field(False, description="Check it, say what would happen, and change nothing.")
+    timeout_s: float | None = Field(
+        None,
+        gt=0,
+        le=3_600,
+        description="After this time brokers need not execute it; default `limits.command_timeout_s`.",
+    )
+
+    @field_validator("reason")
+    @classmethod
+    def _one_line(cls, reason: str | None) -> str | None:
+        if reason is not None and not reason.isprintable():
+            raise ValueError("has line breaks or control characters")
+        return reason
+
+
+class MoveBody(ActionBody):
+    """A move that policies may forbid."""
+
+    force: bool = Field(False, description="Do not ask whether policies allow it. Takes the role force.")
+
+
+class TransferBody(MoveBody):
+    """Where a bundle is to go."""
+
+    destination: str = Field(min_length=1, max_length=128, description="Id of the broker.")
+
+
+class SplitBody(ActionBody):
+    """Where a bundle is to be cut."""
+
+    at: list[int] = Field([], max_length=MAX_CHILDREN, description="Hashes; empty: evenly.")
+    parts: int = Field(2, ge=2, le=MAX_CHILDREN, description="Number of even parts, where `at` is empty.")
+
+
+class NamespaceBody(ActionBody):
+    """A new namespace."""
+
+    namespace: str = Field(min_length=1, max_length=_NAME_MAX, description="`tenant/namespace`.")
+    bundles: int | None = Field(
+        None, ge=1, le=MAX_CHILDREN, description="Number of bundles; default `lookups.default_bundles`."
+    )
+
+
+class LookupBody(ActionBody):
+    """A topic or bundle."""
+
+    name: str = Field(
+        min_length=1, max_length=_NAME_MAX, description="`tenant/namespace/topic`, or the key of a bundle."
+    )
+
+
+class ActionDocument(TypedDict, total=False):
+    """A request and its end: the keys that commands print, by the kind of `outcome`."""
+
+    operation: str
+    executed_by: str | None
+    answer: str
+    outcome: str
+    bundle: str
+    broker: str
+    generation: int
+    urls: dict[str, str]
+    result: str
+    facts: dict[str, Any]
+    dry_run: bool
+    would: list[str]
+
+
+class RequestDocument(ActionDocument, total=False):
+    """A request of the requests topic."""
+
+    command: str
+    name: str
+    by: str
+    asked_ms: int
+    expired: bool
+
+
+Check = Callable[[], Awaitable[None]]
+
+
+def operation_of(caller: str, key: str) -> str:
+    """The id of the request of a caller's key: the same on every broker, at every time."""
+    return "h-" + hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()[:40]
+
+
+class Actions:
+    """Handlers of the paths that change something."""
+
+    def __init__(self, cluster: ApiCluster, book: RequestBook) -> None:
+        self._cluster = cluster
+        self._book = book
+        self._settings = cluster.settings
+        self._running = 0
+
+    # --- one request ------------------------------------------------------------------------------------------------
+
+    async def _act(
+        self, call: ApiCall, command: RequestCommand, args: Mapping[str, Any], name: str, check: Check | None = None
+    ) -> ApiAnswer:
+        """Write a request unless the log has that of the same key already, and answer with its state.
+
+        Args:
+            check: Called before it is written, not where the log has it.
+
+        Raises:
+            ProblemError: It is refused.
+        """
+        if self._running >= self._settings.http.actions_max:
+            raise ProblemError("too-busy", f"{self._running} requests are under way already")
+        self._running += 1
+        try:
+            return await self._begun(call, command, args, name, check)
+        finally:
+            self._running -= 1
+
+    async def _begun(
+        self, call: ApiCall, command: RequestCommand, args: Mapping[str, Any], name: str, check: Check | None
+    ) -> ApiAnswer:
+        wait_s, identifier = self._wait_s(call), self._operation(call)
+        filled = {name: value for name, value in args.items() if value is not None}
+        within_s = call.body.timeout_s or self._settings.limits.command_timeout_s
+        request = Request(identifier, command.value, 0, filled, call.caller.by)
+        await self._book.caught_up()
+        story = self._book.find(identifier)
+        if story is None and IDEMPOTENCY_KEY in call.headers:
+            await self._book.current()  # another process may have written it just now
+            story = self._book.find(identifier)
+        if story is None:
+            if check is not None:
+                await check()
+            await self._require_broker()
+            story = await self._book.write(request, answer_within_s=within_s)
+        self._require_same(story, request)
+        if story.outcome is None and wait_s:
+            story = await self._book.ended(identifier, min(wait_s, within_s))
+        return self._state_of(story, name)
+
+    @staticmethod
+    def _require_same(story: RequestStory, request: Request) -> None:
+        if story.digest != request_digest(request.asked, request.args):
+            raise ProblemError(
+                "idempotency-key-reused",
+                f"the key stands for another request: {story.command} of {story.name[:200] or story.id}",
+                facts={"operation": story.id},
+            )
+
+    def _state_of(self, story: RequestStory, name: str) -> ApiAnswer:
+        location = {"Location": f"/v1/operations/{story.id}"}
+        outcome = _outcome_of(story)
+        if outcome is None:
+            document = {"operation": story.id, "executed_by": story.executed_by, "answer": "pending"}
+            return ApiAnswer(document, 202, {**location, "Retry-After": "1"})
+        if not is_success(outcome):
+            problem = of_outcome(outcome, name=name, operation=story.id, executed_by=story.executed_by)
+            problem.headers.update(location)
+            raise problem
+        return ApiAnswer(_ended(story, outcome), 200, location)
+
+    def _operation(self, call: ApiCall) -> str:
+        key = call.headers.get(IDEMPOTENCY_KEY)
+        if key is None:
+            return str(ULID())
+        if _KEY.fullmatch(key) is None:
+            raise ProblemError("bad-request", "the Idempotency-Key is not 1 to 255 visible characters of ASCII")
+        return operation_of(call.caller.name, key)
+
+    def _wait_s(self, call: ApiCall) -> float:
+        match = _WAIT.search(call.headers.get("prefer", ""))
+        return 0.0 if match is None else min(float(match[1]), self._settings.http.wait_max_s)
+
+    async def _require_broker(self) -> None:
+        rows, _ = await self._cluster.brokers()
+        if not any(row["state"] in ("alive", "draining") for row in rows):
+            raise ProblemError("no-broker", "no broker is alive")
+
+    # --- checks before it is written ----------------------------------------------------------------------------------
+
+    async def _existing(self, call: ApiCall) -> BundleRow:
+        """The bundle of the path, as `If-Match` wants it."""
+        name = bundle_name(call)
+        row = await self._cluster.bundle(name)
+        if row is None:
+            raise unknown_bundle(name)
+        wanted = call.headers.get("if-match")
+        if (
+            wanted is not None
+            and wanted.strip() != "*"
+            and etag_of(row) not in [tag.strip() for tag in wanted.split(",")]
+        ):
+            raise ProblemError(
+                "generation-changed", f"{name} has the ETag {etag_of(row)}", headers={"ETag": etag_of(row)}
+            )
+        return row
+
+    async def _may_move(self, call: ApiCall, name: str, destination: str | None) -> None:
+        """Ask the leader whether policies allow a move; where it runs no balancer the channel alone decides.
+
+        Raises:
+            ProblemError: They do not.
+        """
+        if call.body.force:
+            call.require(AccessRole.FORCE, "a move against policies")
+            return
+        args = balancer_args("may-take", Addressee.LEADER, {"name": name, "destination": destination})
+        filled = {name: value for name, value in args.items() if value is not None}
+        within_s = self._settings.http.answer_timeout_s
+        outcome: Outcome | None = None
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(_AGAIN_S)
+            request = Request(str(ULID()), RequestCommand.EXTENSION.value, 0, filled, call.caller.by)
+            await self._book.write(request, answer_within_s=within_s)
+            outcome = _outcome_of(await self._book.ended(request.id, within_s))
+            if not may_be_asked_again(outcome):
+                break
+        if outcome is None:
+            raise ProblemError(
+                "answer-late", "no leader has said in time whether policies allow the move", retryable=True
+            )
+        unasked = isinstance(outcome, Rejected) and str(outcome.reason) == NO_EXTENSION
+        if not isinstance(outcome, Done) and not unasked:
+            raise of_outcome(outcome, name=name)
+
+    async def _move(self, call: ApiCall, command: RequestCommand, destination: str | None, end: str) -> ApiAnswer:
+        body, name = call.body, bundle_name(call)
+        if body.force:
+            call.require(AccessRole.FORCE, "a move against policies")
+        reason = body.reason if not body.force else f"{FORCED}: {body.reason}" if body.reason else FORCED
+        args = {"name": name, "destination": destination, "reason": reason}
+
+        async def check() -> None:
+            await self._existing(call)
+            await self._may_move(call, name, destination)
+
+        if not body.dry_run:
+            return await self._act(call, command, args, name, check)
+        row = await self._existing(call)
+        await self._require_movable(row, destination)
+        await self._book.caught_up()
+        await self._may_move(call, name, destination)
+        facts = {"bundle": name, "owner": row["owner"], "destination": destination}
+        return ApiAnswer({"dry_run": True, "would": [f"{row['owner']} would release {name}; {end}"], **facts})
+
+    async def _require_movable(self, row: BundleRow, destination: str | None) -> None:
+        name = row["bundle"]
+        if row["owner"] is None:
+            raise of_outcome(Rejected("not-assigned", f"no broker serves {name}"), name=name)
+        if destination == row["owner"]:
+            raise of_outcome(Rejected("destination-is-owner", f"{name} is served by {destination} already"), name=name)
+        rows, _ = await self._cluster.brokers()
+        alive = {broker["broker"] for broker in rows if broker["state"] in ("alive", "draining")}
+        if destination is not None and destination not in alive:
+            raise of_outcome(Rejected("unknown-destination", f"broker {destination} is not alive"), name=name)
+
+    # --- handlers ---------------------------------------------------------------------------------------------------
+
+    async def transfer(self, call: ApiCall) -> ApiAnswer:
+        destination = call.body.destination
+        return await self._move(call, RequestCommand.TRANSFER, destination, f"{destination} would serve it")
+
+    async def unload(self, call: ApiCall) -> ApiAnswer:
+        return await self._move(call, RequestCommand.UNLOAD, None, "the next lookup assigns it again")
+
+    async def split(self, call: ApiCall) -> ApiAnswer:
+        body, name = call.body, bundle_name(call)
+        args = {"name": name, "reason": body.reason, **({"at": body.at} if body.at else {"parts": body.parts})}
+
+        async def check() -> None:
+            await self._existing(call)
+
+        if not body.dry_run:
+            return await self._act(call, RequestCommand.SPLIT, args, name, check)
+        row = await self._existing(call)
+        if row["owner"] is None:
+            raise of_outcome(Rejected("not-assigned", f"no broker serves {name}"), name=name)
+        parts = len(body.at) + 1 if body.at else body.parts
+        return ApiAnswer(
+            {"dry_run": True, "would": [f"{row['owner']} would split {name} into {parts} bundles"], "bundle": name}
+        )
+
+    async def assign(self, call: ApiCall) -> ApiAnswer:
+        name = call.body.name
+        if call.body.dry_run:
+            outcome = await self._cluster.lookup(name)
+            return ApiAnswer({"dry_run": True, "would": [], **outcomes.to_json(outcome)})
+        return await self._act(call, RequestCommand.LOOKUP, {"name": name, "read_only": False}, name)
+
+    async def create_namespace(self, call: ApiCall) -> ApiAnswer:
+        body = call.body
+        if not is_namespace(body.namespace):
+            raise ProblemError(
+                "bad-request", f"`{body.namespace[:200]}` is not a namespace", hint="Use tenant/namespace."
+            )
+        bundles = body.bundles or self._settings.lookups.default_bundles
+        args = {"namespace": body.namespace, "bundles": bundles, "reason": body.reason}
+        if not body.dry_run:
+            return await self._act(call, RequestCommand.CREATE_NAMESPACE, args, body.namespace)
+        if await self._cluster.namespace(body.namespace) is not None:
+            raise of_outcome(Rejected("namespace-exists", f"{body.namespace} exists already"), name=body.namespace)
+        would = f"{body.namespace} would be created with {bundles} bundles"
+        return ApiAnswer({"dry_run": True, "would": [would], "namespace": body.namespace, "bundles": bundles})
+
+    async def delete_namespace(self, call: ApiCall) -> ApiAnswer:
+        body, name = call.body, namespace_name(call)
+        if not body.dry_run:
+            return await self._act(
+                call, RequestCommand.DELETE_NAMESPACE, {"namespace": name, "reason": body.reason}, name
+            )
+        parts = await self._cluster.namespace(name)
+        if parts is None:
+            raise unknown_namespace(name)
+        would = f"{name} would be deleted with its {parts[0]['bundles']} bundles; nothing undoes it"
+        return ApiAnswer({"dry_run": True, "would": [would], **parts[0], **parts[1]})
+
+    async def operation(self, call: ApiCall) -> ApiAnswer:
+        identifier = call.path["operation"]
+        await self._book.caught_up()
+        wait_s = self._wait_s(call)
+        story = self._book.find(identifier)
+        if story is not None and story.outcome is None and wait_s:
+            story = await self._book.ended(identifier, wait_s)
+        if story is None:
+            raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
+        outcome = _outcome_of(story)
+        document: dict[str, Any] = {"operation": story.id, "executed_by": story.executed_by, "answer": "pending"}
+        if outcome is not None:
+            document |= _ended(story, outcome)
+        expired = outcome is None and self._book.is_expired(story)
+        request = {"command": story.command, "name": story.name, "by": story.by, "asked_ms": story.asked_ms}
+        return ApiAnswer({**document, **request, "expired": expired}, headers={} if outcome else {"Retry-After": "1"})
+
+    def routes(self) -> list[ApiRoute]:
+        """Their routes."""
+        operate, force = AccessRole.OPERATE, AccessRole.FORCE
+        bundle, namespace = "/v1/bundles/{tenant}/{namespace}/{range}", "/v1/namespaces/{tenant}/{namespace}"
+        shared = ("idempotency-key-reused", "no-broker", "too-busy", "not-current")
+        of_bundle = (*shared, "unknown-bundle", "generation-changed", "not-assigned")
+
+        def action(
+            method: str, path: str, name: str, about: str, handler: Any, body: type[RequestModel],
+            reasons: tuple[str, ...], role: AccessRole = operate,
+        ) -> ApiRoute:  # fmt: skip
+            return ApiRoute(
+                method, path, name, about, role, handler, ActionDocument, body=body, statuses=(200, 202), reasons=reasons,
+                acts=True, bounds_time=False,
+            )  # fmt: skip
+
+        return [
+            action(
+                "POST", f"{bundle}/transfer", "transfer", "Transfer a bundle to a broker, if policies allow it",
+                self.transfer, TransferBody, (*of_bundle, "filtered", "unknown-destination", "destination-is-owner"),
+            ),
+            action(
+                "POST", f"{bundle}/unload", "unload", "Unload a bundle; the next lookup assigns it again", self.unload,
+                MoveBody, (*of_bundle, "filtered"),
+            ),
+            action("POST", f"{bundle}/split", "split", "Split a bundle", self.split, SplitBody, (*of_bundle, "bad-split")),
+            action(
+                "POST", "/v1/lookup", "assign", "Look up a topic or bundle, and assign it if it has no owner", self.assign,
+                LookupBody, (*shared, "unknown-namespace", "unknown-bundle"),
+            ),
+            action(
+                "POST", "/v1/namespaces", "create-namespace", "Create a namespace", self.create_namespace, NamespaceBody,
+                (*shared, "namespace-exists"),
+            ),
+            action(
+                "DELETE", namespace, "delete-namespace", "Unload all bundles of a namespace and delete it; nothing undoes it",
+                self.delete_namespace, ActionBody, (*shared, "unknown-namespace", "not-unloaded"), force,
+            ),
+            ApiRoute(
+                "GET", "/v1/operations/{operation}", "show-operation",
+                "Show a request and its end; `Prefer: wait=SECONDS` waits for it", AccessRole.READ, self.operation,
+                RequestDocument, reasons=("operation-not-found", "not-current"), bounds_time=False,
+            ),
+        ]  # fmt: skip
+
+
+def _outcome_of(story: RequestStory) -> Outcome | None:
+    if story.outcome is None:
+        return None
+    try:
+        return outcomes.from_json(story.outcome)
+    except ValueError as error:
+        raise ProblemError(
+            "internal-error", f"the reply to {story.id} cannot be read: {error}", facts={"operation": story.id}
+        ) from None
+
+
+def _ended(story: RequestStory, outcome: Outcome) -> dict[str, Any]:
+    answer = outcomes.answer_of(outcome).value
+    return {"operation": story.id, "executed_by": story.executed_by, **outcomes.to_json(outcome), "answer": answer}

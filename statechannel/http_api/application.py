@@ -1,0 +1,306 @@
+"""The ASGI application of the admin API: every bound and check before a handler, and problem documents for what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from statechannel.errors import StateChannelError
+from statechannel.http_api.access import CLIENT_HEADER, HttpCallers
+from statechannel.http_api.problems import PROBLEM_JSON, RETRY_AFTER, ProblemError, of_error
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, RequestModel
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from statechannel.settings.groups_cluster import HttpSettings
+
+_log = SafeLogger(__name__)
+
+JSON: Final = "application/json"
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_ADDRESSES_MAX: Final = 10_000
+_QUERY_MAX_CHARS: Final = 8_192
+_BURST: Final = 2.0
+STRICT_HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of every answer that does not have others."""
+
+
+class RateLimit:
+    """Requests per second of an address: a token bucket each, for the addresses that called last.
+
+    Args:
+        per_s: Average; a burst may have twice that, at least one.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._burst = max(1.0, _BURST * per_s)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, address: str, now_s: float) -> float:
+        """0 if a request may pass, which is counted; else the time until the next may."""
+        left, at_s = self._buckets.pop(address, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at_s) * self._per_s)
+        wait_s = 0.0 if left >= 1 else (1 - left) / self._per_s
+        self._buckets[address] = (left - 1 if left >= 1 else left), now_s
+        if len(self._buckets) > _ADDRESSES_MAX:
+            self._buckets.popitem(last=False)
+        return wait_s
+
+
+class Gate:
+    """What every request passes first: its host, its rate, its size; and the headers of every answer.
+
+    Args:
+        app: The application behind it.
+    """
+
+    def __init__(self, app: ASGIApp, settings: HttpSettings, access: HttpCallers) -> None:
+        self._app = app
+        self._access = access
+        self._rate = RateLimit(settings.requests_per_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_strict(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                present = {name.lower() for name, _ in headers}
+                extra = ((name.lower().encode(), value.encode()) for name, value in STRICT_HEADERS.items())
+                message = {**message, "headers": [*headers, *(pair for pair in extra if pair[0] not in present)]}
+            await send(message)
+
+        try:
+            self._admit(scope)
+        except ProblemError as problem:
+            await problem_response(problem, scope)(scope, receive, send_strict)
+            return
+        await self._app(scope, receive, send_strict)
+
+    def _admit(self, scope: Scope) -> None:
+        headers = _headers_of(scope)
+        address = (scope.get("client") or ("",))[0]
+        wait_s = self._rate.wait_s(address, time.monotonic())
+        if wait_s:
+            raise ProblemError(
+                "too-many-requests",
+                f"{address or 'this address'} sends more requests than http.requests_per_s allows",
+                headers={RETRY_AFTER: str(max(1, round(wait_s)))},
+            )
+        self._access.require_host(headers.get("host", ""), (scope.get("server") or ("",))[0])
+        if len(scope.get("query_string", b"")) > _QUERY_MAX_CHARS:
+            raise ProblemError("bad-request", f"the query has more than {_QUERY_MAX_CHARS} characters")
+        if scope["method"] not in _SAFE:
+            self._access.require_own_page(headers)
+
+
+class _Endpoint:
+    """Checks one request for a route, calls the handler, and answers."""
+
+    def __init__(self, route: ApiRoute, settings: HttpSettings, access: HttpCallers) -> None:
+        self._route = route
+        self._settings = settings
+        self._access = access
+
+    async def serve(self, request: Request) -> Response:
+        """Answer a request; nothing that a handler raises passes."""
+        try:
+            call = await self._checked(request)
+            if self._route.acts:
+                self._log_action(call, request)
+            answer = await self._answer(call)
+        except ProblemError as problem:
+            return problem_response(problem, request.scope)
+        except StateChannelError as error:
+            return problem_response(of_error(error), request.scope)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception:
+            _log.exception("http-handler-failed", route=self._route.name)
+            return problem_response(ProblemError("internal-error", f"{self._route.name} failed"), request.scope)
+        if isinstance(answer.document, Response):
+            return answer.document
+        return Response(dumped(answer.document), answer.status, dict(answer.headers), JSON)
+
+    def _log_action(self, call: ApiCall, request: Request) -> None:
+        caller = call.caller
+        _log.info(
+            "http-action",
+            action=self._route.name,
+            path=request.url.path[:_QUERY_MAX_CHARS],
+            caller=caller.name,
+            address=caller.address,
+            role=caller.role.value,
+            dry_run=bool(getattr(call.body, "dry_run", False)),
+            key=call.headers.get("idempotency-key", ""),
+        )
+
+    async def _checked(self, request: Request) -> ApiCall:
+        route, headers = self._route, _headers_of(request.scope)
+        caller = identify(self._access, request.scope)
+        # Its role comes first: what a caller may not do needs no answer on how it would be done right.
+        ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
+        query = None if route.query is None else _parsed(route.query, _unique(request.query_params.multi_items()))
+        if route.query is None and request.query_params:
+            raise ProblemError("bad-request", f"{route.name} has no parameters in the query")
+        body = None if route.body is None else _parsed(route.body, await self._document(request))
+        return ApiCall(caller, request.path_params, query, body, headers)
+
+    async def _document(self, request: Request) -> Any:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON:
+            raise ProblemError("wrong-media-type", f"the body is {kind[:100] or 'of no type'}")
+        try:
+            async with asyncio.timeout(self._settings.receive_timeout_s):
+                content = await self._content(request)
+        except TimeoutError:
+            raise ProblemError("receive-timeout", "the body did not arrive in time") from None
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise ProblemError("bad-request", f"the body is not JSON: {error}") from None
+
+    async def _content(self, request: Request) -> bytes:
+        most, content = self._settings.body_max_bytes, bytearray()
+        if (
+            request.headers.get("content-length", "0").isdigit()
+            and int(request.headers.get("content-length", "0")) > most
+        ):
+            raise ProblemError("body-too-large", f"the body has more than {most} bytes")
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most:
+                raise ProblemError("body-too-large", f"the body has more than {most} bytes")
+        return bytes(content)
+
+    async def _answer(self, call: ApiCall) -> ApiAnswer:
+        if not self._route.bounds_time:
+            return await self._route.handler(call)
+        try:
+            async with asyncio.timeout(self._settings.answer_timeout_s):
+                return await self._route.handler(call)
+        except TimeoutError:
+            limit_s = self._settings.answer_timeout_s
+            raise ProblemError("answer-late", f"{self._route.name} was not answered within {limit_s:g} s") from None
+
+
+def application(routes: Sequence[ApiRoute], settings: HttpSettings, access: HttpCallers) -> ASGIApp:
+    """The application of these routes."""
+    served = [
+        Route(route.path, _Endpoint(route, settings, access).serve, methods=[route.method], name=route.name)
+        for route in routes
+    ]
+    for path, route in zip(served, routes, strict=True):
+        if route.answer is bytes and path.methods is not None:
+            path.methods.discard("HEAD")  # a stream has no end that could be answered
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if status == 405:  # noqa: PLR2004
+            allowed = sorted({method for route in served if _matches(route, request) for method in route.methods or ()})
+            problem = ProblemError(
+                "wrong-method",
+                f"{request.method[:20]} is not a method of this path",
+                headers={"Allow": ", ".join(allowed)},
+            )
+        else:
+            problem = ProblemError("no-such-path", f"there is no path {request.url.path[:200]}")
+        return problem_response(problem, request.scope)
+
+    app = Starlette(routes=served, exception_handlers={HTTPException: refused})
+    app.router.redirect_slashes = False
+    return Gate(app, settings, access)
+
+
+def _matches(route: Route, request: Request) -> bool:
+    return route.path_regex.match(request.url.path) is not None
+
+
+def identify(access: HttpCallers, scope: Scope) -> Caller:
+    """Who sends a request.
+
+    Raises:
+        ProblemError: `token-missing`.
+    """
+    certificate = scope.get("state", {}).get("client_certificate")
+    return access.caller(_headers_of(scope), certificate, (scope.get("client") or ("",))[0])
+
+
+def problem_response(problem: ProblemError, scope: Scope) -> Response:
+    document = problem.document() | {"instance": scope.get("path", "")[:200]}
+    return Response(dumped(document), problem.status, problem.headers, PROBLEM_JSON)
+
+
+def dumped(document: Any) -> bytes:
+    """As JSON; lone surrogates of foreign text, which JSON cannot represent, are replaced."""
+    try:
+        return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_as_text(document), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _as_text(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(_as_text(key)): _as_text(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_text(item) for item in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value).encode(errors="replace").decode()
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    """By lower-case name; of a name that comes twice the first counts, and a second `Host` voids it."""
+    headers: dict[str, str] = {}
+    for name, value in scope.get("headers", ()):
+        text = name.decode("latin-1").lower()
+        if text == "host" and text in headers:
+            headers[text] = ""
+        headers.setdefault(text, value.decode("latin-1"))
+    return headers
+
+
+def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise ProblemError("bad-request", f"the parameter {name[:100]!r} is there twice")
+        values[name] = value
+    return values
+
+
+def _parsed(model: type[RequestModel], values: Any) -> RequestModel:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        (detail, *more) = error.errors(include_url=False, include_context=False, include_input=False)
+        where = ".".join(str(part)[:100] for part in detail["loc"]) or "the body"
+        rest = f"; and {len(more)} more" if more else ""
+        raise ProblemError("bad-request", f"{where}: {detail['msg']}{rest}") from None
+
+
+__all__ = ["CLIENT_HEADER", "Gate", "RateLimit", "application", "dumped", "identify", "problem_response"]

@@ -1,0 +1,347 @@
+"""What the admin API knows of the cluster: the view of a router, read in the thread of its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from statechannel.broker.changes import ChangesError
+from statechannel.engine.membership import LostMember, Member
+from statechannel.http_api.documents import (
+    BrokerRow,
+    BundleRow,
+    NamespaceDetails,
+    NamespaceRow,
+    broker_rows,
+    bundle_row,
+    leader_of,
+    namespace_details,
+    namespace_row,
+    was_asked_for,
+)
+from statechannel.http_api.problems import ProblemError
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.states import State
+from statechannel.router import Router
+
+if TYPE_CHECKING:
+    from statechannel.api.member import ChannelMember
+    from statechannel.broker.changes import Change
+    from statechannel.engine.commands import Outcome
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.keys import KeyState
+    from statechannel.router import ChangesGap
+    from statechannel.settings import Settings
+
+Seen = TypeVar("Seen")
+_COUNTED_EACH_S: Final = 1.0
+"""Bundles are counted by owner no more often: it walks them all."""
+SCANNED_MAX: Final = 10_000
+"""Bundles that one page looks at: a filter that few match would hold up the loop."""
+
+
+class BundleFilter(NamedTuple):
+    """Which bundles are wanted; None: all."""
+
+    namespace: str | None = None
+    broker: str | None = None
+    state: str | None = None
+    unowned: bool = False
+
+    def has(self, key: KeyState) -> bool:
+        state = "" if key.state is None else key.state.value.lower()
+        return (
+            (self.broker is None or key.owner == self.broker)
+            and (self.state is None or state == self.state.lower())
+            and not (self.unowned and (key.owner is not None or not was_asked_for(key)))
+        )
+
+
+class RowPage(NamedTuple):
+    """Some rows, and where the next page begins; None after the last."""
+
+    rows: Sequence[Mapping[str, Any]]
+    after: str | None
+
+
+class ApiCluster(Protocol):
+    """The cluster, as handlers ask it; all but `settings` from the loop of the HTTP server."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def broker(self) -> str:
+        """Id of the broker that answers; empty for a console."""
+        ...
+
+    async def position(self) -> Mapping[int, int]:
+        """Offset through which each partition was read."""
+        ...
+
+    async def brokers(self) -> tuple[list[BrokerRow], str | None]:
+        """The members, and the leader."""
+        ...
+
+    async def namespaces(self, after: str, limit: int) -> RowPage: ...
+
+    async def namespace(self, name: str) -> tuple[NamespaceRow, NamespaceDetails] | None: ...
+
+    async def bundles(self, wanted: BundleFilter, after: str, limit: int) -> RowPage | None:
+        """None: the namespace does not exist."""
+        ...
+
+    async def bundle(self, name: str) -> BundleRow | None:
+        """A live bundle."""
+        ...
+
+    async def lookup(self, name: str) -> Outcome:
+        """Who serves a topic or bundle, without assigning it."""
+        ...
+
+    def changes(self, since: Mapping[int, int] | None) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        """Accepted changes from these offsets on, in batches, without end."""
+        ...
+
+    def past(
+        self, since: Mapping[int, int], ends: Mapping[int, int]
+    ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        """Those between two positions, read from Kafka."""
+        ...
+
+
+class RouterCluster:
+    """The view of a router in this process. Its own loop may be another one than that of the HTTP server.
+
+    Args:
+        loop: Of the router.
+        timeout_s: Longest wait for a turn of that loop.
+    """
+
+    def __init__(
+        self, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop, *, broker: str, timeout_s: float
+    ) -> None:
+        self.settings = settings
+        self.broker = broker
+        self._router = router
+        self._host = router._host  # noqa: SLF001 - a view of the router's own view
+        self._peeks = router._peeks  # noqa: SLF001 - the same
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._counted: tuple[float, tuple[int, ...], Mapping[str, int]] | None = None
+
+    async def _look(self, read: Callable[[Engine], Seen]) -> Seen:
+        """The result of `read`, called in the router's loop.
+
+        Raises:
+            ProblemError: `not-current`, `answer-late`.
+        """
+        if self._router.stopped is not None or self._loop.is_closed():
+            raise ProblemError("not-current", "this process has stopped following the channel")
+
+        async def call() -> Seen:
+            return read(self._host.engine)
+
+        asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self._loop))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asked
+        except TimeoutError:
+            raise ProblemError("answer-late", f"the loop had no turn for {self._timeout_s:g} s") from None
+
+    async def position(self) -> Mapping[int, int]:
+        return await self._look(lambda engine: {part.partition: part.applied for part in engine.replicas})
+
+    async def brokers(self) -> tuple[list[BrokerRow], str | None]:
+        return await self._look(self._brokers)
+
+    def _brokers(self, engine: Engine) -> tuple[list[BrokerRow], str | None]:
+        members, now_s = engine.context.members, self._host.now_s()
+        newest_ms = engine.presence.last_ms
+
+        def silent_ms(member: Member | LostMember) -> int:
+            if isinstance(member, Member):
+                return round(1_000 * (now_s - member.heard_at_s))
+            return newest_ms - member.last_heard_ms
+
+        applied = {part.partition: part.view.applied for part in engine.replicas}
+        return broker_rows(members, self._owned(engine, now_s), applied, silent_ms), leader_of(members)
+
+    def _owned(self, engine: Engine, now_s: float) -> Mapping[str, int]:
+        applied = tuple(part.view.applied for part in engine.replicas)
+        counted = self._counted
+        if counted is not None and (counted[1] == applied or now_s - counted[0] < _COUNTED_EACH_S):
+            return counted[2]
+        owners = Counter(
+            key.owner
+            for part in engine.replicas
+            for key in part.view.keys.values()
+            if key.lower >= 0 and key.owner is not None
+        )
+        # A small cluster is counted each time, so that what was done just now is there.
+        self._counted = (now_s if owners.total() > SCANNED_MAX else -_COUNTED_EACH_S, applied, owners)
+        return owners
+
+    async def namespaces(self, after: str, limit: int) -> RowPage:
+        def read(engine: Engine) -> RowPage:
+            names = [name for name in _namespaces(engine) if name > after]
+            roots = [_root(engine, name) for name in names[:limit]]
+            rows = [namespace_row(root) for root in roots if root is not None]
+            return RowPage(rows, names[limit - 1] if len(names) > limit else None)
+
+        return await self._look(read)
+
+    async def namespace(self, name: str) -> tuple[NamespaceRow, NamespaceDetails] | None:
+        def read(engine: Engine) -> tuple[NamespaceRow, NamespaceDetails] | None:
+            root = _root(engine, name)
+            return None if root is None else (namespace_row(root), namespace_details(root))
+
+        return await self._look(read)
+
+    async def bundles(self, wanted: BundleFilter, after: str, limit: int) -> RowPage | None:
+        return await self._look(lambda engine: _bundles(engine, wanted, after, limit))
+
+    async def bundle(self, name: str) -> BundleRow | None:
+        def read(engine: Engine) -> BundleRow | None:
+            key = engine.replicas[partition_of(name.rpartition("/")[0], len(engine.replicas))].view.get(name)
+            gone = key is None or key.is_namespace or key.state is State.DELETED
+            return None if key is None or gone else bundle_row(key)
+
+        return await self._look(read)
+
+    async def lookup(self, name: str) -> Outcome:
+        return await self._look(lambda _: self._peeks.answer(name))
+
+    def changes(self, since: Mapping[int, int] | None) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        """See `ApiCluster.changes`."""
+        return self._handed_over(self._router.changes(since))
+
+    def past(
+        self, since: Mapping[int, int], ends: Mapping[int, int]
+    ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        """See `ApiCluster.past`."""
+        return self._handed_over(self._past(since, ends))
+
+    async def _past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncIterator[Change | ChangesGap]:
+        log, gap_of = self._router._member._opened.log, self._router._gap  # noqa: SLF001 - a view of its own view
+        wanted = {partition: since.get(partition, 0) for partition in ends}
+        for partition, end in sorted(ends.items()):
+            while wanted[partition] < end:
+                try:
+                    async for change in log.past(partition).read(wanted[partition], end):
+                        wanted[partition] = change.offset + 1
+                        yield change
+                    break
+                except ChangesError as error:
+                    gap = gap_of(error, wanted)
+                    if gap is None:
+                        raise
+                    wanted[partition] = gap.next_offset
+                    yield gap
+
+    async def _handed_over(
+        self, items: AsyncIterator[Change | ChangesGap]
+    ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        """Items of the router's loop for this one, in batches: a thread costs more than a change."""
+        queue: asyncio.Queue[Sequence[Change | ChangesGap] | BaseException | None] = asyncio.Queue(_BATCHES_MAX)
+        here = asyncio.get_running_loop()
+
+        async def hand_over(batch: Sequence[Change | ChangesGap] | BaseException | None) -> None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(queue.put(batch), here))
+
+        async def pump() -> None:
+            try:
+                async for batch in _batched(items):
+                    await hand_over(batch)
+            except Exception as error:
+                await hand_over(error)
+            else:
+                await hand_over(None)
+
+        pumping = asyncio.run_coroutine_threadsafe(pump(), self._loop)
+        try:
+            while (batch := await queue.get()) is not None:
+                if isinstance(batch, BaseException):
+                    raise batch
+                yield batch
+        finally:
+            pumping.cancel()
+
+
+def router_of(channel: ChannelMember) -> Router:
+    """A router over the view of a member in this process: it reads nothing itself, and is not to be closed."""
+    return Router(channel._opened, channel._settings)  # noqa: SLF001 - the same view
+
+
+_BATCHES_MAX: Final = 8
+_BATCH_MAX: Final = 500
+_BATCH_WAIT_S: Final = 0.05
+
+
+async def _batched(items: AsyncIterator[Seen]) -> AsyncIterator[list[Seen]]:
+    """Items in lists: what comes within a moment belongs together."""
+    waiting: asyncio.Future[Seen] | None = None
+    try:
+        while True:
+            waiting = waiting or asyncio.ensure_future(anext(items))
+            batch, until_s = [await waiting], time.monotonic() + _BATCH_WAIT_S
+            while len(batch) < _BATCH_MAX and (left_s := until_s - time.monotonic()) > 0:
+                waiting = asyncio.ensure_future(anext(items))
+                await asyncio.wait({waiting}, timeout=left_s)
+                if not waiting.done():
+                    break
+                if waiting.exception() is not None:
+                    break  # after what came before it
+                batch.append(waiting.result())
+            else:
+                waiting = None
+            yield batch
+            if waiting is not None and waiting.done() and waiting.exception() is None:
+                waiting = None
+    except StopAsyncIteration:
+        return
+    finally:
+        if waiting is not None and not waiting.done():
+            waiting.cancel()
+
+
+def _namespaces(engine: Engine) -> list[str]:
+    """Names of the namespaces that exist, sorted."""
+    return sorted(
+        key.namespace
+        for part in engine.replicas
+        for key in part.view.keys.values()
+        if key.lower < 0 and key.state is State.ACTIVE
+    )
+
+
+def _root(engine: Engine, name: str) -> KeyState | None:
+    key = engine.replicas[partition_of(name, len(engine.replicas))].view.get(name)
+    return key if key is not None and key.is_namespace and key.state is State.ACTIVE else None
+
+
+def _bundles(engine: Engine, wanted: BundleFilter, after: str, limit: int) -> RowPage | None:
+    if wanted.namespace is not None and _root(engine, wanted.namespace) is None:
+        return None
+    names = [wanted.namespace] if wanted.namespace is not None else _namespaces(engine)
+    first, _, last_range = after.rpartition("/")
+    rows: list[BundleRow] = []
+    scanned = 0
+    for name in names:
+        if name < first:
+            continue
+        root = _root(engine, name)
+        live = {} if root is None or root.ring is None else root.ring.live
+        # Ranges are hexadecimal numbers of equal length: the order of names is that of bounds.
+        for key in live.values():
+            if name == first and key.name.rpartition("/")[2] <= last_range:
+                continue
+            scanned += 1
+            if wanted.has(key):
+                rows.append(bundle_row(key))
+            if len(rows) == limit or scanned == SCANNED_MAX:
+                return RowPage(rows, key.name)
+    return RowPage(rows, None)

@@ -1,0 +1,91 @@
+"""The extension by which a broker serves the admin API. It loads the libraries of the extra only where a port is set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.extras import install_command
+
+if TYPE_CHECKING:
+    from statechannel.api.member import ChannelMember
+    from statechannel.engine.placement import Placement
+    from statechannel.http_api.server import HttpServer
+    from statechannel.settings import Settings
+
+NAME: Final = "http"
+
+
+class HttpExtraMissingError(StateChannelError):
+    """The admin API is switched on, and its libraries are not installed."""
+
+    exit_code = ExitCode.EXTRA_MISSING
+
+
+def require_extra() -> None:
+    """Refuse to go on without the libraries.
+
+    Raises:
+        HttpExtraMissingError: They are not installed.
+    """
+    try:
+        import starlette  # noqa: F401, PLC0415 - an extra: nothing of it is needed without
+        import uvicorn  # noqa: F401, PLC0415 - the same
+    except ImportError as error:
+        raise HttpExtraMissingError(
+            f"the admin API needs the extra `http`: {error.name} is not installed",
+            hint=f"Install it with `{install_command('http')}`, or set no http.port.",
+        ) from error
+
+
+def make(settings: Settings, values: Mapping[str, Any]) -> HttpExtension | None:
+    """The extension; None where `http.port` is not set.
+
+    Raises:
+        HttpExtraMissingError, HttpAccessError: It cannot be served.
+    """
+    del values
+    if settings.http.port is None:
+        return None
+    require_extra()
+    return HttpExtension(settings)
+
+
+class HttpExtension:
+    """Serves the admin API as long as its member runs."""
+
+    name = NAME
+
+    def __init__(self, settings: Settings) -> None:
+        from statechannel.http_api.access import HttpCallers  # noqa: PLC0415 - the extra
+
+        self._settings = settings
+        self._server: HttpServer | None = None
+        HttpCallers(settings.http)  # before the member joins
+
+    @property
+    def placement(self) -> Placement | None:
+        return None
+
+    async def start(self, channel: ChannelMember) -> None:
+        """Open the port.
+
+        Raises:
+            HttpPortError: It cannot be opened.
+        """
+        from statechannel.http_api.cluster import router_of  # noqa: PLC0415 - the extra
+        from statechannel.http_api.serving import server_of  # noqa: PLC0415 - the same
+
+        self._server = server_of(
+            router_of(channel), self._settings, asyncio.get_running_loop(), broker=channel.identity.broker
+        )
+        await asyncio.to_thread(self._server.start)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+
+    def status(self) -> Mapping[str, Any]:
+        return {"url": None if self._server is None else self._server.url}

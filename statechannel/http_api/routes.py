@@ -1,0 +1,159 @@
+"""A path of the admin API as a value: from a list of them come the application, its OpenAPI document, and a table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from statechannel.http_api.problems import ProblemError
+from statechannel.settings.groups_cluster import AccessRole
+
+if TYPE_CHECKING:
+    from statechannel.http_api.cluster import ApiCluster
+
+GROUP: Final = "statechannel.http_routes"
+"""Entry points of further paths: a function of `RouteMaker`'s signature."""
+
+
+class RequestModel(BaseModel):
+    """Base of parameters and bodies: immutable, without unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls.
+
+    Attributes:
+        name: As `http.access_file` names them; without that file, as they call themselves.
+        address: IP address.
+    """
+
+    name: str
+    role: AccessRole
+    address: str
+
+    @property
+    def by(self) -> str:
+        """The author of what they request, as the log keeps it."""
+        return f"{self.name}@{self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """A request that is checked.
+
+    Attributes:
+        path: Parameters of the path.
+        query: An instance of the route's `query`.
+        body: An instance of the route's `body`.
+        headers: By lower-case name.
+    """
+
+    caller: Caller
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    headers: Mapping[str, str]
+
+    def require(self, role: AccessRole, what: str) -> None:
+        """Refuse a caller without a role.
+
+        Raises:
+            ProblemError: `role-missing`.
+        """
+        if not self.caller.role.includes(role):
+            raise ProblemError(
+                "role-missing", f"{what} takes the role {role}; {self.caller.name} has {self.caller.role}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """The answer of a handler: a document that orjson takes."""
+
+    document: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[ApiCall], Awaitable[ApiAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """One method of one path.
+
+    Attributes:
+        path: With parameters in braces.
+        name: Id of the operation in the OpenAPI document; unique.
+        about: A sentence.
+        role: Least role of the caller.
+        answer: Type of the document; pydantic makes its schema.
+        statuses: Of answers that are no problem.
+        reasons: Codes of problems that this route has beyond those of all routes.
+        acts: It changes something: it takes an `Idempotency-Key`, and is written to the log with who asked.
+        bounds_time: `http.answer_timeout_s` applies; actions wait as long as the caller prefers.
+    """
+
+    method: str
+    path: str
+    name: str
+    about: str
+    role: AccessRole
+    handler: Handler
+    answer: Any
+    query: type[RequestModel] | None = None
+    body: type[RequestModel] | None = None
+    statuses: tuple[int, ...] = (200,)
+    reasons: tuple[str, ...] = ()
+    acts: bool = False
+    bounds_time: bool = True
+
+
+class RouteMaker(Protocol):
+    """Signature of an entry point of GROUP."""
+
+    def __call__(self, cluster: ApiCluster) -> Iterable[ApiRoute]: ...
+
+
+def further_routes(cluster: ApiCluster) -> list[ApiRoute]:
+    """Routes of installed packages, by the name of their entry points."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return [route for point in points for route in point.load()(cluster)]
+
+
+class TopicReads:
+    """Answers that are read from Kafka's topics in a thread each: few at once, further ones are refused.
+
+    Args:
+        most: How many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running = 0
+
+    async def run(self, read: Callable[[], Any]) -> Any:
+        """The result of `read`. A caller that gives up does not end it: its place is free once it has ended.
+
+        Raises:
+            ProblemError: `too-busy`.
+        """
+        if self._running >= self._most:
+            raise ProblemError("too-busy", f"{self._running} answers are being read from topics already")
+        self._running += 1
+        task = asyncio.ensure_future(asyncio.to_thread(read))
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._running -= 1
+        if not task.cancelled():
+            task.exception()  # asked for, or asyncio reports it as never retrieved

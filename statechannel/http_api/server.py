@@ -1,0 +1,228 @@
+"""The HTTP server of the admin API: uvicorn on a loop of its own, in a thread, so that no client holds up the broker's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from statechannel.broker.observe.endpoint import url_of
+from statechannel.errors import StateChannelError
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from statechannel.settings.groups_cluster import HttpSettings
+
+_log = SafeLogger(__name__)
+
+_HEADER_MAX_BYTES: Final = 32_768
+_BACKLOG: Final = 128
+_KEEP_ALIVE_S: Final = 15
+_CLOSE_S: Final = 5.0
+
+
+class HttpPortError(StateChannelError):
+    """The port of the admin API cannot be opened, or its certificate cannot be used."""
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection whose header must arrive in time, and whose client must take what is sent; one too many is closed.
+
+    It passes the client's certificate on.
+    """
+
+    receive_timeout_s = 10.0
+    connections_max = 300
+    _late: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        certificate = common_name(transport.get_extra_info("peercert"))
+        self.app_state = {**self.app_state, "client_certificate": certificate}
+        if len(self.connections) > self.connections_max:
+            transport.abort()
+            return
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        self._unstall()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self._stalled or self.loop.call_later(self.receive_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unstall()
+        super().resume_writing()
+
+    def _unstall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _watch(self) -> None:
+        """Time runs while no request is under way: one that has begun is bounded by the application."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._unwatch()
+        elif self._late is None and not self.transport.is_closing():
+            self._late = self.loop.call_later(self.receive_timeout_s, self.transport.abort)
+
+    def _unwatch(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def common_name(certificate: Any) -> str | None:
+    """Common name of a client's certificate that TLS has verified."""
+    for part in (certificate or {}).get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    return None
+
+
+class Served(NamedTuple):
+    """What a server serves.
+
+    Attributes:
+        app: The application.
+        start: Called in the server's loop before the first request.
+        close: Called in the server's loop after the last one.
+    """
+
+    app: ASGIApp
+    start: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
+
+
+class HttpServer:
+    """One server.
+
+    Args:
+        make: Makes what is served, in the server's loop.
+
+    Attributes:
+        url: Where it is served.
+    """
+
+    def __init__(self, settings: HttpSettings, make: Callable[[], Served], *, broker: str = "") -> None:
+        self._settings = settings
+        self._make = make
+        self._log = _log.bound(broker=broker)
+        self._thread: threading.Thread | None = None
+        self._server: uvicorn.Server | None = None
+        self._socket: socket.socket | None = None
+        self._begun = threading.Event()
+        self._error: BaseException | None = None
+        self.url = ""
+
+    def start(self) -> str:
+        """Open the port and serve; returns the URL. May be called from any thread.
+
+        Raises:
+            HttpPortError: The port is in use, or the address is not one of this machine; or a certificate is unusable.
+        """
+        settings = self._settings
+        self._socket = _opened(settings.address, settings.port or 0)
+        port = int(self._socket.getsockname()[1])
+        self.url = url_of(settings.address, port)
+        if settings.tls_certificate is not None:
+            self.url = self.url.replace("http://", "https://", 1)
+        self._thread = threading.Thread(target=self._run, name="statechannel-http-api", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+        if self._error is not None:
+            self.close()
+            raise HttpPortError(
+                f"the admin API cannot be served on port {port}: {self._error}",
+                hint="Check http.tls_certificate, http.tls_key and http.tls_client_ca.",
+            ) from self._error
+        self._log.info("http-served", url=self.url, authenticated=settings.access_file is not None)
+        return self.url
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+            if self._begun.is_set():
+                self._log.exception("http-server-failed")
+        finally:
+            self._begun.set()
+
+    async def _serve(self) -> None:
+        settings = self._settings
+        served = self._make()
+        limits = {"receive_timeout_s": settings.receive_timeout_s, "connections_max": settings.connections_max}
+        config = uvicorn.Config(
+            served.app,
+            http=type("_Protocol", (BoundedProtocol,), limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=_HEADER_MAX_BYTES,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+            ssl_ca_certs=None if settings.tls_client_ca is None else str(settings.tls_client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED,
+        )
+        config.load()
+        self._server = uvicorn.Server(config)
+        served.start()
+        self._begun.set()
+        try:
+            await self._server.serve(sockets=[self._socket] if self._socket is not None else None)
+        finally:
+            await served.close()
+
+    def close(self) -> None:
+        """Close the port and all connections; bounded. May be called from any thread but the server's."""
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _opened(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    opened = socket.socket(family)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((address, port))
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise HttpPortError(
+            f"the port {port} of the admin API on {address} cannot be opened: {error.strerror or error}",
+            hint="Choose another http.port or http.address, or none.",
+        ) from error
+    return opened

@@ -1,0 +1,66 @@
+"""Assembly of the admin API of one process: over the view of a broker's member, or of a console's router."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from statechannel.broker.assembly import access
+from statechannel.http_api.access import HttpCallers
+from statechannel.http_api.actions import Actions
+from statechannel.http_api.application import application
+from statechannel.http_api.change_stream import ChangesHub
+from statechannel.http_api.cluster import ApiCluster, RouterCluster
+from statechannel.http_api.openapi import document_of
+from statechannel.http_api.reads import MemoryReads
+from statechannel.http_api.request_book import LoggedRequests, RequestBook
+from statechannel.http_api.routes import ApiRoute, further_routes
+from statechannel.http_api.server import HttpServer, Served
+
+if TYPE_CHECKING:
+    from statechannel.router import Router
+    from statechannel.settings import Settings
+
+
+def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoop, *, broker: str) -> HttpServer:
+    """A server of the admin API over a router, not started.
+
+    Args:
+        loop: Of the router.
+        broker: Id of the broker in whose process it runs; empty for a console.
+
+    Raises:
+        HttpAccessError: The port would be open to a network without authentication, or the file cannot be used.
+    """
+    callers = HttpCallers(settings.http)
+
+    def served() -> Served:
+        cluster = RouterCluster(router, settings, loop, broker=broker, timeout_s=settings.http.answer_timeout_s)
+        hub = ChangesHub(cluster, settings.http)
+        book = LoggedRequests(
+            access(settings, client_id="statechannel-http"),
+            timeout_s=settings.kafka.command_timeout_s,
+            remembered_max=settings.requests.remembered_max,
+        )
+        routes = every_route(cluster, hub, book)
+
+        def start() -> None:
+            hub.start()
+            book.start()
+
+        async def close() -> None:
+            await hub.close()
+            await book.close()
+
+        return Served(application(routes, settings.http, callers), start, close)
+
+    return HttpServer(settings.http, served, broker=broker)
+
+
+def every_route(cluster: ApiCluster, hub: ChangesHub, book: RequestBook) -> list[ApiRoute]:
+    """All routes: those of this package, and those of installed ones."""
+    routes: list[ApiRoute] = []
+    routes += MemoryReads(cluster, hub).routes(lambda: document_of(routes))
+    routes += Actions(cluster, book).routes()
+    routes += further_routes(cluster)
+    return routes

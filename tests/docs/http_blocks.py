@@ -1,0 +1,38 @@
+"""The generated parts of design/http-api.md, and design/openapi.json: made from the routes themselves."""
+
+from __future__ import annotations
+
+import json
+
+from statechannel.http_api.openapi import EVERYWHERE, OF_BODIES, document_of, reasons_of, shown_path
+from statechannel.http_api.problems import REASONS
+from tests.support.http_fakes import Rig, http_settings
+
+
+def openapi_text() -> str:
+    """The kept document."""
+    return json.dumps(document_of(Rig(http_settings()).routes), indent=1) + "\n"
+
+
+def route_rows() -> list[tuple[str, ...]]:
+    """Method, path, what it does, role, whether the same call twice acts once, and codes of its own."""
+    everywhere = {*EVERYWHERE, *OF_BODIES, "answer-late"}
+    return [
+        (
+            route.method,
+            f"`{shown_path(route)}`",
+            route.about,
+            route.role.value,
+            "-" if not route.acts else "by nature" if route.bounds_time and route.name != "drain" else "by key",
+            ", ".join(f"`{reason}`" for reason in reasons_of(route) if reason not in everywhere),
+        )
+        for route in Rig(http_settings()).routes
+    ]
+
+
+def problem_rows() -> list[tuple[object, ...]]:
+    """The codes of the API itself."""
+    return [
+        (f"`{name}`", reason.status, "yes" if reason.retryable else "", reason.about)
+        for name, reason in REASONS.items()
+    ]

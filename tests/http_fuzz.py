@@ -1,0 +1,208 @@
+"""Calls of the admin API that are drawn from its own description, and what may not come of them: `make fuzz N=20000`.
+
+Each call is sent to the application over fakes: none may be answered with a server error that is no refusal, a traceback, or a
+status or body that the description does not have, and the memory may not grow with the number of calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import jsonschema_rs
+import psutil
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.core import NotSet
+from schemathesis.generation.case import Case
+
+from statechannel.broker.request_record import Request
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
+from statechannel.http_api.openapi import document_of
+from statechannel.http_api.problems import Problem
+from tests.support.http_fakes import CLIENT, Rig, http_settings
+
+REFUSALS = {503, 504}
+"""Server errors that say `try again` or `not known`."""
+_THERE = {"tenant": "t", "namespace": "n", "range": "0x00000000_0xffffffff", "broker": "b1"}
+_STREAM = "follow-changes"
+_NO_TOPICS = {"list-operations", "list-policies", "list-overrides", "list-decisions", "show-decision", "why", "why-not"}
+_WRITES = {"set-policy", "end-policy", "set-override", "end-override", "drain", "uncordon"}
+
+
+class FuzzResult(NamedTuple):
+    """What came of the calls.
+
+    Attributes:
+        statuses: Number of answers by operation and status.
+        faults: What may not be, with the call.
+        grown_bytes: Memory of the process (RSS) that the second half of the calls left.
+    """
+
+    calls: int
+    statuses: Mapping[str, Mapping[int, int]]
+    faults: list[str]
+    grown_bytes: int
+
+
+class _Ends:
+    """Each kind of end in turn: the same calls have the same ends."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def __call__(self, request: Request) -> Outcome | None:
+        ends: tuple[Outcome | None, ...] = (
+            Done(request.id, "done", {"x": 1}),
+            Rejected("busy", "later"),
+            Rejected("bad-split", "not so"),
+            NotFound("unknown-bundle", "gone"),
+            Undetermined("timed-out", "it goes on"),
+            Unknown(request.id, "not known"),
+            None,
+        )
+        self._turn += 1
+        return ends[self._turn % len(ends)]
+
+
+class _Run:
+    def __init__(self) -> None:
+        self.rig = Rig(http_settings(answer_timeout_s=20), _Ends())
+        self.document = document_of(self.rig.routes)
+        self.statuses: dict[str, Counter[int]] = {}
+        self.faults: list[str] = []
+        self.calls = 0
+        self._validators: dict[tuple[str, str], Any] = {}
+        self._problem = jsonschema_rs.validator_for(
+            self._resolved({"$ref": f"#/components/schemas/{Problem.__name__}"})
+        )
+
+    def operations(self) -> list[Any]:
+        schema = schemathesis.openapi.from_dict(self.document)
+        every = [result.ok() for result in schema.get_all_operations()]
+        # Those that read topics, or are written to them, need a Kafka; a stream has no end.
+        left_out = {_STREAM} | _NO_TOPICS | _WRITES
+        return [operation for operation in every if operation.definition.raw["operationId"] not in left_out]
+
+    def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return {**schema, "components": self.document["components"]}
+
+    async def call(self, client: httpx.AsyncClient, case: Case) -> None:
+        self.calls += 1
+        name = case.operation.definition.raw["operationId"]
+        headers = {key: value for key, value in (case.headers or {}).items() if _is_sendable(key, value)}
+        path = case.path
+        known = _THERE if self.calls % 2 else {}  # every other call is about what is there
+        for part, value in (case.path_parameters or {}).items():
+            path = path.replace("{" + part + "}", quote(str(known.get(part, value)), safe="") or "-")
+        body: dict[str, Any] = {}
+        if case.body is not None and not isinstance(case.body, NotSet):
+            try:
+                body = {
+                    "content": json.dumps(case.body).encode(),
+                    "headers": {**headers, "Content-Type": "application/json"},
+                }
+            except (TypeError, ValueError):
+                body = {}
+        query = {str(key): str(value) for key, value in (case.query or {}).items()}
+        if known and "name" in query:
+            query["name"] = "t/n/orders"
+        response = await client.request(case.method, path, params=query, **({"headers": headers} | body))
+        self.statuses.setdefault(name, Counter())[response.status_code] += 1
+        fault = self._fault(name, case, response)
+        if fault:
+            self.faults.append(
+                f"{case.method} {path} {query} {headers} {case.body!r}: {response.status_code} {fault}"[:1_000]
+            )
+
+    def _fault(self, name: str, case: Case, response: httpx.Response) -> str:
+        kind = response.headers.get("content-type", "")
+        if response.status_code >= 500 and response.status_code not in REFUSALS:
+            return f"is a server error: {response.text[:300]}"
+        if "Traceback" in response.text:
+            return "has a traceback"
+        if response.status_code >= 400:
+            if kind != "application/problem+json":
+                return f"is no problem document but {kind}"
+            errors = [error.message for error in self._problem.iter_errors(response.json())]
+            return f"is not a whole problem: {errors[0]}" if errors else ""
+        described = case.operation.definition.raw["responses"].get(str(response.status_code))
+        if described is None:
+            return "has a status that is not described"
+        schema = described["content"]["application/json"]["schema"]
+        key = (name, str(response.status_code))
+        if key not in self._validators:
+            self._validators[key] = jsonschema_rs.validator_for(self._resolved(schema))
+        errors = [error.message for error in self._validators[key].iter_errors(response.json())]
+        return f"is not as described: {errors[0]}" if errors else ""
+
+
+def _is_sendable(name: str, value: object) -> bool:
+    text = str(value)
+    return (
+        name.lower() not in ("host", "content-type") and text.isascii() and text.isprintable() and text == text.strip()
+    )
+
+
+def fuzz(calls: int, seed_number: int) -> FuzzResult:
+    """Send so many calls, a share for each operation."""
+    run = _Run()
+    loop = asyncio.new_event_loop()
+    client = run.rig.client(**CLIENT)
+    operations = run.operations()
+    sizes: list[int] = []
+    try:
+        for half in range(2):
+            for operation in operations:
+                most = max(1, calls // (2 * len(operations)))
+
+                @seed(seed_number + half)
+                @settings(
+                    max_examples=most, phases=[Phase.generate], database=None, deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                )  # fmt: skip
+                @given(
+                    case=operation.as_strategy()
+                    | operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE)
+                )
+                def send(case: Case) -> None:
+                    loop.run_until_complete(run.call(client, case))
+
+                send()
+            run.rig.requests.written.clear()
+            run.rig.requests.fold.stories.clear()
+            run.rig.requests.acted.clear()
+            gc.collect()
+            sizes.append(psutil.Process().memory_info().rss)
+    finally:
+        loop.run_until_complete(client.aclose())
+        loop.close()
+    return FuzzResult(run.calls, run.statuses, run.faults, sizes[1] - sizes[0])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    result = fuzz(options.calls, options.seed)
+    for name, statuses in sorted(result.statuses.items()):
+        shown = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
+        sys.stdout.write(f"{name}: {shown}\n")
+    sys.stdout.write(
+        f"{result.calls:,} calls, {len(result.faults)} faults; memory of the second half {result.grown_bytes / 1024:+,.0f} KiB\n"
+    )
+    sys.stdout.writelines(f"FAULT {fault}\n" for fault in result.faults[:20])
+    return 1 if result.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

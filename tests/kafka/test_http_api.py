@@ -1,0 +1,204 @@
+"""The admin API of brokers and of a console on a real Kafka: it answers as the commands do, and acts once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
+from tests.support.kafka_lanes import Kafka
+
+NAMESPACE = "t/n"
+FLAGS = ("http.port=0", "http.open_role=force", "http.requests_per_s=10000", "extensions.balancer.enabled=true")
+SERVED = re.compile(r"http-served.*?url\W+(http://[0-9.:]+)")
+CLIENT = {"Statechannel-Client": "ann"}
+
+
+class ApiCluster(BrokerCluster):
+    """A cluster whose brokers serve the admin API."""
+
+    def api(self, broker: str) -> httpx.Client:
+        urls: list[str] = []
+
+        def served() -> bool:
+            urls[:] = SERVED.findall((self.folder / f"{broker}.log").read_text())
+            return bool(urls)
+
+        self.wait(served)
+        return httpx.Client(base_url=urls[-1], headers=CLIENT, timeout=WAIT_S)
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[ApiCluster]:
+    with broker_cluster(ApiCluster(kafka, topic_prefix, tmp_path, FLAGS)) as made_cluster:
+        made_cluster.start("b1", "b2")
+        yield made_cluster
+
+
+def pages(client: httpx.Client, path: str, name: str, **query: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.get(path, params={**query, "after": after, "limit": 3}).raise_for_status().json()
+        rows += page[name]
+        after = page["next"]
+    return rows
+
+
+def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in names}
+
+
+def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> None:
+    """Every question of the API, as a command and over HTTP; only what is said of the reading itself may differ."""
+
+    def get(path: str, **query: Any) -> Any:
+        return client.get(path, params=query).raise_for_status().json()
+
+    def settled(command: Any, http: Any) -> None:
+        """A broker's view is as new as a command's a moment later."""
+        cluster.wait(lambda: command() == http(), timeout_s=60)
+
+    listed = ("bundles", "--namespace", NAMESPACE)
+    settled(
+        lambda: [without(row, "declined_by") for row in cluster(*listed)["bundles"]],
+        lambda: pages(client, "/v1/bundles", "bundles", namespace=NAMESPACE),
+    )
+    row = next(row for row in cluster(*listed)["bundles"] if row["bundle"] == bundle)
+    assert get(f"/v1/bundles/{bundle}") == without(row, "declined_by")
+    assert pages(client, "/v1/bundles", "bundles", broker=row["owner"]) == [
+        without(other, "declined_by") for other in cluster("bundles", "--broker", row["owner"])["bundles"]
+    ]
+    assert pages(client, "/v1/namespaces", "namespaces") == cluster("namespace", "list")["namespaces"]
+    assert get(f"/v1/namespaces/{NAMESPACE}") == without(cluster("namespace", "show", NAMESPACE), "tentative")
+
+    moving = ("heard_ago_ms", "lag_records", "blocked", "remarks", "cordoned")
+    settled(
+        lambda: [without(member, *moving) for member in cluster("brokers")["brokers"]],
+        lambda: [without(member, *moving) for member in get("/v1/brokers")["brokers"]],
+    )
+    assert get("/v1/brokers")["leader"] == cluster("brokers")["leader"]
+    assert get("/v1/lookup", name=bundle) == without(
+        cluster("lookup", bundle, "--read-only"), "operation", "executed_by"
+    )
+    for path, command, query in (
+        ("/v1/policies", ("policy", "list"), {}),
+        ("/v1/overrides", ("override", "list"), {}),
+        ("/v1/operations", ("operation", "list"), {}),
+        ("/v1/why", ("why", bundle), {"name": bundle}),
+    ):
+        settled(
+            lambda command=command: cluster(*command),
+            lambda path=path, query=query: without(get(path, **query), "notes"),
+        )
+    settled(
+        lambda: without(cluster("decisions"), "since_ms"),
+        lambda: without(get("/v1/decisions", limit=1_000), "since_ms", "notes"),
+    )
+    decisions = get("/v1/decisions", limit=1_000)["decisions"]
+    if decisions:
+        identifier = decisions[-1]["id"]
+        shown = cluster("decisions", "show", identifier)
+        assert without(get(f"/v1/decisions/{identifier}"), "notes") == shown
+    why_not = cluster("why-not", bundle)
+    assert (
+        without(get("/v1/why-not", name=bundle), "notes", "said", "verdicts").keys()
+        == without(why_not, "said", "verdicts").keys()
+    )
+
+
+def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
+    with cluster.api("b1") as first, cluster.api("b2") as second, ThreadPoolExecutor(8) as pool:
+        waiting = {"Prefer": "wait=60"}
+        created = first.post("/v1/namespaces", json={"namespace": NAMESPACE, "bundles": 8}, headers=waiting)
+        assert created.status_code == 200, created.text
+        bundles = [row["bundle"] for row in pages(second, "/v1/bundles", "bundles", namespace=NAMESPACE)]
+        cluster.wait(lambda: len(pages(second, "/v1/bundles", "bundles", namespace=NAMESPACE)) == 8)
+        bundles = [row["bundle"] for row in pages(second, "/v1/bundles", "bundles", namespace=NAMESPACE)]
+        for name in bundles:
+            answer = second.post("/v1/lookup", json={"name": name}, headers=waiting)
+            assert answer.json()["outcome"] == "owned", answer.text
+        cluster.wait(lambda: all(cluster.owners().values()))
+        bundle = bundles[0]
+        row = first.get(f"/v1/bundles/{bundle}")
+        destination = "b2" if row.json()["owner"] == "b1" else "b1"
+
+        # A stream sees what is done from here on, and an older one is given what came before.
+        position = ",".join(f"{part}:{at + 1}" for part, at in first.get("/v1").json()["positions"].items())
+        body = {"destination": destination, "reason": "by test"}
+        dry = second.post(f"/v1/bundles/{bundle}/transfer", json={**body, "dry_run": True})
+        assert dry.json()["would"], dry.text
+        headers = {"Idempotency-Key": "move-1", "If-Match": row.headers["etag"], **waiting}
+
+        def move(client: httpx.Client) -> httpx.Response:
+            return client.post(f"/v1/bundles/{bundle}/transfer", json=body, headers=headers)
+
+        answers = list(pool.map(move, [first, second] * 4))
+        assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+        (operation,) = {answer.json()["operation"] for answer in answers}
+        history = cluster("audit", "history", bundle)["history"]
+        releases = [record for record in history if record["operation"] == operation and record["state"] == "Releasing"]
+        assert len([record for record in releases if record["verdict"] == "accepted"]) == 1
+        shown = cluster("operation", "show", operation)
+        assert shown["by"] == "ann@127.0.0.1"
+        assert (shown["reason"], shown["destination"]) == ("by test", destination)
+
+        events = []
+        with first.stream("GET", "/v1/changes", params={"since": position}) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data: "):
+                    events.append(json.loads(line[6:]))
+                    if events[-1]["state"] == "Assigned" and events[-1]["key"] == bundle:
+                        break
+        assert [event["to"] for event in events if event["key"] == bundle][-1] == destination
+        with second.stream("GET", "/v1/changes", headers={"Last-Event-ID": "0"}) as stream:
+            lines = iter(stream.iter_lines())
+            keys = []
+            while NAMESPACE not in keys or bundle not in keys:
+                line = next(lines)
+                keys += [json.loads(line[6:])["key"]] if line.startswith("data: ") else []
+        ask_both_ways(cluster, second, bundle)
+
+        # The broker that has taken the call dies: the same call to another one acts once.
+        victim = "b1" if cluster.leader() == "b2" else "b2"
+        taken, other = (first, second) if victim == "b1" else (second, first)
+        again = {"Idempotency-Key": "split-1", **waiting}
+        name = next(name for name, owner in cluster.owners().items() if owner != victim and name != bundle)
+        begun = taken.post(f"/v1/bundles/{name}/split", json={}, headers={"Idempotency-Key": "split-1"})
+        assert begun.status_code in (200, 202), begun.text
+        cluster.kill(victim)
+        ended = other.post(f"/v1/bundles/{name}/split", json={}, headers=again)
+        assert (ended.status_code, ended.json()["operation"]) == (200, begun.json()["operation"]), ended.text
+        history = cluster("audit", "history", name)["history"]
+        splits = [record for record in history if record["state"] == "Splitting" and record["verdict"] == "accepted"]
+        assert len(splits) == 1
+        refused = other.post(f"/v1/bundles/{name}/unload", json={}, headers=again)
+        assert refused.json()["reason"] == "idempotency-key-reused"
+
+        # A console is no broker, and serves the same.
+        console = subprocess.Popen(
+            [*COMMAND, "console", "--port", "0", *cluster.place, "--output", "json"],
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "console.err").open("w"),
+            text=True,
+        )
+        cluster.commands.append(console)
+        assert console.stdout is not None
+        url = json.loads(console.stdout.readline())["url"]
+        with httpx.Client(base_url=url, headers=CLIENT, timeout=WAIT_S) as client:
+            assert client.get("/v1").json()["broker"] is None
+            assert client.get(f"/v1/bundles/{bundle}").json() == other.get(f"/v1/bundles/{bundle}").json()
+            drained = client.request(
+                "PUT", "/v1/policies/shedding/cluster", json={"value": {"on": False}, "reason": "test"}
+            )
+            assert drained.status_code in (200, 400), drained.text
+        console.terminate()
+        assert console.wait(WAIT_S) == 0
