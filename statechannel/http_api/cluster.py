@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from statechannel.broker.changes import ChangesError
 from statechannel.engine.membership import LostMember, Member
 from statechannel.http_api.documents import (
     BrokerRow,
@@ -223,24 +222,7 @@ class RouterCluster:
         self, since: Mapping[int, int], ends: Mapping[int, int]
     ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
         """See `ApiCluster.past`."""
-        return self._handed_over(self._past(since, ends))
-
-    async def _past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncIterator[Change | ChangesGap]:
-        log, gap_of = self._router._member._opened.log, self._router._gap  # noqa: SLF001 - a view of its own view
-        wanted = {partition: since.get(partition, 0) for partition in ends}
-        for partition, end in sorted(ends.items()):
-            while wanted[partition] < end:
-                try:
-                    async for change in log.past(partition).read(wanted[partition], end):
-                        wanted[partition] = change.offset + 1
-                        yield change
-                    break
-                except ChangesError as error:
-                    gap = gap_of(error, wanted)
-                    if gap is None:
-                        raise
-                    wanted[partition] = gap.next_offset
-                    yield gap
+        return self._handed_over(self._router.past(since, ends))
 
     async def _handed_over(
         self, items: AsyncIterator[Change | ChangesGap]

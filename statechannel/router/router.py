@@ -318,6 +318,34 @@ class Router:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, RESUME_LONGEST_S)
 
+    async def past(self, since: Mapping[int, int], until: Mapping[int, int]) -> AsyncIterator[Change | ChangesGap]:
+        """Stream the accepted records of the past, one partition after the other, and end.
+
+        Args:
+            since: First offset wanted, by partition; a partition that is not named is read from its beginning.
+            until: By partition, the offset before which it ends: `positions` has what this router has read.
+
+        Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is invalid.
+            ChangesError: The past cannot be read now; a gap is an item of the stream.
+        """
+        arguments.offsets("since", since)
+        arguments.offsets("until", until)
+        wanted = {partition: since.get(partition, 0) for partition in until}
+        for partition, end in sorted(until.items()):
+            while wanted[partition] < end:
+                try:
+                    async for change in self._log.past(partition).read(wanted[partition], end):
+                        wanted[partition] = change.offset + 1
+                        yield change
+                    break
+                except ChangesError as error:
+                    gap = self._gap(error, wanted)
+                    if gap is None:
+                        raise
+                    wanted[partition] = gap.next_offset
+                    yield gap
+
     def _gap(self, error: ChangesError, wanted: Mapping[int, int]) -> ChangesGap | None:
         if error.reason is not StreamEnd.COMPACTED or error.partition is None:
             return None
@@ -426,6 +454,10 @@ class BlockingRouter:
     def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change | ChangesGap]:
         """See `Router.changes`. Each step of the iterator waits for the next change."""
         yield from self._loop.iterate(self._router.changes(since, limit=limit))
+
+    def past(self, since: Mapping[int, int], until: Mapping[int, int]) -> Iterator[Change | ChangesGap]:
+        """See `Router.past`."""
+        yield from self._loop.iterate(self._router.past(since, until))
 
     def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
         """See `Router.bundles`."""

@@ -321,6 +321,26 @@ async def test_a_router_follows_the_kit(channel_kit: ChannelKit) -> None:
     assert len(seen) >= 3
 
 
+async def test_the_past_of_a_router_ends(channel_kit: ChannelKit) -> None:
+    kit = channel_kit
+    await kit.broker("a")
+    bundle, *_ = await kit.namespace()
+    await kit.own(bundle, "a")
+    router = await kit.router()
+    end = router.positions()[0]
+    past = [change async for change in router.past({}, {0: end})]
+    assert [change.offset for change in past if isinstance(change, ChangesGap)] == []
+    offsets = [change.offset for change in past if not isinstance(change, ChangesGap)]
+    assert offsets == sorted(offsets)
+    assert bundle in {change.bundle for change in past if not isinstance(change, ChangesGap)}
+    half = offsets[len(offsets) // 2]
+    rest = [change.offset async for change in router.past({0: half}, {0: end})]  # type: ignore[union-attr]
+    assert rest == [offset for offset in offsets if offset >= half]
+    assert [change async for change in router.past({0: end}, {0: end})] == []
+    with pytest.raises(ArgumentValueError):
+        await anext(router.past({0: -1}, {0: end}))
+
+
 async def test_equal_seeds_give_equal_orders() -> None:
     def orders(seed: int) -> list[tuple[float, str, str, object]]:
         async def story() -> None:
