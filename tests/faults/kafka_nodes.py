@@ -248,6 +248,18 @@ class KafkaNodes:
         for link in self.links():
             await link.start()
         await asyncio.gather(*(node.start() for node in self.nodes))
+        await asyncio.to_thread(self._wait_until_registered)
+
+    def _wait_until_registered(self) -> None:
+        """A client that is made before all nodes are registered does not know the others for a while."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        deadline_s = time.monotonic() + REGISTERED_S
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(KafkaException):
+                if len(admin.list_topics(timeout=REGISTERED_S / 10).brokers) == len(self.nodes):
+                    return
+            time.sleep(0.1)
+        raise EmbeddedKafkaError(f"not all of {len(self.nodes)} nodes were registered within {REGISTERED_S:.0f} s")
 
     async def close(self) -> None:
         async with contextlib.AsyncExitStack() as stack:  # what one cannot end keeps no other alive
@@ -261,6 +273,8 @@ class KafkaNodes:
         """The node that is, or was last, the active controller."""
         return max(self.nodes, key=lambda node: node.controller_epoch())
 
+
+REGISTERED_S = 60.0
 
 _REPLICATED = {
     "default.replication.factor": "3",

@@ -14,7 +14,7 @@ import pytest
 import spark.replay.replay
 from spark.core.schemas import batch_of
 from spark.errors import SparkJobError
-from spark.replay.direct import RECORDS, MemberLog, Share
+from spark.replay.direct import RECORDS, DirectLog, Share
 from spark.replay.replay import Replay, ReplayLog, ReplayRequest
 from statechannel.audit.engine import AuditQuestion, ExportSource
 from statechannel.protocol.log import RecordRead
@@ -58,13 +58,13 @@ def test_rows_out_of_order_are_seen_and_sorted(session: Any, log: loggen.Log, tm
         assert replay.passes == 2
 
 
-def direct_of(records: Sequence[RecordRead]) -> MemberLog:
+def direct_of(records: Sequence[RecordRead]) -> DirectLog:
     batch = batch_of([record[1:] for record in records], RECORDS)
 
     def read(share: Share, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield batch.select(columns).filter(pa.array(share.own(batch.column("key"))))
 
-    return MemberLog(read, lambda: {b"no/where": 1})
+    return DirectLog(read, lambda: {b"no/where": 1})
 
 
 def test_tasks_that_read_by_themselves_need_no_rows(session: Any, log: loggen.Log, tmp_path: Path) -> None:
