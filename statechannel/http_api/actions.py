@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, field_validator
@@ -152,11 +153,21 @@ class Actions:
         Raises:
             ProblemError: It is refused.
         """
+        with self._place():
+            return await self._begun(call, command, args, name, check)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of `http.actions_max` places.
+
+        Raises:
+            ProblemError: `too-busy`.
+        """
         if self._running >= self._settings.http.actions_max:
             raise ProblemError("too-busy", f"{self._running} requests are under way already")
         self._running += 1
         try:
-            return await self._begun(call, command, args, name, check)
+            yield
         finally:
             self._running -= 1
 
@@ -283,8 +294,9 @@ class Actions:
             return await self._act(call, command, args, name, check)
         row = await self._existing(call)
         await self._require_movable(row, destination)
-        await self._book.caught_up()
-        await self._may_move(call, name, destination)
+        with self._place():
+            await self._book.caught_up()
+            await self._may_move(call, name, destination)
         facts = {"bundle": name, "owner": row["owner"], "destination": destination}
         return ApiAnswer({"dry_run": True, "would": [f"{row['owner']} would release {name}; {end}"], **facts})
 

@@ -33,6 +33,7 @@ JSON: Final = "application/json"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _ADDRESSES_MAX: Final = 10_000
 _QUERY_MAX_CHARS: Final = 8_192
+_KEY_SHOWN_CHARS: Final = 255
 _BURST: Final = 2.0
 STRICT_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
@@ -156,7 +157,7 @@ class _Endpoint:
             address=caller.address,
             role=caller.role.value,
             dry_run=bool(getattr(call.body, "dry_run", False)),
-            key=call.headers.get("idempotency-key", ""),
+            key=call.headers.get("idempotency-key", "")[:_KEY_SHOWN_CHARS],
         )
 
     async def _checked(self, request: Request) -> ApiCall:

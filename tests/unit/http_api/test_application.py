@@ -276,6 +276,13 @@ async def test_a_dry_run_says_what_would_happen_and_writes_no_action(path, body,
         assert all(request.args.get("ask") == "may-take" for request in rig.requests.written)
 
 
+async def test_dry_runs_that_ask_the_leader_have_the_bound_of_actions():
+    async with rigged(lambda _: None, actions_max=1, answer_timeout_s=5.0) as (_, client):
+        body = {"dry_run": True, "reason": "test"}
+        first, second = await asyncio.gather(*(client.post(f"{PATH}/unload", json=body) for _ in range(2)))
+        assert {first.json()["reason"], second.json()["reason"]} == {"answer-late", "too-busy"}
+
+
 async def test_no_broker_no_action_and_a_refusal_is_a_conflict():
     async with rigged(lambda request: Rejected("bad-split", "not a hash of it")) as (rig, client):
         problem = await client.post(f"{PATH}/split", json={"at": [1]}, headers={"Prefer": "wait=5"})
@@ -355,6 +362,21 @@ def test_certificates_have_names_and_roles_too(access_file):
 def test_a_malformed_file_is_refused_with_the_line(access_file, line):
     with pytest.raises(HttpAccessError, match="line 2"):
         HttpCallers(http_settings(access_file=str(access_file("", line))).http)
+
+
+def test_a_hash_within_the_name_of_a_certificate_begins_no_comment(access_file):
+    path = access_file("# callers", "ann force cert:ops#1 # of the night shift")
+    callers = HttpCallers(http_settings(access_file=str(path)).http)
+    assert callers.caller({}, "ops#1", "").name == "ann"
+    with pytest.raises(ProblemError):
+        callers.caller({}, "ops", "")
+
+
+async def test_a_problem_controls_no_terminal():
+    async with rigged() as (_, client):
+        problem = refused(await client.get("/v1/brokers/b%1b[2J%E2%80%AE"), "broker-not-found")
+        assert problem["message"] == problem["detail"]
+        assert problem["message"].isprintable()
 
 
 def test_a_port_for_others_needs_callers(access_file):

@@ -98,9 +98,13 @@ def test_changes_before_an_error_are_taken_and_then_the_error_comes():
             raise ValueError("the end")
 
         taken = []
-        with pytest.raises(ValueError, match="the end"):
+
+        async def take() -> None:
             async for batch in cluster._batched(items()):
                 taken.append(batch)
+
+        with pytest.raises(ValueError, match="the end"):
+            await take()
         return taken
 
     assert asyncio.run(batches()) == [[1, 2]]
