@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from unittest import IsolatedAsyncioTestCase
 
 import pytest
 
@@ -451,3 +452,15 @@ async def test_an_id_that_is_in_use_is_refused_and_the_kit_goes_on(channel_kit: 
         await channel_kit.broker("a")
     bundle, *_ = await channel_kit.namespace()
     assert await channel_kit.own(bundle, "a") > 0
+
+
+@pytest.mark.usefixtures("channel_kit")
+class TestOfUnittest(IsolatedAsyncioTestCase):
+    """A test of the standard library beside the fixture."""
+
+    def setUp(self) -> None:
+        self.ready = True
+
+    async def test_it_keeps_its_set_up_and_its_loop(self) -> None:
+        assert self.ready
+        assert not isinstance(asyncio.get_running_loop(), VirtualLoop)
