@@ -34,6 +34,8 @@ _SAFE: Final = frozenset({"GET", "HEAD"})
 _ADDRESSES_MAX: Final = 10_000
 _QUERY_MAX_CHARS: Final = 8_192
 _KEY_SHOWN_CHARS: Final = 255
+_ONCE: Final = frozenset({"host", "authorization", "idempotency-key"})
+"""Headers of which a proxy may take another one than this process, so that two are not one."""
 _BURST: Final = 2.0
 STRICT_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
@@ -275,11 +277,11 @@ def _as_text(value: object) -> object:
 
 
 def _headers_of(scope: Scope) -> dict[str, str]:
-    """By lower-case name; of a name that comes twice the first counts, and a second `Host` voids it."""
+    """By lower-case name; of a name that comes twice the first counts, unless it is one of `_ONCE`: that is void then."""
     headers: dict[str, str] = {}
     for name, value in scope.get("headers", ()):
         text = name.decode("latin-1").lower()
-        if text == "host" and text in headers:
+        if text in _ONCE and text in headers:
             headers[text] = ""
         headers.setdefault(text, value.decode("latin-1"))
     return headers

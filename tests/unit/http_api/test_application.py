@@ -348,6 +348,19 @@ async def test_tokens_have_names_and_roles_and_are_read_again(access_file):
         refused(await client.get("/v1", headers=as_operator), "token-missing")
 
 
+async def test_two_tokens_are_none_and_two_keys_are_malformed(access_file):
+    reader, operator = new_token(), new_token()
+    path = access_file(f"rita read {reader[1]}", f"otto operate {operator[1]}")
+    rig = Rig(http_settings(access_file=str(path)), allow)
+    tokens = [("Authorization", f"Bearer {token}") for token in (operator[0], reader[0])]
+    keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    async with rig.client() as client:
+        refused(await client.get("/v1", headers=tokens), "token-missing")
+        refused(await client.post(f"{PATH}/unload", json={}, headers=[tokens[0], *keys]), "bad-request")
+        assert (await client.post(f"{PATH}/unload", json={}, headers=[tokens[0], keys[0]])).status_code == 202
+    assert len({request.id for request in rig.requests.written}) == len(rig.requests.written)
+
+
 def test_certificates_have_names_and_roles_too(access_file):
     path = access_file(f"tom operate {new_token()[1]}", "carl force cert:carl.example")
     access = HttpCallers(http_settings(access_file=str(path)).http)
