@@ -102,6 +102,7 @@ class ActionDocument(TypedDict, total=False):
     operation: str
     executed_by: str | None
     answer: str
+    expired: bool
     outcome: str
     bundle: str
     broker: str
@@ -120,7 +121,6 @@ class RequestDocument(ActionDocument, total=False):
     name: str
     by: str
     asked_ms: int
-    expired: bool
 
 
 Check = Callable[[], Awaitable[None]]
@@ -206,7 +206,12 @@ class Actions:
         location = {"Location": f"/v1/operations/{story.id}"}
         outcome = _outcome_of(story)
         if outcome is None:
-            document = {"operation": story.id, "executed_by": story.executed_by, "answer": "pending"}
+            document = {
+                "operation": story.id,
+                "executed_by": story.executed_by,
+                "answer": "pending",
+                "expired": self._book.is_expired(story),
+            }
             return ApiAnswer(document, 202, {**location, "Retry-After": "1"})
         if not is_success(outcome):
             problem = of_outcome(outcome, name=name, operation=story.id, executed_by=story.executed_by)

@@ -185,6 +185,15 @@ async def test_without_waiting_it_is_under_way():
         assert (polled.json()["answer"], polled.json()["expired"]) == ("pending", False)
 
 
+async def test_a_call_whose_request_has_expired_is_said_to_have(monkeypatch):
+    async with rigged(lambda _: None) as (rig, client):
+        key = {"Idempotency-Key": "late"}
+        assert (await client.post("/v1/lookup", json={"name": "t/n/x"}, headers=key)).json()["expired"] is False
+        monkeypatch.setattr(rig.requests, "is_expired", lambda _: True)
+        again = await client.post("/v1/lookup", json={"name": "t/n/x"}, headers=key)
+        assert (again.status_code, again.json()["answer"], again.json()["expired"]) == (202, "pending", True)
+
+
 async def test_the_same_call_twice_acts_once():
     async with rigged(allow) as (rig, client):
         headers = {"Idempotency-Key": "k1", "Prefer": "wait=5"}
