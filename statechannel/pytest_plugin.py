@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from unittest import TestCase
 
 import pytest
 
@@ -39,7 +40,10 @@ def channel_kit(request: pytest.FixtureRequest) -> Iterator[ChannelKit]:
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Coroutines that use the fixture run in its loop, whatever other plug-ins would do with coroutines."""
     for item in items:
-        if isinstance(item, pytest.Function) and FIXTURE in item.fixturenames and inspect.iscoroutinefunction(item.obj):
+        if not isinstance(item, pytest.Function) or FIXTURE not in item.fixturenames:
+            continue
+        of_unittest = item.cls is not None and issubclass(item.cls, TestCase)  # it has a loop and a set-up of its own
+        if not of_unittest and inspect.iscoroutinefunction(item.obj):
             item.obj = _in_kit(item, item.obj)
             item.runtest = partial(item.ihook.pytest_pyfunc_call, pyfuncitem=item)  # type: ignore[method-assign]
 

@@ -16,7 +16,9 @@ from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.policies.kinds import kind_of
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyWriteOutcome
-from statechannel.cli.http_routes import CommandAnswers
+from statechannel.broker.request_record import Addressee, Request
+from statechannel.broker.request_writer import balancer_args
+from statechannel.cli.http_routes import TIME_MAX_MS, CommandAnswers
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
@@ -41,7 +43,9 @@ class PoliciesQuery(RequestModel):
 class DecisionsQuery(RequestModel):
     """Which decisions."""
 
-    since_ms: int | None = Field(None, ge=0, description="Only from this log time on; default: of the last hour.")
+    since_ms: int | None = Field(
+        None, ge=0, le=TIME_MAX_MS, description="Only from this log time on; default: of the last hour."
+    )
     limit: int = Field(100, ge=1, le=1_000, description="Number of newest decisions.")
 
 
@@ -189,9 +193,10 @@ class BalancerAnswers:
         drain = str(ULID()) if key is None else operation_of(call.caller.name, key)
 
         def begin(to: Connection) -> dict[str, Any]:
-            known = follower.broker_of(to, drain) if key is not None else None
-            if known not in (None, broker):
-                raise ProblemError("idempotency-key-reused", f"the key stands for a drain of {known}")
+            args = {"broker": broker, "rate_per_s": body.rate_per_s, "force": body.force, "drain": drain}
+            known = follower.first_of(to, drain) if key is not None else None
+            if known is not None:
+                _require_same(known, args)
             if known is None:
                 follower.check(to, broker, force=body.force)
                 if body.dry_run:
@@ -201,8 +206,8 @@ class BalancerAnswers:
                         "broker": broker,
                     }
                 cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
-                args = {"broker": broker, "rate_per_s": body.rate_per_s, "force": body.force, "drain": drain}
-                follower.send(to, cordons.DRAIN, args, body.timeout_s or self._drain_s, identifier=drain)
+                within_s = body.timeout_s or self._drain_s
+                follower.send(to, cordons.DRAIN, args, within_s, identifier=drain, by=call.caller.by)
             return {"operation": drain, "broker": broker, "answer": "pending"}
 
         document = await self._answers.of(begin)
@@ -213,15 +218,37 @@ class BalancerAnswers:
     async def uncordon(self, call: ApiCall) -> ApiAnswer:
         body, broker = _forced(call), call.path["broker"]
         cordons.key_of(broker)
-        if body.dry_run:
-            return ApiAnswer({"dry_run": True, "would": [f"{broker} would take bundles again"], "notes": []})
-        return await self._read(lambda to: _written(cordons.uncordon(to, broker, force=body.force)))
+
+        def end(to: Connection) -> dict[str, Any]:
+            done = cordons.uncordon(
+                to, broker, force=body.force, by=call.caller.by, why=body.reason, dry_run=body.dry_run
+            )
+            if body.dry_run:
+                return {"dry_run": True, "would": [f"{broker} would take bundles again"]}
+            return _written(done)
+
+        return await self._read(end)
 
 
 def _forced(call: ApiCall) -> Any:
     if call.body.force:
         call.require(AccessRole.FORCE, "a change against policies")
     return call.body
+
+
+def _require_same(known: Request, args: dict[str, Any]) -> None:
+    """Refuse a key that stands for another request.
+
+    Raises:
+        ProblemError: `idempotency-key-reused`.
+    """
+    asked = balancer_args(cordons.DRAIN, Addressee.LEADER, args)
+    if known.args != {name: value for name, value in asked.items() if value is not None}:
+        raise ProblemError(
+            "idempotency-key-reused",
+            f"the key stands for another request: {known.asked} of {known.broker or known.name or known.id}",
+            facts={"operation": known.id},
+        )
 
 
 def _written(done: PolicyWriteResult) -> dict[str, Any]:

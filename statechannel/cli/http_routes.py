@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: what calendars and Kafka have."""
+
+
 class OperationsQuery(RequestModel):
     """Which operations."""
 
-    since_ms: int = Field(0, ge=0, description="Only what changed from this log time on.")
+    since_ms: int = Field(0, ge=0, le=TIME_MAX_MS, description="Only what changed from this log time on.")
     by: str | None = Field(None, max_length=256, description="Only what this broker began, or this person asked for.")
     limit: int = Field(50, ge=1, le=1_000, description="Number of newest operations.")
 

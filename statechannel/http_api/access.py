@@ -28,6 +28,7 @@ CLIENT_HEADER: Final = "statechannel-client"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 _TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 _CERT: Final = re.compile(r"cert:(.{1,128})")
+_COMMENT: Final = re.compile(r"(?:^|\s)#")  # within a word it belongs to the name of a certificate
 _FILE_MAX_BYTES: Final = 1_000_000
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _UNNAMED: Final = "unnamed"
@@ -81,7 +82,7 @@ def read_credentials(path: Path) -> Credentials:
     tokens: dict[str, tuple[str, AccessRole]] = {}
     certificates: dict[str, tuple[str, AccessRole]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split(maxsplit=2)
+        words = _COMMENT.split(line, maxsplit=1)[0].split(maxsplit=2)
         if not words:
             continue
         name, role, credential = (*words, "", "")[:3]

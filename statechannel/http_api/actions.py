@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, field_validator
@@ -101,6 +102,7 @@ class ActionDocument(TypedDict, total=False):
     operation: str
     executed_by: str | None
     answer: str
+    expired: bool
     outcome: str
     bundle: str
     broker: str
@@ -119,7 +121,6 @@ class RequestDocument(ActionDocument, total=False):
     name: str
     by: str
     asked_ms: int
-    expired: bool
 
 
 Check = Callable[[], Awaitable[None]]
@@ -152,11 +153,21 @@ class Actions:
         Raises:
             ProblemError: It is refused.
         """
+        with self._place():
+            return await self._begun(call, command, args, name, check)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of `http.actions_max` places.
+
+        Raises:
+            ProblemError: `too-busy`.
+        """
         if self._running >= self._settings.http.actions_max:
             raise ProblemError("too-busy", f"{self._running} requests are under way already")
         self._running += 1
         try:
-            return await self._begun(call, command, args, name, check)
+            yield
         finally:
             self._running -= 1
 
@@ -195,7 +206,12 @@ class Actions:
         location = {"Location": f"/v1/operations/{story.id}"}
         outcome = _outcome_of(story)
         if outcome is None:
-            document = {"operation": story.id, "executed_by": story.executed_by, "answer": "pending"}
+            document = {
+                "operation": story.id,
+                "executed_by": story.executed_by,
+                "answer": "pending",
+                "expired": self._book.is_expired(story),
+            }
             return ApiAnswer(document, 202, {**location, "Retry-After": "1"})
         if not is_success(outcome):
             problem = of_outcome(outcome, name=name, operation=story.id, executed_by=story.executed_by)
@@ -283,8 +299,9 @@ class Actions:
             return await self._act(call, command, args, name, check)
         row = await self._existing(call)
         await self._require_movable(row, destination)
-        await self._book.caught_up()
-        await self._may_move(call, name, destination)
+        with self._place():
+            await self._book.caught_up()
+            await self._may_move(call, name, destination)
         facts = {"bundle": name, "owner": row["owner"], "destination": destination}
         return ApiAnswer({"dry_run": True, "would": [f"{row['owner']} would release {name}; {end}"], **facts})
 

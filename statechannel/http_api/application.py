@@ -33,6 +33,9 @@ JSON: Final = "application/json"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _ADDRESSES_MAX: Final = 10_000
 _QUERY_MAX_CHARS: Final = 8_192
+_KEY_SHOWN_CHARS: Final = 255
+_ONCE: Final = frozenset({"host", "authorization", "idempotency-key"})
+"""Headers of which a proxy may take another one than this process, so that two are not one."""
 _BURST: Final = 2.0
 STRICT_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
@@ -156,7 +159,7 @@ class _Endpoint:
             address=caller.address,
             role=caller.role.value,
             dry_run=bool(getattr(call.body, "dry_run", False)),
-            key=call.headers.get("idempotency-key", ""),
+            key=call.headers.get("idempotency-key", "")[:_KEY_SHOWN_CHARS],
         )
 
     async def _checked(self, request: Request) -> ApiCall:
@@ -274,11 +277,11 @@ def _as_text(value: object) -> object:
 
 
 def _headers_of(scope: Scope) -> dict[str, str]:
-    """By lower-case name; of a name that comes twice the first counts, and a second `Host` voids it."""
+    """By lower-case name; of a name that comes twice the first counts, unless it is one of `_ONCE`: that is void then."""
     headers: dict[str, str] = {}
     for name, value in scope.get("headers", ()):
         text = name.decode("latin-1").lower()
-        if text == "host" and text in headers:
+        if text in _ONCE and text in headers:
             headers[text] = ""
         headers.setdefault(text, value.decode("latin-1"))
     return headers

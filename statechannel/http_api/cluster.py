@@ -280,14 +280,12 @@ async def _batched(items: AsyncIterator[Seen]) -> AsyncIterator[list[Seen]]:
                 batch.append(waiting.result())
             else:
                 waiting = None
-            yield batch
-            if waiting is not None and waiting.done() and waiting.exception() is None:
-                waiting = None
+            yield batch  # one that comes while this batch is taken begins the next batch
     except StopAsyncIteration:
         return
     finally:
-        if waiting is not None and not waiting.done():
-            waiting.cancel()
+        if waiting is not None and not waiting.cancel() and not waiting.cancelled():
+            waiting.exception()  # asked for, or asyncio reports it as never retrieved
 
 
 def _namespaces(engine: Engine) -> list[str]:

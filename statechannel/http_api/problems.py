@@ -13,6 +13,7 @@ from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_writer import may_be_asked_again
 from statechannel.engine.commands import NotFound, Outcome, Rejected, Undetermined, Unknown
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.printable import printable
 
 PROBLEM_JSON: Final = "application/problem+json"
 RETRY_AFTER: Final = "Retry-After"
@@ -145,7 +146,7 @@ class ProblemError(StateChannelError):
         self.facts = dict(facts or {})
 
     def document(self) -> dict[str, Any]:
-        message = str(self)
+        message = printable(str(self))
         problem: Problem = {
             "type": f"urn:statechannel:problem:{self.reason}",
             "title": HTTPStatus(self.status).phrase,

@@ -162,8 +162,7 @@ class LoggedRequests:
         self._ends.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, _CLOSE_S)
-        if self._end_tail is not None:
-            await asyncio.to_thread(self._end_tail.close)
+        await asyncio.to_thread(self._close_end)
 
     def _follow(self) -> None:
         start = 0
@@ -197,6 +196,12 @@ class LoggedRequests:
             if self._end_tail is None:
                 self._end_tail = self._tail()
             return self._end_tail.span().end
+
+    def _close_end(self) -> None:
+        with self._end_lock:  # a call that has been given up may still use it
+            if self._end_tail is not None:
+                self._end_tail.close()
+                self._end_tail = None
 
     def _hand_over(self, records: list[RecordRead], *, whole: bool, position: int = 0) -> None:
         loop = self._loop

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import uvicorn
@@ -46,6 +48,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.access_log = False  # each action has a line of our own
         certificate = common_name(transport.get_extra_info("peercert"))
         self.app_state = {**self.app_state, "client_certificate": certificate}
         if len(self.connections) > self.connections_max:
@@ -109,11 +112,40 @@ class Served(NamedTuple):
         app: The application.
         start: Called in the server's loop before the first request.
         close: Called in the server's loop after the last one.
+        end_streams: Called in the server's loop when it stops, before it waits for answers under way and closes connections.
     """
 
     app: ASGIApp
     start: Callable[[], None]
     close: Callable[[], Awaitable[None]]
+    end_streams: Callable[[], Awaitable[None]]
+
+
+class _StreamEndingServer(uvicorn.Server):
+    """Ends streams before it waits for their connections: a reader learns why its stream ends, and where it is to resume."""
+
+    def __init__(self, config: uvicorn.Config, served: Served) -> None:
+        super().__init__(config)
+        self._served = served
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._served.end_streams()
+        await super().shutdown(sockets)
+
+
+@contextlib.contextmanager
+def _own_lines_dropped() -> Iterator[None]:
+    """Drop what uvicorn logs in this thread. Its loggers are left as they are: the process may have a uvicorn of its own."""
+    thread, logger = threading.get_ident(), logging.getLogger("uvicorn.error")
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_of_others)
 
 
 class HttpServer:
@@ -163,7 +195,8 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with _own_lines_dropped():
+                asyncio.run(self._serve())
         except BaseException as error:
             self._error = error
             if self._begun.is_set():
@@ -181,8 +214,6 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            access_log=False,
-            log_level="critical",
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
@@ -194,7 +225,7 @@ class HttpServer:
             ssl_cert_reqs=ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED,
         )
         config.load()
-        self._server = uvicorn.Server(config)
+        self._server = _StreamEndingServer(config, served)
         served.start()
         self._begun.set()
         try:

@@ -52,7 +52,7 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
             await hub.close()
             await book.close()
 
-        return Served(application(routes, settings.http, callers), start, close)
+        return Served(application(routes, settings.http, callers), start, close, hub.close)
 
     return HttpServer(settings.http, served, broker=broker)
 

@@ -170,6 +170,9 @@ class ChannelKit:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
+            for life in self._lives:
+                if life.killed:
+                    life.close()
 
     async def _cancel_rest(self) -> None:
         for router in self._routers:

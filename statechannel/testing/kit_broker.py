@@ -59,7 +59,7 @@ class KitBroker:
     def kill(self) -> None:
         """End it as `kill -9`: nothing of it runs any more, not even a `finally`.
 
-        It counts as lost after `membership.expiry_s`.
+        Python runs those once the kit is closed, outside of any loop. The broker counts as lost after `membership.expiry_s`.
         """
         if self._process.life.killed:
             return

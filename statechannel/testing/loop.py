@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -25,6 +26,8 @@ TIME_LIMIT_S = 100_000.0
 THREAD_PATIENCE_S = 1.0
 _ROUNDING_S = 1e-9
 _CANCELLED_MAX = 100
+_CLOSES_MAX = 10
+"""A coroutine may wait again when it is closed, such as in a `finally`."""
 
 
 class KitError(StateChannelError):
@@ -109,6 +112,20 @@ class ProcessLife:
         self._held.clear()
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is pending for ever
+
+    def close(self) -> None:
+        """Close what a killed process had begun, once its kit is over: Python would in a later test, with warnings."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines for which there is no loop any more
+            for coroutine in [task.get_coro() for task in self._tasks]:
+                for _ in range(_CLOSES_MAX):
+                    try:
+                        if coroutine is not None:
+                            coroutine.close()
+                        break
+                    except (Exception, asyncio.CancelledError):  # noqa: S112 - of a `finally` without a loop
+                        continue
+        self._tasks.clear()
 
 
 _process: ContextVar[ProcessLife | None] = ContextVar("statechannel_kit_process", default=None)

@@ -124,7 +124,17 @@ def _walk(days: str, begin: str, end: str, at: datetime) -> bool:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "8-9", "25:00-26:00", "Mo 08:00-09:00", "08:00-08:00", "2026-13-01", "2026-01-02..2026-01-01", "08:60-09:00"],
+    [
+        "",
+        "8-9",
+        "25:00-26:00",
+        "Mo 08:00-09:00",
+        "08:00-08:00",
+        "24:00-00:00",
+        "2026-13-01",
+        "2026-01-02..2026-01-01",
+        "08:60-09:00",
+    ],
 )
 def test_what_is_no_span(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):

@@ -148,8 +148,19 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     return before is None
 
 
-def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWriteResult:
-    """Delete the cordon policy of a broker.
+def uncordon(
+    connection: Connection,
+    broker: str,
+    *,
+    force: bool,
+    by: str | None = None,
+    why: str | None = None,
+    dry_run: bool = False,
+) -> PolicyWriteResult:
+    """Delete the cordon policy of a broker, unless `dry_run`.
+
+    Args:
+        by: Who deletes it; None: who runs the command.
 
     Raises:
         CommandError: There is none; or it was not written by a drain, and `force` is not set.
@@ -178,7 +189,7 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWrite
             hint="Use --force to end it anyway.",
             code=ExitCode.REJECTED,
         )
-    done = take_away(connection, key_of(broker), force=force)
+    done = take_away(connection, key_of(broker), force=force, by=by, why=why, dry_run=dry_run)
     _require(done, f"end of the cordon of {broker}")
     if any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries):
         say(f"note: {broker} is still cordoned by an override; `statechannel override end cordon {broker}` ends it")

@@ -15,7 +15,7 @@ from shedders.cli.balancers import RUN_IT, why_no_drain
 from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.model.amounts import count
 from statechannel.broker.next_steps import hint_for
-from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
+from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, Request, RequestCommand
 from statechannel.broker.request_writer import BALANCER, NO_EXTENSION, balancer_args, may_be_asked_again
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.channel_view import not_found
@@ -178,17 +178,33 @@ def broker_of(connection: Connection, drain: str) -> str | None:
     return None if request is None else request.request.broker
 
 
+def first_of(connection: Connection, identifier: str) -> Request | None:
+    """The request of an id that counts, of whatever kind."""
+    items = (item for _, item in requests.read_requests(connection))
+    return next((item for item in items if isinstance(item, Request) and item.id == identifier), None)
+
+
 def new_id() -> str:
     return str(ULID())
 
 
 def send(
-    connection: Connection, ask: str, args: Mapping[str, Any], wait_s: float, *, identifier: str | None = None
+    connection: Connection,
+    ask: str,
+    args: Mapping[str, Any],
+    wait_s: float,
+    *,
+    identifier: str | None = None,
+    by: str | None = None,
 ) -> SentRequest:
-    """Write a request for the balancer of the leader."""
+    """Write a request for the balancer of the leader.
+
+    Args:
+        by: Who asks; None: who runs the command.
+    """
     within_s = min(TIMEOUT_MAX_S, max(1.0, wait_s))
     asked = balancer_args(ask, Addressee.LEADER, args)
-    return requests.send(connection, RequestCommand.EXTENSION, asked, within_s, identifier=identifier)
+    return requests.send(connection, RequestCommand.EXTENSION, asked, within_s, identifier=identifier, by=by)
 
 
 def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> DrainResult:

@@ -286,6 +286,8 @@ def status_fields(book: WatchBook | None, settings: WatchSettings, now_ms: int) 
     """What the topic says of the autopilot; `settings` are those of this command."""
     from shedders.kafka_rebalance.watch.values import WatchState
 
+    if book is not None:
+        book.require_known()
     holder = None if book is None else book.holder
     live = None if book is None else book.alive(max(book.newest_ms, now_ms))
     alive = live is not None and not live.watcher.is_dead()

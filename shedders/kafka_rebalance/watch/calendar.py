@@ -61,7 +61,7 @@ def parse_span(text: str) -> RecurringHours | DateRange:
     if match is None:
         raise ValueError(f"{text!r} is not a span of time. {FORMS}")
     begin, end = _minute(match[3], match[4], text), _minute(match[5], match[6], text)
-    if begin == end:
+    if begin == end or (begin, end) == (DAY_MIN, 0):
         raise ValueError(f"{text!r} is empty; a whole day is 00:00-24:00. {FORMS}")
     return RecurringHours(
         days=_days(match[1], match[2], text), from_min=begin, to_min=end if end > begin else end + DAY_MIN

@@ -38,12 +38,19 @@ VERSION: Final = 1
 STATE: Final = b"state"
 CLAIM: Final = b"claim"
 NO_BASE: Final = -1
+_NUMBER_MAX: Final = 2**53
 
 
 class WatchStateUnusableError(PartitionsError):
     """The topic's newest state cannot be parsed; without it the autopilot does not act."""
 
     exit_code = ExitCode.REJECTED
+
+
+class WatchStateNewerError(PartitionsError):
+    """A newer version has written to the topic; this one cannot know who acts, nor what was spent, and does not act."""
+
+    exit_code = ExitCode.NEWER_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +91,8 @@ class WatchBook:
     Attributes:
         holder: Present holder, alive or not; None: there was never one.
         mended: Whether the newest state of the log counts, so that compaction keeps it.
-        junk: Records that are invalid, or of a newer version.
+        newer: Newest version of records that this one cannot parse; None: there are none.
+        junk: Records that are invalid.
     """
 
     def __init__(self, away_s: float) -> None:
@@ -94,6 +102,7 @@ class WatchBook:
         self._state_of: tuple[str, WatchState] | None = None
         self.mended = True
         self.newest_ms = 0
+        self.newer: int | None = None
         self.junk = 0
 
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
@@ -101,13 +110,18 @@ class WatchBook:
         self.newest_ms = max(self.newest_ms, timestamp_ms)
         try:
             record = orjson.loads(value or b"")
-            if record["v"] != VERSION or key not in {STATE, CLAIM}:
+            version = record["v"]
+            if type(version) is int and version > VERSION and key in {STATE, CLAIM}:
+                self.newer = max(version, self.newer or version)
+                return
+            if version != VERSION or key not in {STATE, CLAIM}:
                 self.junk += 1
                 return
-            watcher = WatcherIdentity(name=str(record["watcher"]), host=str(record["host"]), pid=int(record["pid"]))
-            generation = int(record["generation"])
+            watcher = WatcherIdentity(name=str(record["watcher"]), host=str(record["host"]), pid=_number(record["pid"]))
+            generation = _number(record["generation"])
             if key == CLAIM:
-                self._claim(offset, timestamp_ms, watcher, generation, int(record["base"]), str(record["replaces"]))
+                base = _number(record["base"])
+                self._claim(offset, timestamp_ms, watcher, generation, base, str(record["replaces"]))
             else:
                 left = bool(record["left"])
                 self._take_state(offset, timestamp_ms, watcher, generation, str(record["state"]), left=left)
@@ -126,6 +140,18 @@ class WatchBook:
         if self._state_of is None or self._state_of[0] != self._packed:
             self._state_of = (self._packed, _unpacked(self._packed))
         return self._state_of[1]
+
+    def require_known(self) -> None:
+        """Refuse to go on where a newer version has written.
+
+        Raises:
+            WatchStateNewerError: One has.
+        """
+        if self.newer is not None:
+            raise WatchStateNewerError(
+                f"the topic of the autopilot has records of version {self.newer}; this program knows {VERSION}",
+                hint="Run the newer version of statechannel on every host that watches this cluster.",
+            )
 
     def alive(self, now_ms: int) -> WatchHolder | None:
         """Holder that is alive at a time of the log."""
@@ -155,6 +181,17 @@ class WatchBook:
             return
         self.holder = WatchHolder(watcher=watcher, generation=generation, offset=offset, seen_at_ms=at_ms, left=left)
         self._packed, self.mended = packed, True
+
+
+def _number(value: object) -> int:
+    """A whole number that every part of the autopilot can hold.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if type(value) is not int or abs(value) > _NUMBER_MAX:
+        raise ValueError(f"{value!r:.100} is not a whole number within bounds")
+    return value
 
 
 def claim_record(watcher: WatcherIdentity, holder: WatchHolder | None) -> tuple[bytes, bytes]:
@@ -187,7 +224,7 @@ def _packed(state: WatchState) -> str:
 def _unpacked(text: str) -> WatchState:
     try:
         return WatchState.from_json(orjson.loads(zlib.decompress(base64.b64decode(text))))
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
         raise WatchStateUnusableError(
             f"the state of the autopilot cannot be parsed ({type(error).__name__}: {error})",
             hint="Another program wrote to its topic: use another one, extensions.partitions.watch.topic. "

@@ -190,9 +190,12 @@ class PartitionWatcher:
         """Do what is due.
 
         Raises:
-            StateChannelError: The topic could not be read or written; call it again.
+            StateChannelError: The topic could not be read or written, or a newer version has written to it; call it again.
         """
         book = self._log.read()
+        if book.newer is not None:
+            self._stop_acting("a newer version of the autopilot has written to its topic")
+        book.require_known()
         if not self._holds(book, now_ms):
             self._started = ""
             return
@@ -214,6 +217,8 @@ class PartitionWatcher:
         Returns:
             The state that would follow.
         """
+        if book is not None:
+            book.require_known()
         if book is not None and (other := book.alive(max(book.newest_ms, now_ms))) is not None:
             self._say_standby(other)
         state = (book.state if book is not None else None) or WatchState()
@@ -229,7 +234,8 @@ class PartitionWatcher:
             StateChannelError: The topic could not be written; others notice the silence.
         """
         book = self._log.read()
-        if book.holder is not None and book.holder.watcher == self._identity and not book.holder.left:
+        holds = book.holder is not None and book.holder.watcher == self._identity and not book.holder.left
+        if holds and book.holder is not None and book.newer is None:
             state = book.state or WatchState()
             with self._writing:
                 self._written = None
@@ -253,10 +259,7 @@ class PartitionWatcher:
         if holder is not None and holder.watcher == self._identity and not holder.left:
             self._generation = holder.generation
             return True
-        with self._writing:
-            self._written = None
-        if self._plans.running:
-            self._plans.interrupt("another watcher has taken over")
+        self._stop_acting("another watcher has taken over")
         if holder is not None and not self._may_claim(book, holder, now_ms):
             self._say_standby(holder)
             return False
@@ -280,6 +283,12 @@ class PartitionWatcher:
             )
         )
         return True
+
+    def _stop_acting(self, reason: str) -> None:
+        with self._writing:
+            self._written = None
+        if self._plans.running:
+            self._plans.interrupt(reason)
 
     def _may_claim(self, book: WatchBook, holder: WatchHolder, now_ms: int) -> bool:
         """Whether a holder seems to be gone: by its time in the log, or as nothing came while this watcher waited.
@@ -373,8 +382,8 @@ class PartitionWatcher:
         if not driving:
             self._next_look_ms = now_ms + round(self._look_again_s(result.state) * 1_000)
         if start is not None:
-            holder = self._log.read().holder
-            if holder is None or holder.watcher != self._identity:
+            book = self._log.read()
+            if book.newer is not None or book.holder is None or book.holder.watcher != self._identity:
                 return  # another watcher has taken over, and continues the plan
             self._started = start.plan_id
             self._plans.start(start.plan_id, start.request)

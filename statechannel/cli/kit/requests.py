@@ -79,14 +79,18 @@ def send(
     wait_s: float,
     *,
     identifier: str | None = None,
+    by: str | None = None,
 ) -> SentRequest:
     """Write a request; arguments that are None are left out.
+
+    Args:
+        by: Who asks; None: who runs the command.
 
     Raises:
         KafkaAdapterError: Kafka is out of reach, refuses the request, or the result is unknown.
     """
     filled = {name: value for name, value in args.items() if value is not None}
-    request = Request(identifier or str(ULID()), asked.value, 0, filled, user_at_host())
+    request = Request(identifier or str(ULID()), asked.value, 0, filled, by or user_at_host())
     with naming_address(connection):
         offset = write_request(
             connection.client, connection.topics, request, answer_within_s=wait_s, timeout_s=connection.timeout_s

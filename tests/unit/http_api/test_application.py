@@ -185,6 +185,15 @@ async def test_without_waiting_it_is_under_way():
         assert (polled.json()["answer"], polled.json()["expired"]) == ("pending", False)
 
 
+async def test_a_call_whose_request_has_expired_is_said_to_have(monkeypatch):
+    async with rigged(lambda _: None) as (rig, client):
+        key = {"Idempotency-Key": "late"}
+        assert (await client.post("/v1/lookup", json={"name": "t/n/x"}, headers=key)).json()["expired"] is False
+        monkeypatch.setattr(rig.requests, "is_expired", lambda _: True)
+        again = await client.post("/v1/lookup", json={"name": "t/n/x"}, headers=key)
+        assert (again.status_code, again.json()["answer"], again.json()["expired"]) == (202, "pending", True)
+
+
 async def test_the_same_call_twice_acts_once():
     async with rigged(allow) as (rig, client):
         headers = {"Idempotency-Key": "k1", "Prefer": "wait=5"}
@@ -276,6 +285,13 @@ async def test_a_dry_run_says_what_would_happen_and_writes_no_action(path, body,
         assert all(request.args.get("ask") == "may-take" for request in rig.requests.written)
 
 
+async def test_dry_runs_that_ask_the_leader_have_the_bound_of_actions():
+    async with rigged(lambda _: None, actions_max=1, answer_timeout_s=5.0) as (_, client):
+        body = {"dry_run": True, "reason": "test"}
+        first, second = await asyncio.gather(*(client.post(f"{PATH}/unload", json=body) for _ in range(2)))
+        assert {first.json()["reason"], second.json()["reason"]} == {"answer-late", "too-busy"}
+
+
 async def test_no_broker_no_action_and_a_refusal_is_a_conflict():
     async with rigged(lambda request: Rejected("bad-split", "not a hash of it")) as (rig, client):
         problem = await client.post(f"{PATH}/split", json={"at": [1]}, headers={"Prefer": "wait=5"})
@@ -341,6 +357,19 @@ async def test_tokens_have_names_and_roles_and_are_read_again(access_file):
         refused(await client.get("/v1", headers=as_operator), "token-missing")
 
 
+async def test_two_tokens_are_none_and_two_keys_are_malformed(access_file):
+    reader, operator = new_token(), new_token()
+    path = access_file(f"rita read {reader[1]}", f"otto operate {operator[1]}")
+    rig = Rig(http_settings(access_file=str(path)), allow)
+    tokens = [("Authorization", f"Bearer {token}") for token in (operator[0], reader[0])]
+    keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    async with rig.client() as client:
+        refused(await client.get("/v1", headers=tokens), "token-missing")
+        refused(await client.post(f"{PATH}/unload", json={}, headers=[tokens[0], *keys]), "bad-request")
+        assert (await client.post(f"{PATH}/unload", json={}, headers=[tokens[0], keys[0]])).status_code == 202
+    assert len({request.id for request in rig.requests.written}) == len(rig.requests.written)
+
+
 def test_certificates_have_names_and_roles_too(access_file):
     path = access_file(f"tom operate {new_token()[1]}", "carl force cert:carl.example")
     access = HttpCallers(http_settings(access_file=str(path)).http)
@@ -355,6 +384,21 @@ def test_certificates_have_names_and_roles_too(access_file):
 def test_a_malformed_file_is_refused_with_the_line(access_file, line):
     with pytest.raises(HttpAccessError, match="line 2"):
         HttpCallers(http_settings(access_file=str(access_file("", line))).http)
+
+
+def test_a_hash_within_the_name_of_a_certificate_begins_no_comment(access_file):
+    path = access_file("# callers", "ann force cert:ops#1 # of the night shift")
+    callers = HttpCallers(http_settings(access_file=str(path)).http)
+    assert callers.caller({}, "ops#1", "").name == "ann"
+    with pytest.raises(ProblemError):
+        callers.caller({}, "ops", "")
+
+
+async def test_a_problem_controls_no_terminal():
+    async with rigged() as (_, client):
+        problem = refused(await client.get("/v1/brokers/b%1b[2J%E2%80%AE"), "broker-not-found")
+        assert problem["message"] == problem["detail"]
+        assert problem["message"].isprintable()
 
 
 def test_a_port_for_others_needs_callers(access_file):

@@ -1,5 +1,6 @@
 """Pages of bundles over a real view: every row once, by namespace and range, whatever the pages are."""
 
+import asyncio
 from types import SimpleNamespace
 
 import orjson
@@ -65,3 +66,45 @@ def test_a_cursor_of_a_bundle_that_was_split_meanwhile_leaves_out_none(engine):
     rows = cluster._bundles(engine, BundleFilter(namespace="t/n"), after, 100).rows
     assert all(row["bundle"] > after for row in rows)
     assert len(rows) >= 3
+
+
+def test_a_change_that_comes_while_a_batch_is_taken_is_in_the_next_batch():
+    async def batches() -> list[list[int]]:
+        waiting: asyncio.Queue[int | None] = asyncio.Queue()
+
+        async def items():
+            while (item := await waiting.get()) is not None:
+                yield item
+
+        waiting.put_nowait(1)
+        taken = []
+        async for batch in cluster._batched(items()):
+            taken.append(batch)
+            if len(taken) == 1:
+                waiting.put_nowait(2)
+                await asyncio.sleep(0.01)  # the taker is busy: the next one has come
+                waiting.put_nowait(3)
+                waiting.put_nowait(None)
+        return taken
+
+    assert asyncio.run(batches()) == [[1], [2, 3]]
+
+
+def test_changes_before_an_error_are_taken_and_then_the_error_comes():
+    async def batches() -> list[list[int]]:
+        async def items():
+            yield 1
+            yield 2
+            raise ValueError("the end")
+
+        taken = []
+
+        async def take() -> None:
+            async for batch in cluster._batched(items()):
+                taken.append(batch)
+
+        with pytest.raises(ValueError, match="the end"):
+            await take()
+        return taken
+
+    assert asyncio.run(batches()) == [[1, 2]]

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import logging
 import socket
 import ssl
+import threading
 import time
 
 import httpx
@@ -24,17 +26,18 @@ from tests.support.waits import WAIT_S, wait_until
 
 
 @contextlib.contextmanager
-def serving(**http):
-    """A server over fakes; the cluster is that of its loop."""
+def serving(prepare=lambda _: None, **http):
+    """A server over fakes; the cluster is that of its loop, prepared before the first look at it."""
     settings = http_settings(**http)
     clusters = []
 
     def served() -> Served:
         cluster = FakeCluster(settings)
+        prepare(cluster)
         clusters.append(cluster)
         hub = cluster.hub = ChangesHub(cluster, settings.http)
         routes = every_route(cluster, hub, FakeRequests(accept))
-        return Served(application(routes, settings.http, HttpCallers(settings.http)), hub.start, hub.close)
+        return Served(application(routes, settings.http, HttpCallers(settings.http)), hub.start, hub.close, hub.close)
 
     server = HttpServer(settings.http, served)
     url = server.start()
@@ -125,15 +128,59 @@ def test_changes_come_over_a_real_connection():
 
 
 def test_a_reader_that_takes_nothing_is_cut_off():
-    with serving(receive_timeout_s=3.0) as (url, cluster):
+    def prepare(cluster: FakeCluster) -> None:
         cluster.applied = {0: 60_000}
         cluster.older = [change(offset) for offset in range(1, 60_000)]
+
+    with serving(prepare, receive_timeout_s=3.0) as (url, cluster):
         with connected(url) as connection:
             connection.sendall(b"GET /v1/changes?since=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
             wait_until(lambda: cluster.hub.readers == 0)
         with httpx.Client(base_url=url) as client:
             assert client.get("/v1").status_code == 200
+
+
+def test_a_reader_learns_that_the_process_stops():
+    lines: list[str] = []
+    begun = threading.Event()
+
+    def read(url: httpx.URL) -> None:
+        with httpx.Client(base_url=url, timeout=WAIT_S) as client, client.stream("GET", "/v1/changes") as stream:
+            for line in stream.iter_lines():
+                lines.append(line)
+                begun.set()
+
+    with serving() as (url, _):
+        reader = threading.Thread(target=read, args=(url,))
+        reader.start()
+        assert begun.wait(WAIT_S)
+    reader.join(WAIT_S)
+    assert "event: cut-off" in lines
+    assert json.loads(lines[-2].removeprefix("data: "))["reason"] == "stopped"
+
+
+def test_another_uvicorn_of_the_process_keeps_its_logs():
+    access, errors = logging.getLogger("uvicorn.access"), logging.getLogger("uvicorn.error")
+    handler = logging.StreamHandler()
+    access.addHandler(handler)
+    before = [(log.level, log.propagate, list(log.handlers), list(log.filters)) for log in (access, errors)]
+    try:
+        with serving() as (url, _), httpx.Client(base_url=url) as client:
+            assert client.get("/v1").status_code == 200
+            during = [(log.level, log.propagate, list(log.handlers)) for log in (access, errors)]
+        assert during == [state[:3] for state in before]
+        assert [(log.level, log.propagate, list(log.handlers), list(log.filters)) for log in (access, errors)] == before
+    finally:
+        access.removeHandler(handler)
+
+
+def test_uvicorn_says_nothing_of_this_server(caplog):
+    caplog.set_level(logging.INFO)
+    with serving() as (url, _), httpx.Client(base_url=url) as client:
+        assert client.get("/v1").status_code == 200
+        logging.getLogger("uvicorn.error").info("of another server")
+    assert [record.message for record in caplog.records if record.name.startswith("uvicorn")] == ["of another server"]
 
 
 def test_a_port_in_use_and_a_bad_certificate_are_errors(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import zlib
 from collections.abc import Sequence
 from random import Random
 
@@ -16,6 +19,7 @@ from shedders.kafka_rebalance.watch.topic import (
     STATE,
     WatchBook,
     WatcherIdentity,
+    WatchStateNewerError,
     WatchStateUnusableError,
     claim_record,
     state_record,
@@ -113,7 +117,7 @@ def test_one_that_was_replaced_cannot_write_and_its_record_is_replaced_too() -> 
     assert topic.book.mended
 
 
-def test_foreign_records_and_newer_versions_are_counted() -> None:
+def test_foreign_records_are_counted_and_newer_versions_are_known() -> None:
     book = WatchBook(AWAY_S)
     good = claim_record(A, None)[1]
     for key, value in (
@@ -124,14 +128,32 @@ def test_foreign_records_and_newer_versions_are_counted() -> None:
         (CLAIM, good.replace(b'"v":1', b'"v":2')),
     ):
         book.take(0, 0, key, value)
-    assert (book.junk, book.holder) == (5, None)
+    assert (book.junk, book.holder, book.newer) == (4, None, 2)
+    with pytest.raises(WatchStateNewerError, match="version 2"):
+        book.require_known()
 
 
-def test_a_state_that_cannot_be_parsed_is_an_error() -> None:
+@pytest.mark.parametrize("field", ["generation", "pid"])
+@pytest.mark.parametrize("number", [10**30, "7", True, 1.5])
+def test_numbers_that_no_watcher_writes_are_junk(field: str, number: object) -> None:
+    key, value = state_record(A, 1, WatchState())
+    book = WatchBook(AWAY_S)
+    book.take(0, 0, key, json.dumps({**json.loads(value), field: number}).encode())
+    assert (book.junk, book.holder) == (1, None)
+
+
+def packed(document: object) -> str:
+    return base64.b64encode(zlib.compress(orjson.dumps(document))).decode()
+
+
+@pytest.mark.parametrize(
+    "state", ["eA==", packed([]), packed({**WatchState().to_json(), "brokers": []}), packed({"hold": 1})]
+)
+def test_a_state_that_cannot_be_parsed_is_an_error(state: str) -> None:
     topic = Topic()
     topic.claim(0, A)
     key, value = state_record(A, 1, WatchState())
-    topic.write(1, (key, orjson.dumps({**orjson.loads(value), "state": "eA=="})))
+    topic.write(1, (key, orjson.dumps({**orjson.loads(value), "state": state})))
     with pytest.raises(WatchStateUnusableError, match="cannot be parsed"):
         _ = topic.book.state
 
@@ -220,6 +242,24 @@ def test_a_beat_repeats_the_state_and_stops_when_another_one_holds() -> None:
     assert len(topic.records) == records, "it has seen that another one holds"
     second.tick(213)
     assert topic.book.mended
+
+
+def test_where_a_newer_version_has_written_this_one_does_not_act_and_writes_nothing() -> None:
+    topic = Topic()
+    first = Here(topic, A)
+    first.tick(0)
+    assert topic.holder == "a"
+    key, value = claim_record(B, topic.book.holder)
+    topic.write(1, (key, value.replace(b'"v":1', b'"v":2')))
+    records = len(topic.records)
+    for at_s in (2, 100, 1_000):
+        with pytest.raises(WatchStateNewerError):
+            first.tick(at_s)
+        first.watcher.beat()
+    with pytest.raises(WatchStateNewerError):
+        Here(topic, C).tick(2_000)
+    first.watcher.leave()
+    assert len(topic.records) == records
 
 
 def test_one_that_leaves_is_followed_at_once() -> None:

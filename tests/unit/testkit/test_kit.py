@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from unittest import IsolatedAsyncioTestCase
 
 import pytest
 
@@ -109,6 +112,41 @@ async def test_a_killed_broker_runs_nothing_more_and_its_bundles_get_another_own
     assert kit.owner(bundle) == "b"
     assert a.serving() == {}
     assert not a.alive
+
+
+def test_what_a_killed_broker_had_begun_is_closed_with_the_kit_and_not_in_a_later_test() -> None:
+    closed: list[str] = []
+
+    class Background(BrokerHooks):
+        async def on_serve(self, bundle: str, generation: int) -> None:
+            self.task = asyncio.create_task(self._work(bundle))
+
+        async def _work(self, bundle: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                closed.append(bundle)
+                await asyncio.sleep(1.0)
+
+    async def kill(kit: ChannelKit) -> None:
+        a = await kit.broker("a", Background())
+        bundle, *_ = await kit.namespace()
+        await kit.own(bundle, "a")
+        a.kill()
+        await kit.advance(60)
+        assert not closed
+
+    said: list[object] = []
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda problem: said.append(problem.exc_value)
+    try:
+        with ChannelKit() as kit:
+            kit.run(kill(kit))
+        assert len(closed) == 1
+        del kit
+        gc.collect()
+    finally:
+        sys.unraisablehook = unraisable
+    assert not said
 
 
 async def test_a_paused_broker_goes_on_with_what_it_had_begun(channel_kit: ChannelKit) -> None:
@@ -434,3 +472,15 @@ async def test_an_id_that_is_in_use_is_refused_and_the_kit_goes_on(channel_kit: 
         await channel_kit.broker("a")
     bundle, *_ = await channel_kit.namespace()
     assert await channel_kit.own(bundle, "a") > 0
+
+
+@pytest.mark.usefixtures("channel_kit")
+class TestOfUnittest(IsolatedAsyncioTestCase):
+    """A test of the standard library beside the fixture."""
+
+    def setUp(self) -> None:
+        self.ready = True
+
+    async def test_it_keeps_its_set_up_and_its_loop(self) -> None:
+        assert self.ready
+        assert not isinstance(asyncio.get_running_loop(), VirtualLoop)
