@@ -18,7 +18,7 @@ PROBES_MAX = 8
 
 
 class ProbesBusyError(Exception):
-    """All threads for `probe_owner` are occupied: nobody was asked."""
+    """All threads for `probe_owner` are occupied, so the question was not asked."""
 
 
 class HookReentryError(StateChannelError):
