@@ -161,6 +161,7 @@ class OwnerCache:
             and self._context.members.alive.get(basis.broker) is member
             and member.steady is basis.steady
             and not self._closing_marks.mentions(basis.namespace)
+            and self._context.bound_broker(basis.namespace) is None
         )
 
     def _look_up(self, name: str) -> CachedOwner | None:

@@ -7,7 +7,17 @@ import threading
 
 import pytest
 
-from statechannel.engine.commands import DeleteNamespace, Lookup, Outcome, Owned, Split, Transfer, Unload
+from statechannel.engine.commands import (
+    BoundTo,
+    CreateNamespace,
+    DeleteNamespace,
+    Lookup,
+    Outcome,
+    Owned,
+    Split,
+    Transfer,
+    Unload,
+)
 from statechannel.engine.lookups import Lookups
 from statechannel.engine.membership import Member
 from statechannel.engine.names import NameTarget
@@ -80,6 +90,17 @@ def test_the_next_owner_counts_only_once_it_serves() -> None:
     alone.ask(Transfer(name, "z", "op-1", 60.0), lambda _: None)
     assert before is not None
     assert cached(alone, name) is None, "it is in flight"
+
+
+def test_a_namespace_goes_to_its_broker_by_rule_once_that_is_heard() -> None:
+    alone = leader()
+    alone.ask(CreateNamespace("pulsar/z", (0, 2**32 - 1), "op-1", 60.0), lambda _: None)
+    topic = "pulsar/z/topic"
+    assert isinstance(answer(alone, topic), Owned)
+    assert cached(alone, topic) is not None
+    alone.hear("z")
+    assert isinstance(answer(alone, topic), BoundTo)
+    assert cached(alone, topic) is None
 
 
 def test_nothing_is_said_where_a_step_is_due() -> None:
