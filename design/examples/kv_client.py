@@ -5,10 +5,11 @@ import itertools
 import sys
 import time
 import uuid
+from urllib.parse import quote
 
 import httpx
 
-from statechannel.api import NotFound, Redirect
+from statechannel.api import NotFound, Redirect, StateChannelError
 from statechannel.router import BlockingRouter, Route, RouteAnswer
 
 PAUSE_S = 0.02
@@ -58,7 +59,7 @@ class KvClient:
         where: RouteAnswer = self._router.lookup(name)
         while (left_s := ends_s - time.monotonic()) > 0:
             if isinstance(where, Route):
-                answer = self._try(method, f"{where.urls['http']}/{name}", body, headers)
+                answer = self._try(method, where.urls.get("http"), name, body, headers)
                 if answer is not None and answer.status_code not in (307, 503):
                     return answer
                 redirect = None if answer is None else Redirect.from_json(answer.json())
@@ -75,9 +76,13 @@ class KvClient:
             pause_s = min(max(PAUSE_S, 2 * pause_s), PAUSE_LONGEST_S)
         raise UnansweredError(f"{method} {name}: no answer in {timeout_s:g} s; the last owner known: {where}")
 
-    def _try(self, method: str, url: str, body: bytes, headers: dict[str, str] | None) -> httpx.Response | None:
+    def _try(
+        self, method: str, url: str | None, name: str, body: bytes, headers: dict[str, str] | None
+    ) -> httpx.Response | None:
+        if url is None:  # of a broker that is not one of this store
+            return None
         try:
-            return self._http.request(method, url, content=body, headers=headers)
+            return self._http.request(method, f"{url}/{quote(name)}", content=body, headers=headers)
         except httpx.TransportError:  # it was killed, is paused, or has just gone
             return None
 
@@ -85,6 +90,9 @@ class KvClient:
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python kv_client.py HOST:PORT example/kv/KEY [VALUE]")
-    with BlockingRouter.open(kafka={"bootstrap_servers": sys.argv[1]}) as opened:
-        client = KvClient(opened)
-        print(client.put(*sys.argv[2:]) if len(sys.argv) == 4 else client.get(sys.argv[2]))
+    try:
+        with BlockingRouter.open(kafka={"bootstrap_servers": sys.argv[1]}) as opened:
+            client = KvClient(opened)
+            print(client.put(*sys.argv[2:]) if len(sys.argv) == 4 else client.get(sys.argv[2]))
+    except (StateChannelError, UnansweredError, httpx.HTTPStatusError) as error:
+        sys.exit(str(error))

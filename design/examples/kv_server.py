@@ -47,11 +47,13 @@ class KvHandler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         try:
             size_bytes, write = int(self.headers["Content-Length"]), int(self.headers["X-Write"])
-            value = self.rfile.read(max(0, min(size_bytes, VALUE_BYTES_MAX + 1))).decode()
+            body = self.rfile.read(max(0, min(size_bytes, VALUE_BYTES_MAX + 1)))
+            value = body.decode()
         except (TypeError, ValueError):
-            size_bytes, write, value = -1, -1, ""
+            size_bytes, write, body, value = -1, -1, b"", ""
         client = self.headers["X-Client"]
-        if not client or write < 0 or not 0 <= size_bytes <= VALUE_BYTES_MAX:
+        # A client that is cut off sends less than it has announced.
+        if not client or write < 0 or not len(body) == size_bytes <= VALUE_BYTES_MAX:
             self.close_connection = True
             self._answer(400, {"message": "a write has X-Client, X-Write (a number), and at most 1 MB of UTF-8"})
             return

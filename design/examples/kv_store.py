@@ -75,7 +75,9 @@ class Shard:
                 line = line[self._log.write(line) :]
             os.fsync(self._log.fileno())
         except OSError:
+            self._open = False  # half a line would spoil the next one
             self._log.truncate(end)
+            self._open = True
             raise
 
     def _check_fence(self) -> None:

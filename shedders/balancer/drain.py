@@ -124,6 +124,7 @@ class Drains:
         ends_s = now_s + ask.timeout_s
         running = self._running.get(broker)
         if running is not None:
+            running.plan.restart = restart or running.plan.restart
             return await self._join(running, rate_per_s, ends_s, ask)
         if not self._is_known(broker):
             return Rejected("unknown-broker", f"no broker {broker} is registered, and it serves no bundle")
@@ -142,7 +143,7 @@ class Drains:
         return await self._run(running)
 
     async def _join(self, running: _Running, rate_per_s: float, ends_s: float, ask: ExtensionAsk) -> Outcome:
-        """Join a drain of the same broker: the newest request sets the rate, and both get the result."""
+        """Join a drain of the same broker: the newest request sets the rate and the restart, and both get the result."""
         plan = running.plan
         plan.force = plan.force or ask.args.get("force") is True
         if plan.bucket.rate_per_s != rate_per_s:

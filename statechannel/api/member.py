@@ -347,9 +347,11 @@ class ChannelMember:
                     continue  # nothing of the past is wanted, nor asked whether it is still there
                 async for change in self._opened.log.past(partition).read(first, end):
                     yield change
+            # Who has followed a member that was ahead of this one wants nothing again.
+            firsts = [max(end, (since or {}).get(partition, 0)) for partition, end in enumerate(ends)]
             while True:
                 change = await watcher.next()
-                if change.offset >= ends[change.partition]:
+                if change.offset >= firsts[change.partition]:
                     yield change
         finally:
             watcher.close()

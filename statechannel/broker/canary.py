@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -12,6 +14,7 @@ import orjson
 
 from statechannel.broker.changes import ChangesError
 from statechannel.broker.hook_runner import overridden
+from statechannel.broker.hooks import ProbesBusyError
 from statechannel.engine.canary import RECENT_MAX, Canary, CanaryAnswer
 from statechannel.engine.inputs import CanaryJudged
 from statechannel.logger import SafeLogger
@@ -33,6 +36,8 @@ PATH = "/serves"
 ANSWER_MAX_BYTES = 10_000
 CHANGES_MAX = 100_000
 ASKED_AT_ONCE = 8
+LATE_S = 0.5
+"""An answer that is missed by this much more than its time-out was missed by this process, whose loop or machine stood still."""
 
 
 class CanaryRunner:
@@ -52,6 +57,8 @@ class CanaryRunner:
         self._owners: dict[str, str] = {}
         self._watcher: Watcher | None = None
         self._asking: set[asyncio.Task[None]] = set()
+        # Not the loop's own: who waits for a thread there would look like a broker that does not answer.
+        self._threads = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="statechannel-canary")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,6 +66,14 @@ class CanaryRunner:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
+        try:
+            await self._ask_on()
+        finally:
+            for asking in self._asking:
+                asking.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask_on(self) -> None:
         host, pause_s = self._host, 1.0 / self._settings.questions_per_second_max
         while host.stopped is None:
             await asyncio.sleep(pause_s)
@@ -71,8 +86,6 @@ class CanaryRunner:
                     asking.add_done_callback(self._asking.discard)
             except Exception:
                 _log.exception("canary-failed", broker=host.engine.identity.broker)
-        for asking in self._asking:
-            asking.cancel()
 
     def _follow(self) -> None:
         """What has moved since the last turn; changes that were missed are left to chance."""
@@ -96,14 +109,11 @@ class CanaryRunner:
     async def _ask(self, question: CanaryQuestion) -> None:
         """One question, and what its answer means; it never raises."""
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                answer = await (self._by_probe(question) if self._by_hook else self._by_endpoint(question))
-        except TimeoutError:
-            answer = CanaryAnswer(error=f"no answer within {self._settings.timeout_s:g} s")
+            answer = await (self._by_probe(question) if self._by_hook else self._by_endpoint(question))
         except Exception as error:
             answer = CanaryAnswer(error=f"{type(error).__name__}: {one_line(str(error))}")
         host, metrics = self._host, self._host.metrics
-        if host.stopped is not None:
+        if host.stopped is not None or answer is None:
             return
         self._canary.judge(host.now_s(), host.engine.now.wall_ms, question, answer)
         kind = "none" if answer.error else "refuses" if answer.generation is None else "serves"
@@ -127,21 +137,37 @@ class CanaryRunner:
             host.feed(CanaryJudged(held))
             metrics.set("canary_findings", len(held))
 
-    async def _by_probe(self, question: CanaryQuestion) -> CanaryAnswer:
-        generation = await self._hooks.probe_owner(question.bundle, question.broker, question.urls)
+    async def _by_probe(self, question: CanaryQuestion) -> CanaryAnswer | None:
+        """None where the broker was not asked, or its answer may have been missed."""
+        timeout_s, begun_s = self._settings.timeout_s, self._host.now_s()
+        try:
+            async with asyncio.timeout(timeout_s):
+                generation = await self._hooks.probe_owner(question.bundle, question.broker, question.urls)
+        except ProbesBusyError:
+            return None
+        except TimeoutError:
+            late = self._host.now_s() - begun_s > timeout_s + LATE_S
+            return None if late else CanaryAnswer(error=f"no answer within {timeout_s:g} s")
         if generation is not None and type(generation) is not int:
             raise TypeError(f"probe_owner returned {type(generation).__name__}, not a generation or None")
         return CanaryAnswer(generation)
 
-    async def _by_endpoint(self, question: CanaryQuestion) -> CanaryAnswer:
+    async def _by_endpoint(self, question: CanaryQuestion) -> CanaryAnswer | None:
         url = f"{question.http}{PATH}?{quote(question.bundle)}"
-        return await asyncio.to_thread(_fetch, url, question, self._settings.timeout_s)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _fetch, url, question, self._settings.timeout_s)
 
 
-def _fetch(url: str, question: CanaryQuestion, timeout_s: float) -> CanaryAnswer:
-    from statechannel.http_client import get  # noqa: PLC0415 - httpx takes long to load
+def _fetch(url: str, question: CanaryQuestion, timeout_s: float) -> CanaryAnswer | None:
+    """The answer; None from a broker of a version that cannot be asked."""
+    from statechannel.http_client import HttpRefusedError, get  # noqa: PLC0415 - httpx takes long to load
 
-    body = orjson.loads(get(url, timeout_s=timeout_s, max_bytes=ANSWER_MAX_BYTES))
+    try:
+        body = orjson.loads(get(url, timeout_s=timeout_s, max_bytes=ANSWER_MAX_BYTES))
+    except HttpRefusedError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
     if (body["broker"], body["incarnation"]) != (question.broker, question.incarnation):
         return CanaryAnswer(error=f"{question.http} is another process: {body['broker']}, {body['incarnation']}")
     generation = body["generation"]

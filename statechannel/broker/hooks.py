@@ -8,10 +8,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from functools import partial
 
 from statechannel.errors import StateChannelError
 
 _caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=None)
+PROBES_MAX = 8
+"""Calls of `probe_owner` in threads at once; one that does not return occupies its thread."""
+
+
+class ProbesBusyError(Exception):
+    """All threads for `probe_owner` are occupied, so the question was not asked."""
 
 
 class HookReentryError(StateChannelError):
@@ -145,7 +152,7 @@ class BlockingBrokerHooks:
         """See `BrokerHooks.on_split_done`."""
 
     def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
-        """See `BrokerHooks.probe_owner`. It runs in a thread of its own."""
+        """See `BrokerHooks.probe_owner`. It runs in a thread apart from those of the other hooks, at most 8 at once."""
         raise NotImplementedError
 
 
@@ -178,6 +185,8 @@ class ThreadedHooks(BrokerHooks):
         self._hooks = hooks
         self._on_call = on_call
         self._pool: ThreadPoolExecutor | None = None
+        self._probes: ThreadPoolExecutor | None = None
+        self._free = threading.Semaphore(PROBES_MAX)
         self.threads = threads
 
     @property
@@ -214,8 +223,19 @@ class ThreadedHooks(BrokerHooks):
         await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
 
     async def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
-        """See `BrokerHooks.probe_owner`."""
-        return await asyncio.to_thread(self._hooks.probe_owner, bundle, broker, urls)
+        """See `BrokerHooks.probe_owner`. A call never waits for a thread: others that hang do not make this broker look silent.
+
+        Raises:
+            ProbesBusyError: No thread is free.
+        """
+        if self._probes is None:
+            self._probes = ThreadPoolExecutor(PROBES_MAX, thread_name_prefix="statechannel-probe")
+        if not self._free.acquire(blocking=False):
+            raise ProbesBusyError
+        call = partial(self._hooks.probe_owner, bundle, broker, urls)
+        begun = self._probes.submit(copy_context().run, call)
+        begun.add_done_callback(lambda _: self._free.release())
+        return await asyncio.wrap_future(begun)
 
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
         """Run it in a thread.
@@ -248,8 +268,9 @@ class ThreadedHooks(BrokerHooks):
 
     def close(self) -> None:
         """Release idle threads; hanging ones are abandoned."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._probes):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _post(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

@@ -41,6 +41,7 @@ class CanaryQuestion(NamedTuple):
         urls: Its listeners; `http` its endpoint for operators, empty without one.
         owner: By the log, with its generation; the record is at `offset`.
         applied: Offset through which the asked broker had read, by its last heartbeat.
+        asked_s: When it is asked.
     """
 
     bundle: str
@@ -52,6 +53,7 @@ class CanaryQuestion(NamedTuple):
     generation: int
     offset: int
     applied: int
+    asked_s: float
 
     @property
     def subject(self) -> CanarySubject:
@@ -78,12 +80,19 @@ class CanaryAnswer(NamedTuple):
 
 
 class _Doubt(NamedTuple):
-    """A contradiction. `answer` and `answered_s` are of a second look that this process has not read far enough to judge."""
+    """A contradiction. `answer` and `answered_s` are of a second look that this process has not read far enough to judge.
+
+    Attributes:
+        since_s: When the first answer came, `at_ms` by the wall clock; `at_s` is the time of the newest look.
+        applied: Offset through which the asked broker had read, as far as was known by then.
+    """
 
     question: CanaryQuestion
     reason: CanaryReason
+    since_s: float
     at_s: float
     at_ms: int
+    applied: int
     answer: CanaryAnswer | None = None
     answered_s: float = 0.0
 
@@ -126,21 +135,21 @@ class Canary:
             return None
         for subject, doubt in list(self._doubts.items()):
             if doubt.answer is None and now_s - doubt.at_s >= self._confirm_s:
-                question = self._question(subject)
+                question = self._question(now_s, subject)
                 if question is None or question.offset != doubt.question.offset:
                     del self._doubts[subject]
-                elif question.applied > doubt.question.applied or subject in self.findings:
+                elif question.applied > doubt.applied or subject in self.findings:
                     self._doubts[subject] = doubt._replace(at_s=now_s)  # not asked again before the answer
                     return question
         for subject, (due_s, until_s) in list(self._recent.items()):
             if now_s >= due_s:
-                question = self._question(subject)
+                question = self._question(now_s, subject)
                 if question is not None or now_s >= until_s:
                     del self._recent[subject]
                 if question is not None:
                     return question
         for _ in range(TRIES):
-            question = self._question(CanarySubject(self._random_name(), ""))
+            question = self._question(now_s, CanarySubject(self._random_name(), ""))
             if question is not None and question.subject not in self._doubts:
                 return question
         return None
@@ -156,7 +165,7 @@ class Canary:
         names[place], names[-1] = names[-1], names[place]
         return names.pop()
 
-    def _question(self, subject: CanarySubject) -> CanaryQuestion | None:
+    def _question(self, now_s: float, subject: CanarySubject) -> CanaryQuestion | None:
         """None where the log, or what is known of the broker, gives no reason to expect a certain answer."""
         context, key = self._context, self._key(subject.bundle)
         if key is None or key.owner is None or key.generation is None or not keeps_up(context, key.namespace):
@@ -179,6 +188,7 @@ class Canary:
             key.generation,
             key.offset,
             applied,
+            now_s,
         )
 
     def _key(self, bundle: str) -> KeyState | None:
@@ -206,9 +216,12 @@ class Canary:
         if reason is None:
             self._forget(subject)
         elif doubt is None or doubt.question.offset != question.offset or doubt.reason is not reason:
-            remember(self._doubts, subject, _Doubt(question, reason, now_s, wall_ms), RECENT_MAX)
+            # What it has read since it was asked does not show that it lives now.
+            member = self._context.members.alive.get(question.broker)
+            applied = question.applied if member is None else max(question.applied, self._applied(member, key))
+            remember(self._doubts, subject, _Doubt(question, reason, now_s, now_s, wall_ms, applied), RECENT_MAX)
             self.findings.pop(subject, None)
-        elif question.applied > doubt.question.applied:
+        elif question.applied > doubt.applied and question.asked_s - doubt.since_s >= self._confirm_s:
             self._doubts[subject] = doubt._replace(answer=answer, answered_s=now_s, at_s=now_s)
 
     def _forget(self, subject: CanarySubject) -> None:

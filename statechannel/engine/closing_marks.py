@@ -31,14 +31,16 @@ class ClosingMarks:
         if type(for_ms) is int and 0 < for_ms <= self._context.config.closing_mark_s * 1000:
             self._marks[name] = offset, timestamp_ms + for_ms
             if len(self._marks) > MARKS_BEFORE_CLEANING:
-                self._marks = {ns: mark for ns, mark in self._marks.items() if mark[1] > timestamp_ms}
+                # In one go: other threads drop ended marks meanwhile.
+                marks = list(self._marks.items())
+                self._marks = {ns: mark for ns, mark in marks if mark[1] > timestamp_ms}
 
     def mentions(self, namespace: str) -> bool:
         """Whether there is a mark of the namespace, perhaps one that has ended; from any thread."""
         return namespace in self._marks
 
     def holds(self, namespace: str) -> bool:
-        """Whether the namespace is being deleted."""
+        """Whether the namespace is being deleted; from any thread. A mark that has ended is dropped."""
         mark = self._marks.get(namespace)
         if mark is None:
             return False
@@ -48,6 +50,7 @@ class ClosingMarks:
         # A record of the namespace that follows the mark deleted it, or created it again; seen live or by a later join.
         ended = key is not None and key.offset > offset
         if ended or context.replicas[context.partition_of(namespace)].timestamp_ms >= until_ms:
-            del self._marks[namespace]
+            if self._marks.get(namespace) is mark:  # not one that was read meanwhile
+                self._marks.pop(namespace, None)
             return False
         return True

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from statechannel.engine.reactions import Reactions
 
 
+BASES_MIN = 1_000
+"""From this number on bases that do not hold any more are dropped; after that, each time as many were added as were kept."""
+
+
 @dataclass(slots=True)
 class OwnerBasis:
     """What answers about all bundles of a namespace with one owner were made from, checked once for all of them.
@@ -90,6 +94,7 @@ class OwnerCache:
         self._answer = answer
         self._owners: dict[str, CachedOwner] = {}
         self._bases: dict[tuple[str, str], OwnerBasis] = {}
+        self._bases_max = BASES_MIN
         self.epoch = 0
 
     def find(self, now_s: float, name: str) -> Owned | None:
@@ -156,6 +161,7 @@ class OwnerCache:
             and self._context.members.alive.get(basis.broker) is member
             and member.steady is basis.steady
             and not self._closing_marks.mentions(basis.namespace)
+            and self._context.bound_broker(basis.namespace) is None
         )
 
     def _look_up(self, name: str) -> CachedOwner | None:
@@ -182,5 +188,12 @@ class OwnerCache:
             replica = context.replicas[context.partition_of(namespace)]
             own = broker == context.identity.broker
             basis = OwnerBasis(namespace, broker, own, replica, replica.view, member, member.steady)
+            if len(self._bases) >= self._bases_max:
+                self._drop_bases()
             self._bases[namespace, broker] = basis
         return basis
+
+    def _drop_bases(self) -> None:
+        """Those that do not hold: of brokers that are gone, with the views that they keep. Entries have their own reference."""
+        kept = {place: basis for place, basis in list(self._bases.items()) if self._holds(basis)}
+        self._bases, self._bases_max = kept, max(BASES_MIN, 2 * len(kept))

@@ -90,6 +90,8 @@ class Departure:
             self._began_with = len(self._mine()) if context.registered else 0
             self._stays = True
             self._announce(budget_s)
+        # A later request may shorten the notice, such as one that was given by mistake.
+        self._from_s = min(self._from_s, now_s + notice_s)
         self._waits.append(_Wait(token, now_s + budget_s))
         self.tick()
 

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from ulid import ULID
 
+from statechannel.api import Admission, Redirect
 from statechannel.broker.assembly import access
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.request_writer import write_request
@@ -59,9 +61,11 @@ kv_server.main(*sys.argv[1:])
 @pytest.fixture
 def examples(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    names = ("kv_store", "kv_client")
+    names = ("kv_store", "kv_client", "kv_server")
     loaded = [importlib.import_module(name) for name in names]
-    yield type("Examples", (), {"Shard": loaded[0].Shard, **vars(loaded[0]), **vars(loaded[1])})
+    yield type(
+        "Examples", (), {"Shard": loaded[0].Shard, **vars(loaded[0]), **vars(loaded[1]), "KvServer": loaded[2].KvServer}
+    )
     for name in names:
         sys.modules.pop(name, None)
 
@@ -146,6 +150,111 @@ def test_an_owner_that_comes_late_is_refused(examples, tmp_path) -> None:
     with pytest.raises(RuntimeError):
         two.on_split(BUNDLE, [], 5)
     assert two.shard(BUNDLE, 4).get("k") is None
+
+
+def test_a_log_that_could_not_be_cut_back_takes_no_further_line(examples, tmp_path, monkeypatch) -> None:
+    """Else the next line would follow half a line, and no owner could read the shard any more."""
+    store = examples.KvStore(tmp_path)
+    store.on_own(BUNDLE, 3)
+    shard = store.shard(BUNDLE, 3)
+    assert shard.put("k", "a", "c1", 1) == 1
+    log = shard._log
+
+    class Full:
+        """A disk that takes half a line, and then fails."""
+
+        def write(self, line: bytes) -> int:
+            if len(line) > 10:
+                return log.write(line[:10])
+            raise OSError("no space left")
+
+        def truncate(self, end: int) -> None:
+            raise OSError("input/output error")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(log, name)
+
+    shard._log = Full()
+    with pytest.raises(OSError, match="error"):
+        shard.put("k", "b", "c1", 2)
+    shard._log = log
+    with pytest.raises(examples.FencedError):
+        shard.put("k", "c", "c1", 3)
+    store.on_own(BUNDLE, 4)
+    assert store.shard(BUNDLE, 4).get("k") == ("a", 1)
+
+
+# --- over HTTP, at a channel that admits all ----------------------------------------------------------------------------
+
+
+class Admitting:
+    """A channel whose guard admits each name, or gives the answer that the test wants."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer or Admission(BUNDLE, 3)
+        self.names: list[str] = []
+
+    def guard(self, name: str, **_: Any) -> Any:
+        self.names.append(name)
+        return self.answer
+
+
+@contextmanager
+def served(examples: Any, folder: Path, channel: Admitting) -> Iterator[Any]:
+    store = examples.KvStore(folder)
+    store.on_own(BUNDLE, 3)
+    server = examples.KvServer(store)
+    server.serve(channel)
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def router_to(server: Any, urls: Mapping[str, str] | None = None) -> Any:
+    """A router that knows one broker."""
+    route = Route(BUNDLE, "b1", {"http": server.url} if urls is None else urls, 3, 0, 0, 0.0, stale=False)
+    return SimpleNamespace(
+        lookup=lambda name: route, follow=lambda name, redirect: route, wait=lambda name, timeout_s, assign: route
+    )
+
+
+def test_a_write_that_was_cut_off_is_not_taken(examples, tmp_path) -> None:
+    """It comes again, and would be answered as taken, although half of it is there."""
+    with served(examples, tmp_path, Admitting()) as server:
+        head = b"PUT /example/kv/k HTTP/1.1\r\nHost: x\r\nX-Client: c1\r\nX-Write: 1\r\nContent-Length: 10\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=WAIT_S) as sent:
+            sent.sendall(head + b"hello")
+            sent.shutdown(socket.SHUT_WR)
+            assert sent.recv(1000).startswith(b"HTTP/1.1 400")
+        shard = server.store.shard(BUNDLE, 3)
+        assert shard.get("example/kv/k") is None
+        assert shard.put("example/kv/k", "hello, all", "c1", 1) == 1
+        assert shard.get("example/kv/k") == ("hello, all", 1)
+
+
+@pytest.mark.parametrize("key", ["a#b", "a%41", "a?b", "a b", "\u00e9", "%", "a%2fb"])
+def test_a_key_arrives_as_it_is(examples, tmp_path, key) -> None:
+    channel = Admitting()
+    with served(examples, tmp_path, channel) as server:
+        client = examples.KvClient(router_to(server))
+        name = f"example/kv/{key}"
+        assert client.put(name, "v", WAIT_S) == 1
+        assert client.get(name, WAIT_S) == ("v", 1)
+        assert set(channel.names) == {name}
+        assert client.get("example/kv/a", WAIT_S) is None
+
+
+def test_an_owner_without_an_address_is_waited_for(examples, tmp_path) -> None:
+    redirect = Redirect("other-owner", "it is elsewhere", BUNDLE, "b2", {}, 4)
+    with served(examples, tmp_path, Admitting(redirect)) as server:
+        for router in (router_to(server), router_to(server, {})):
+            with pytest.raises(examples.UnansweredError):
+                examples.KvClient(router).put("example/kv/k", "v", 0.5)
+            router.follow = lambda name, redirect: router_to(server, {}).lookup(name)
+            with pytest.raises(examples.UnansweredError):
+                examples.KvClient(router).put("example/kv/k", "v", 0.5)
 
 
 @pytest.mark.parametrize(

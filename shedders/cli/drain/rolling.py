@@ -207,13 +207,13 @@ class Restart:
         Raises:
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
+        known, registry, brokers = self._begin(wanted)
         try:
-            return self._run(wanted)
+            return self._run(known, registry, brokers)
         finally:
             self._release()
 
-    def _run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
-        known, registry, brokers = self._begin(wanted)
+    def _run(self, known: RestartProgress, registry: Registry, brokers: Sequence[str]) -> list[dict[str, Any]]:
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")

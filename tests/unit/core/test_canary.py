@@ -116,6 +116,44 @@ def test_the_second_look_needs_a_broker_that_has_read_on(world) -> None:
     assert world.turn(CanaryAnswer()) is not None
 
 
+def test_a_question_of_before_the_first_answer_confirms_nothing(world) -> None:
+    """With few bundles the same broker is asked again before it has answered: one pause is one look."""
+    first = world.ask()
+    world.alone.run(1.0)
+    world.alone.channel.append((b"!heartbeat", None, 0))
+    world.hear()
+    second = world.ask()
+    assert second.applied > first.applied
+    world.alone.run(1.0)
+    assert world.judge(first, CanaryAnswer(error="no answer within 2 s")) is None
+    assert world.judge(second, CanaryAnswer(error="no answer within 2 s")) is None
+    assert world.canary.findings == {}
+    assert world.turn(CanaryAnswer(error="no answer within 2 s")) is not None
+
+
+def test_a_bundle_that_has_just_moved_is_confirmed_no_sooner(world) -> None:
+    world.canary.moved(world.alone.now_s, world.bundle, "z")
+    question = world.ask()  # drawn, before it has settled
+    world.canary.judge(world.alone.now_s, 1_000, question, CanaryAnswer())
+    world.alone.run(1.1)
+    world.alone.channel.append((b"!heartbeat", None, 0))
+    world.hear()
+    soon = world.ask()
+    if soon is not None:
+        world.canary.judge(world.alone.now_s, 1_000, soon, CanaryAnswer())
+    world.alone.run(0.2)
+    assert world.canary.review(1_000) == []
+
+
+def test_a_broker_that_has_died_since_it_was_asked_has_not_read_on(world) -> None:
+    question = world.ask()
+    world.alone.channel.append((b"!heartbeat", None, 0))
+    world.hear()  # its last
+    world.canary.judge(world.alone.now_s, 1_000, question, CanaryAnswer(error="refused"))
+    world.alone.run(CONFIRM_S + 0.2)
+    assert world.ask() is None
+
+
 def test_what_moves_between_question_and_answer_counts_for_nothing(world) -> None:
     world.turn(CanaryAnswer())
     question = world.ask()

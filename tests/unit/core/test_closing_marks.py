@@ -78,6 +78,22 @@ def test_a_record_of_the_namespace_above_the_mark_ends_it(offset, holds):
     assert kept.holds("t/n") is holds  # an ended mark stays ended
 
 
+@pytest.mark.parametrize("newer", [None, 9])
+def test_two_threads_that_find_an_ended_mark_do_not_hinder_each_other(newer):
+    kept, context = marks()
+    kept.read(KEY, value(2_000), 5, 0)
+
+    def key(_: str) -> Any:
+        kept._marks.pop("t/n", None)  # as another thread does that asks for the same namespace
+        if newer is not None:
+            kept.read(KEY, value(2_000), newer, 0)  # or the engine's, which goes on reading
+        return SimpleNamespace(offset=6)
+
+    context.key = key
+    assert not kept.holds("t/n")
+    assert kept.mentions("t/n") is (newer is not None)
+
+
 def test_the_table_is_cleaned_only_where_it_is_full_and_of_expired_marks_only():
     kept, _ = marks()
     for number in range(MARKS_BEFORE_CLEANING):

@@ -7,10 +7,21 @@ import threading
 
 import pytest
 
-from statechannel.engine.commands import DeleteNamespace, Lookup, Outcome, Owned, Split, Transfer, Unload
+from statechannel.engine.commands import (
+    BoundTo,
+    CreateNamespace,
+    DeleteNamespace,
+    Lookup,
+    Outcome,
+    Owned,
+    Split,
+    Transfer,
+    Unload,
+)
 from statechannel.engine.lookups import Lookups
+from statechannel.engine.membership import Member
 from statechannel.engine.names import NameTarget
-from statechannel.engine.owner_cache import OwnerCache
+from statechannel.engine.owner_cache import BASES_MIN, OwnerCache
 from statechannel.engine.reactions import Reactions
 from tests.support.lone_engine import LoneEngine
 from tests.unit.core.test_floods import leader, ring
@@ -79,6 +90,17 @@ def test_the_next_owner_counts_only_once_it_serves() -> None:
     alone.ask(Transfer(name, "z", "op-1", 60.0), lambda _: None)
     assert before is not None
     assert cached(alone, name) is None, "it is in flight"
+
+
+def test_a_namespace_goes_to_its_broker_by_rule_once_that_is_heard() -> None:
+    alone = leader()
+    alone.ask(CreateNamespace("pulsar/z", (0, 2**32 - 1), "op-1", 60.0), lambda _: None)
+    topic = "pulsar/z/topic"
+    assert isinstance(answer(alone, topic), Owned)
+    assert cached(alone, topic) is not None
+    alone.hear("z")
+    assert isinstance(answer(alone, topic), BoundTo)
+    assert cached(alone, topic) is None
 
 
 def test_nothing_is_said_where_a_step_is_due() -> None:
@@ -178,6 +200,21 @@ def test_its_size_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnerCache, "_look_up", lambda cache, name: (hits.append(name), look_up(cache, name))[1])
     assert cached(alone, "t/m/topic-34") is not None
     assert hits == []
+
+
+def test_brokers_that_come_and_go_leave_nothing_behind() -> None:
+    alone, (name,) = owned()
+    cache = alone.engine.lookups.cache
+    assert cached(alone, name) is not None
+    entry = cache._owners[name]
+    for number in range(3 * BASES_MIN):
+        member = Member(f"b{number}", f"b{number}-1", 0.0, 0, 0)  # of a pod: no id comes twice
+        cache._context.members.alive[member.broker] = member
+        cache._basis("t/m", member.broker, member)
+        del cache._context.members.alive[member.broker]
+    assert len(cache._bases) <= BASES_MIN
+    assert cached(alone, name) is not None
+    assert cache._owners[name] is entry
 
 
 def test_other_threads_see_no_state_that_never_was() -> None:

@@ -119,3 +119,14 @@ async def test_who_comes_after_the_end_hears_of_the_end() -> None:
         await host.wait_stopped()
         with pytest.raises(Exception, match="over"):
             await channel.watch(10).next()
+
+
+async def test_who_has_read_more_than_this_member_gets_nothing_again() -> None:
+    """It followed another member, which was ahead; what this one reads meanwhile is known to it."""
+    async with member() as (channel, _, _log):
+        since = channel.positions()[0] + 4
+        first = asyncio.ensure_future(anext(channel.changes({0: since})))
+        await asyncio.sleep(0)
+        for number in range(6):
+            await created(channel, f"t/n{number}", 1)
+        assert (await first).offset >= since

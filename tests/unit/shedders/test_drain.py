@@ -239,6 +239,21 @@ async def test_a_second_request_joins_and_says_how_fast() -> None:
     assert len(channel.commands) == 10
 
 
+async def test_a_rolling_restart_that_joins_says_where_to() -> None:
+    """A drain that an operator has begun fills no broker that is still to be restarted."""
+    channel = FakeChannel(owned(10), ("b1", "b2", "b3"))
+    leader = Leader(channel)
+    first = asyncio.create_task(leader.ask(rate_per_s=0.5))
+    await asyncio.sleep(0.4)
+    before = len(channel.commands)
+    planned = {"restart": "01R", "brokers": ["b1", "b2"], "done": []}
+    await leader.ask(rate_per_s=500.0, operation="02OP", **planned)
+    await first
+    assert len(channel.commands) == 10
+    assert before < 10
+    assert {command.destination for command in channel.commands[before:]} == {"b3"}
+
+
 async def test_who_joins_does_not_wait_beyond_its_own_time() -> None:
     leader = Leader(FakeChannel(owned(10), ("b1", "b2")))
     first = asyncio.create_task(leader.ask(rate_per_s=0.5, timeout_s=3.0))

@@ -171,6 +171,7 @@ def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None
     with pytest.raises(CommandError, match="broker b9 not found"):
         world.run("b2", "b9")
     assert world.done == []
+    assert world.released == 0, "it holds nothing yet: a note about an override would be wrong where Kafka is away"
 
 
 @pytest.mark.parametrize(
