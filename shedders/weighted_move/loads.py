@@ -65,6 +65,7 @@ class BrokerLevel:
         scale: One over the cluster's level (`T`).
         capacity: Its limit of the cluster's scarcest resource, 1 for the average broker.
         takes: It takes bundles at all.
+        memory_is_scarce: Its direct memory is more used than any resource that counts.
         over, under: It has deviated for long enough, above or below.
         urgent: It deviates so far that it does not wait for more hits.
         waits: It has too much load, but only recently: it gives nothing yet.
@@ -78,6 +79,7 @@ class BrokerLevel:
     scale: float = 1.0
     capacity: float = 1.0
     takes: bool = True
+    memory_is_scarce: bool = False
     over: bool = False
     under: bool = False
     urgent: bool = False

@@ -157,6 +157,8 @@ class Steps:
         self._filters = filters or FilterRefusals(None)
         self._namespaces: dict[str, frozenset[str]] = {}
         self._skipped = self._searches = 0
+        # What a bundle has of it is not known: an exchange might fill a broker with it.
+        self._memory_is_scarce = any(side.memory_is_scarce for side in sides)
         self._hot = [(-side.level, side.name, side) for side in sides]
         heapify(self._hot)
         self._cold = sorted((side.level, side.name, side) for side in sides if side.takes)
@@ -331,7 +333,8 @@ class Steps:
     def _exchange_across(self, source: BrokerLevel, cargo: Sequence[BundleDemand]) -> CandidateMove | None:
         """The best exchange with a broker that is as busy, but by another resource: it takes what the source has too much of."""
         resource, least = source.busiest, COMPLEMENT_GAIN * self._rules.least
-        if self._searches >= COMPLEMENT_SEARCHES or sum(inverse > 0 for inverse in source.inverse) < 2:  # noqa: PLR2004
+        several = sum(inverse > 0 for inverse in source.inverse) > 1
+        if not several or self._memory_is_scarce or self._searches >= COMPLEMENT_SEARCHES:
             return None
         self._searches += 1
         high = source.level - least / 2

@@ -18,7 +18,7 @@ from shedders.model.amounts import are, count
 from shedders.model.candidates import CandidateReader, blind, pick
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed, Plan, Reason, SplitWanted
-from shedders.model.readings import ReadingSettings, SheddingSettings, may_receive
+from shedders.model.readings import LEAST_LIMIT, ReadingSettings, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
@@ -254,8 +254,16 @@ class Cycle:
         level = self._whole.level
         share = inverse[self._whole.scarcest] * self._whole.limit
         takes = may_receive(self._cluster, name) and self._memory.doubts.may_take(name)
+        memory = self._draft.loads[name].direct_memory
+        scarce = memory.limit >= LEAST_LIMIT and memory.usage / memory.limit > parts_of(use, inverse)
         return BrokerLevel(
-            name, use, inverse, 1 / level if level >= TINY else 0.0, 1 / share if share > 0 else 1.0, takes=takes
+            name,
+            use,
+            inverse,
+            1 / level if level >= TINY else 0.0,
+            1 / share if share > 0 else 1.0,
+            takes=takes,
+            memory_is_scarce=scarce,
         )
 
     def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
@@ -529,8 +537,8 @@ class WeightedMove:
       destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
       have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`. Each move
       counts at once. If no bundle fits, two are exchanged: with one of the idlest brokers, or for four times the least gain with
-      one that is as busy by another resource. If that does not help and the largest has more than one topic, it
-      is to be split (`Plan.splits`).
+      one that is as busy by another resource, unless direct memory is scarce anywhere. If that does not help and the largest
+      has more than one topic, it is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
       parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others
       have moved stay for five minutes.

@@ -216,6 +216,16 @@ def test_brokers_that_are_as_full_by_different_resources_exchange():
     assert not nothing.moves
 
 
+def test_where_direct_memory_is_scarce_nobody_exchanges_across_resources():
+    """What a bundle has of it is not known."""
+    apart = full_apart({"a": [LARGE] * 4, "b": [MANY] * 4})
+    assert shed(apart).moves
+    for name in "ab":
+        load = replace(apart.brokers[name].load, direct_memory=ResourceUsage(900.0, 1_000.0))
+        scarce = replace(apart, brokers={**apart.brokers, name: replace(apart.brokers[name], load=load)})
+        assert not shed(scarce).moves
+
+
 def test_an_exchange_across_resources_asks_the_filters():
     def to_a_only(bundle, broker):
         return None if broker == "a" else "isolation: not there"
