@@ -181,7 +181,7 @@ def test_a_plan_with_bytes_that_were_changed_is_a_plan_or_a_told_error(
 
 
 @given(junk=st.binary(max_size=200))
-@settings(deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @pytest.mark.parametrize("head", [b"", b'{"format":"kafka-layout/1","brokers":[{"id":1},{"id":1}],"topics":['])
 def test_junk_is_a_told_error(tmp_path: Path, head: bytes, junk: bytes) -> None:
     (tmp_path / "junk.json").write_bytes(head + junk)

@@ -127,7 +127,7 @@ class Drawn:
         )
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seeds)
 def test_what_is_written_is_read_again(seed: int) -> None:
     drawn = Drawn(seed)
