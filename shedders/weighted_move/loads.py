@@ -148,6 +148,12 @@ def parts_of(use: Use, inverse: Use) -> float:
     return max(use[0] * inverse[0], use[1] * inverse[1], use[2] * inverse[2])
 
 
+def is_memory_scarce(load: BrokerLoad, level: float) -> bool:
+    """Whether direct memory is more used than this part of its limit."""
+    memory = load.direct_memory
+    return memory.limit >= LEAST_LIMIT and memory.usage / memory.limit > level
+
+
 def times(use: Use, factor: float) -> Use:
     """Each resource multiplied by a factor."""
     return use[0] * factor, use[1] * factor, use[2] * factor

@@ -18,7 +18,7 @@ from shedders.model.amounts import are, count
 from shedders.model.candidates import CandidateReader, blind, pick
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed, Plan, Reason, SplitWanted
-from shedders.model.readings import LEAST_LIMIT, ReadingSettings, SheddingSettings, may_receive
+from shedders.model.readings import ReadingSettings, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake, StrategySettings
 from shedders.shedding.draft import Draft
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
@@ -32,6 +32,7 @@ from shedders.weighted_move.loads import (
     Use,
     Weights,
     inverse_of,
+    is_memory_scarce,
     parts_of,
     times,
     use_of,
@@ -254,17 +255,9 @@ class Cycle:
         level = self._whole.level
         share = inverse[self._whole.scarcest] * self._whole.limit
         takes = may_receive(self._cluster, name) and self._memory.doubts.may_take(name)
-        memory = self._draft.loads[name].direct_memory
-        scarce = memory.limit >= LEAST_LIMIT and memory.usage / memory.limit > parts_of(use, inverse)
-        return BrokerLevel(
-            name,
-            use,
-            inverse,
-            1 / level if level >= TINY else 0.0,
-            1 / share if share > 0 else 1.0,
-            takes=takes,
-            memory_is_scarce=scarce,
-        )
+        scarce = is_memory_scarce(self._draft.loads[name], parts_of(use, inverse))
+        scale, capacity = 1 / level if level >= TINY else 0.0, 1 / share if share > 0 else 1.0
+        return BrokerLevel(name, use, inverse, scale, capacity, takes=takes, memory_is_scarce=scarce)
 
     def _doubt(self, loads: Mapping[str, BrokerLoad], inverses: Mapping[str, Use], changed: Collection[str]) -> None:
         """Compare the bundles' present traffic with their usual one, and with that on the brokers that they came from."""
