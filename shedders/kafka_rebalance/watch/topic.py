@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,16 +21,13 @@ import orjson
 import psutil
 
 from shedders.kafka_rebalance.errors import PartitionsError
+from shedders.kafka_rebalance.execution.planner_topic import PlannerTopic
 from shedders.kafka_rebalance.execution.session import host_name
 from shedders.kafka_rebalance.watch.values import WatchState
 from statechannel.errors import ExitCode
-from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
 from statechannel.kafka.topic_policy import watch_topic
-from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from statechannel.kafka.client_settings import ClientSettings
 
 VERSION: Final = 1
@@ -242,8 +238,8 @@ class WatchLog(Protocol):
         """Write a record and wait for its acknowledgement."""
 
 
-class WatchTopic:
-    """Reader and writer of the topic. A context manager; `append` may be called from any thread.
+class WatchTopic(PlannerTopic):
+    """Reader and writer of the topic.
 
     Args:
         settings: Connection settings of Kafka.
@@ -253,49 +249,12 @@ class WatchTopic:
     """
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
-        self._settings, self.name, self._away_s, self._timeout_s = settings, name, away_s, timeout_s
-        self._topic = watch_topic(name)
-        self._tail: PartitionTail | None = None
-        self._writer: BlockingWriter | None = None
-        self._opening = threading.Lock()
-        self._next = 0
+        super().__init__(settings, watch_topic(name), timeout_s)
+        self._away_s = away_s
         self.book = WatchBook(away_s)
 
-    def __enter__(self) -> WatchTopic:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._tail is not None:
-            self._tail.close()
-        if self._writer is not None:
-            self._writer.close(1.0)
-
-    def exists(self) -> bool:
-        """Whether the topic exists, with valid settings.
-
-        Raises:
-            TopicPolicyError: Its settings are invalid.
-        """
-        states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
-        if self.name not in states:
-            return False
-        refuse_unfit(inspect(states, self._settings, self._topic), self._topic)
-        return True
-
-    def create(self, replication_factor: int) -> None:
-        """Create the topic if it is missing.
-
-        Raises:
-            KafkaAdapterError: Kafka refuses it, or does not answer.
-        """
-        open_topics(
-            self._settings,
-            self._topic,
-            create=True,
-            replication_factor=replication_factor,
-            fit_nodes=True,
-            timeout_s=self._timeout_s,
-        )
+    def _forget(self) -> None:
+        self.book = WatchBook(self._away_s)
 
     def read(self) -> WatchBook:
         """Read new records up to the present end.
@@ -303,16 +262,8 @@ class WatchTopic:
         Raises:
             KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
-        if self._tail is None:
-            self._tail = side_tail(self._settings, self._topic, self._timeout_s)
-        span = self._tail.span(start=self._next)
-        if span.end < self._next:  # the topic was created again
-            self.book = WatchBook(self._away_s)
-            span = Span(low=span.low, start=span.low, end=span.end)
-        if span.end > span.start:
-            for record in self._tail.records(span):
-                self.book.take(record.offset, record.timestamp_ms, record.key, record.value)
-        self._next = span.end
+        for record in self._new_records():
+            self.book.take(record.offset, record.timestamp_ms, record.key, record.value)
         return self.book
 
     def append(self, record: tuple[bytes, bytes]) -> None:
@@ -322,9 +273,4 @@ class WatchTopic:
             AppendOutcomeUnknownError: No answer in time; the record may have been written or not.
             KafkaAdapterError: Kafka refused it.
         """
-        with self._opening:
-            if self._writer is None:
-                doing = f"writing to {self.name}"
-                self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
-        records: Iterable[tuple[int, bytes, bytes]] = [(0, *record)]
-        self._writer.require(self._writer.write(records))
+        self._write([record])
