@@ -79,7 +79,7 @@ class KvClient:
     def _try(
         self, method: str, url: str | None, name: str, body: bytes, headers: dict[str, str] | None
     ) -> httpx.Response | None:
-        if url is None:  # of a broker that is not one of this store
+        if url is None:  # the broker does not serve this store
             return None
         try:
             return self._http.request(method, f"{url}/{quote(name)}", content=body, headers=headers)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
 
 from shedders.kafka_rebalance.planning.request import (
     BrokerCapacity,
@@ -27,6 +29,10 @@ from statechannel.extras import install_command
 if TYPE_CHECKING:
     from statechannel.settings import Settings
 
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."),
+]
 
 BROKERS_MAX: Final = 100_000
 SHARE_MAX: Final = 1_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shedders.cli.results import say_written
-from shedders.kafka_rebalance.cli.arguments import PlanOptions, need_extra, partitions_settings, request_of
+from shedders.kafka_rebalance.cli.arguments import Exclude, PlanOptions, need_extra, partitions_settings, request_of
 from shedders.kafka_rebalance.cli.outcome import (
     OutputFiles,
     ReassignmentOut,
@@ -100,12 +100,7 @@ def plan(
             "--offline-brokers", metavar="IDS", help="Brokers going offline: move all replicas off them, in any mode."
         ),
     ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
-        ),
-    ] = None,
+    exclude: Exclude = None,
     topics: Annotated[
         list[str] | None,
         typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shedders.kafka_rebalance.cli.arguments import PlanOptions, need_extra, parse_amount, request_of
+from shedders.kafka_rebalance.cli.arguments import Exclude, PlanOptions, need_extra, parse_amount, request_of
 from shedders.kafka_rebalance.cli.execution import State, Throttle, place_of
 from shedders.model.amounts import count, size
 from statechannel.cli.kit.confirmation import say_dry_run
@@ -57,12 +57,7 @@ def watch(
         list[str] | None,
         typer.Option("--goals", metavar="NAME[=RANGE],...", help="Goals in order, as for `partitions plan`."),
     ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
-        ),
-    ] = None,
+    exclude: Exclude = None,
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="AMOUNT", help="Most data to copy within the budget's window.")
     ] = None,
