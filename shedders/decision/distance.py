@@ -83,6 +83,7 @@ class DistanceReader:
     def of(self, moves: Iterable[BundleMove]) -> DistanceToBest | None:
         """The distance after these moves; None if the load of a broker that takes part in them is not known."""
         after: dict[str, list[float]] = {}
+        arrivals: list[tuple[str, tuple[float, ...]]] = []
         load_moved = 0.0
         by_source: dict[str, list[BundleMove]] = {}
         for move in moves:
@@ -97,10 +98,16 @@ class DistanceReader:
                 if destination not in self._uses:
                     return None
                 load_moved += load
-                destination_use = after.setdefault(destination, list(self._uses[destination].use))
+                arrivals.append((destination, use))
                 for resource, own in enumerate(use):
                     source_use[resource] -= own
-                    destination_use[resource] += own
+        # Bundles may claim more than their broker uses; it is left with nothing, and has no credit for what arrives.
+        for use_left in after.values():
+            use_left[:] = [max(0.0, own) for own in use_left]
+        for destination, use in arrivals:
+            destination_use = after.setdefault(destination, list(self._uses[destination].use))
+            for resource, own in enumerate(use):
+                destination_use[resource] += own
         levels = dict(zip(self._names, self._bound.levels, strict=True))
         levels.update((name, level_of(use, self._uses[name].limits)) for name, use in after.items())
         broker = max(self._names, key=levels.__getitem__, default=None)

@@ -6,7 +6,7 @@ The assumptions of a dry run of several cycles (design/snapshot.md):
 * Rates and counts of the two brokers change by that traffic. CPU and direct memory follow the bundle's share of the source's
   bytes in both directions, bandwidths its share in each; heap memory stays. Usage moves in its own unit, so that a broker with
   another limit is affected in proportion. The moving averages move by the same share at once, as TransferShedder assumes.
-* * The children of a split stay on the same broker (`shedders.model.moved_cluster`).
+* The children of a split stay on the same broker.
 * Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow, and figures
   that were estimated or second-hand are measured.
 * Each broker that gave or got bundles reports new top bundles: as many as the broker that reported most, the lightest first.

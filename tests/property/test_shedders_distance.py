@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import permutations, product
 from math import inf
 from typing import NamedTuple
 
@@ -183,6 +183,40 @@ def test_the_bound_of_a_snapshot_holds_for_whole_bundles(case: tuple[Cluster, li
         assert abs(distance.largest_use - best.largest_use) <= 1e-9 * max(1.0, best.largest_use)
         assert distance.bound <= best.largest_use
         assert distance.any_load_bound <= best.largest_use
+
+
+def test_bundles_that_claim_more_than_their_broker_uses_leave_no_room_behind():
+    """Two bundles claim all that b2 receives, each; were its use negative without them, a third would fit for nothing."""
+
+    def load(
+        incoming: tuple[float, float], outgoing: tuple[float, float], rate_in: float, rate_out: float
+    ) -> BrokerLoad:
+        return BrokerLoad(
+            bandwidth_in=ResourceUsage(*incoming),
+            bandwidth_out=ResourceUsage(*outgoing),
+            msg_throughput_in=rate_in,
+            msg_throughput_out=rate_out,
+        )
+
+    loads = {
+        "b0": load((1.0, 0.0), (1.0, 100.0), 1e3, 1e3),
+        "b1": load((0.0, 0.0), (0.0, 100.0), 0.0, 0.0),
+        "b2": load((1.0, 100.0), (0.0, 800.0), 1e3, 0.0),
+    }
+    brokers = {name: Broker(name, load=own, load_age_s=1.0, accepting=name != "b0") for name, own in loads.items()}
+    names = ["t/n/0x00000000_0x00000001", "t/n/0x00000001_0x00000002", "t/n/0x00000002_0x00000003"]
+    bundles = {
+        names[0]: Bundle(names[0], "b2", False, BundleStats(msg_throughput_in=1e3)),
+        names[1]: Bundle(names[1], "b2", False, BundleStats(msg_throughput_in=1e3)),
+        names[2]: Bundle(names[2], "b0", False, BundleStats(msg_throughput_in=1e3, msg_throughput_out=1e3)),
+    }
+    ways = [(names[2], "b0", "b2"), (names[0], "b2", "b1"), (names[1], "b2", "b1")]
+    moves = [BundleMove(bundle, source, to, Reason.OVERLOADED, 0.0, "") for bundle, source, to in ways]
+    for order in permutations(moves):
+        distance = DistanceReader(Cluster(brokers, bundles, Policies()), 1800.0).of(order)
+        assert distance is not None
+        assert (distance.largest_use, distance.broker, distance.resource) == (0.01, "b2", "bandwidth_in")
+        assert distance.bound <= distance.largest_use
 
 
 def _movable(cluster: Cluster, name: str) -> list[Bundle]:

@@ -77,14 +77,17 @@ def least_load(
 
 
 def after(brokers: Sequence[BrokerUse], bundles: Bundles, moved: Sequence[Moved]) -> tuple[float, float]:
-    """Largest use, and load, of moves."""
+    """Largest use, and load, of moves; a broker whose bundles claim more than it uses is left with nothing, never with less."""
     uses = [list(broker.use) for broker in brokers]
+    for number, source, _ in moved:
+        for resource, own in enumerate(bundles[source][number][0]):
+            uses[source][resource] -= own
+    uses = [[max(0.0, own) for own in use] for use in uses]
     load = 0.0
     for number, source, destination in moved:
         use, cost = bundles[source][number]
         load += cost
         for resource, own in enumerate(use):
-            uses[source][resource] -= own
             uses[destination][resource] += own
     levels = [
         own / limit
