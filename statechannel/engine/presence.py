@@ -68,6 +68,7 @@ class Presence:
         self.goodbye_heard = False
         self._registry_end: int | None = None
         self._position = 0
+        self._read_to = 0
         self.complete_as_of_s: float | None = None
         self.newest_ms = 0
         self.last_ms = 0
@@ -93,9 +94,10 @@ class Presence:
     # --- what the log says ------------------------------------------------------------------------------------------
 
     def opened(self, event: PartitionOpened) -> None:
-        """The registry is read from its beginning."""
+        """The registry is read from its beginning, perhaps once more: records read before are not signs of life."""
         self._registry_end = event.end_offset
         self._position = event.first_offset
+        self._read_to = min(self._read_to, event.end_offset)  # a topic that was created again begins at 0
         self._check_listened()
 
     def reached(self, event: PositionReached) -> None:
@@ -120,6 +122,9 @@ class Presence:
         now_s, listened = context.now.mono_s, context.listening_since_s is not None
         for record in records:
             _, _, offset, timestamp_ms, key, value = record
+            if offset < self._read_to:
+                self.read(record)
+                continue
             member = (
                 hear_again(now_s, timestamp_ms, key, value, end is not None and offset >= end) if listened else None
             )
@@ -128,7 +133,8 @@ class Presence:
                 if context.stopped is not None:
                     return
                 continue
-            self._position, self.last_ms = offset + 1, timestamp_ms
+            self._position = self._read_to = offset + 1
+            self.last_ms = timestamp_ms
             if timestamp_ms > self.newest_ms:
                 self.newest_ms = timestamp_ms
             if expected:
@@ -137,6 +143,13 @@ class Presence:
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
         self._position = record.offset + 1
+        if self._position > self._read_to:
+            self._read_to = self._position
+            self._take(record)
+        if self._context.listening_since_s is None:
+            self._check_listened()
+
+    def _take(self, record: RecordRead) -> None:
         self.last_ms = timestamp_ms = record.timestamp_ms
         if timestamp_ms > self.newest_ms:
             self.newest_ms = timestamp_ms
@@ -150,8 +163,6 @@ class Presence:
             self._heard(record, info)
         elif record.key == context.identity.broker.encode():
             self._take_probe(record)
-        if context.listening_since_s is None:
-            self._check_listened()
 
     def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
         context = self._context

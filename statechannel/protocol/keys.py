@@ -39,7 +39,8 @@ class KeyState:
         record_id: Id of the accepted record; of the parent's record if the state is derived.
         derived: The state was derived from a parent's record; its id is `<record_id>/<range>`.
         writer: Process that wrote the accepted record (the parent's, if derived).
-        server: Process whose record made it the owner, also while Releasing or Splitting; None if unknown.
+        server: Process whose record made it the owner, also while Releasing or Splitting; of a split bundle the owner of its
+            children. None if unknown.
         was: State before the accepted record, if this reader saw it.
         forced: The accepted record was a repair, or this is unknown (a join by an assert).
         bounds: Bounds of the children (Active, Deleted bundle).

@@ -173,8 +173,11 @@ class View:
             key.bounds = None
             return
         key.bounds = record.bounds()
-        if derive and key.bounds is not None:
-            self.derive(key)
+        if key.bounds is not None:
+            if key.lower >= 0:
+                key.server = writer
+            if derive:
+                self.derive(key)
 
     def writer_of(self, broker: str, incarnation: str) -> Writer:
         """The process of this name, as one shared object, unless forgotten meanwhile."""
@@ -262,7 +265,7 @@ class View:
         state = State.ASSIGNED if split else State.UNASSIGNED
         version = parent.version + 1 if split else parent.version
         owner = parent.from_ if split else None
-        server = parent.writer if split else None
+        server = parent.server if split else None
         prefix = parent.namespace + "/"
         keys = self.keys
         children: dict[int, KeyState] = {}

@@ -9,6 +9,7 @@ from statechannel.engine.canary import Canary, CanaryAnswer
 from statechannel.engine.canary_finding import CanaryReason
 from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.config import OBSERVER
+from statechannel.engine.context import Mode
 from statechannel.engine.lookups import NO_BROKER
 from statechannel.protocol.states import State
 from statechannel.sim.process import SimProcess
@@ -198,6 +199,7 @@ class SimCanaries:
         self._cluster = cluster
         self._rng = Random(f"{cluster.seed}/canaries")
         self._canaries: dict[str, Canary] = {}
+        self._silenced_s: dict[str, float] = {}
 
     def start(self) -> None:
         """Begin to ask."""
@@ -206,6 +208,8 @@ class SimCanaries:
     def _turn(self) -> None:
         self._cluster.events.after(CANARY_EVERY_S, self._turn)
         for process in self._cluster.alive():
+            if process.engine.context.mode is not Mode.NORMAL or process.engine.context.lease_ran_out:
+                self._silenced_s[process.incarnation] = self._cluster.events.now_s
             if process.running:
                 self._ask(process)
 
@@ -256,7 +260,9 @@ class SimCanaries:
             if finding.reason is not CanaryReason.NO_ANSWER:
                 raise Violation("canary", f"{report}; it does not run any more")
             return
-        if target.undisturbed and now_s - target.well_since_s >= WELL_S:
+        # Where the registry is away for all, an owner that is well stops, too, and the log names it until it is back.
+        well_since_s = max(target.well_since_s, self._silenced_s.get(target.incarnation, 0.0))
+        if target.undisturbed and now_s - well_since_s >= WELL_S:
             raise Violation("canary", f"{report}; but {target.name} has been well for {WELL_S:g} s")
         serves = target.engine.lease.serves_at(finding.bundle, target.mono_s)
         if finding.reason is CanaryReason.NOT_SERVING and serves == finding.generation:

@@ -50,7 +50,7 @@ FIELDS = (
     Field("reason", "any", READERS, "a text for people"),
     Field("written_at_ms", "any", READERS, "the writer's wall clock; the time of record is Kafka's"),
     Field("lost", "any", READERS, '`{"broker", "incarnation", "last_heard_ms"}` in a repair, for the audit'),
-    Field("server", "any", READERS, "in an assert: the process by whose record the owner serves; members that join need it"),
+    Field("server", "any", READERS, "in an assert: who serves the bundle, or the children of a split; members that join need it"),
 )  # fmt: skip
 
 

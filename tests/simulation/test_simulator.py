@@ -72,7 +72,7 @@ FAST = {
     "repair-died": 3, "reaction-lost-at-the-switch": 2, "election-not-tied-to-the-loop": 1,
     "seat-kept-without-the-channel": 7, "no-offset-read-as-zero": 3, "followed-while-joining": 0,
     "stream-goes-on-when-read-anew": 15, "any-age-believed": 4, "log-not-believed": 1, "debts-left-for-the-tick": 1,
-    "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 141, "cold-start-of-its-own": 23,
+    "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 141, "cold-start-of-its-own": 100,
     "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
     "parts-let-go-in-a-split": 9,
     "writes-to-the-end": 0, "lost-owner-named": 19,

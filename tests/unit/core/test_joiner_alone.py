@@ -234,6 +234,18 @@ def test_a_move_that_builds_on_the_split_is_served_by_the_splitter(kept: Any, se
     assert (held.state, held.server) == ("Releasing", server)
 
 
+def test_the_children_of_a_split_that_is_only_asserted_are_served_by_the_splitter() -> None:
+    story = tree()
+    server = story.held(LOW).server
+    assert server == Writer("b1", "b1-1")
+    story.restate(LOW, server={"broker": server.broker, "incarnation": server.incarnation})
+    view = joined(story.log[0], story.log[-1])
+    for name in (FIRST, SECOND):
+        held = view.get(name)
+        assert held is not None
+        assert (held.state, held.owner, held.server) == ("Assigned", "b1", server)
+
+
 def test_where_records_between_are_gone_nobody_knows_who_serves() -> None:
     story = tree()
     story.move(SECOND, "Assigned", to="b1", writer="b1")

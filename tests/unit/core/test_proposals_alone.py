@@ -132,7 +132,9 @@ def test_an_assert_says_all_of_the_state(bench):
         record_id, "assert", 5, key.record_id, "Deleted",
     )  # fmt: skip
     assert (document["from"], document["to"], document["children"], document["colour"]) == ("b", None, QUARTERS, "red")
-    assert "server" not in document
+    assert document["server"] == {"broker": "b", "incarnation": "b-1"}, (
+        "who joins by this assert knows who serves the children"
+    )
     child = bench.log.key(f"t/n/{QUARTERS[0]}")
     bench.proposals.restate(child, bench.ends.append)
     document = orjson.loads(bench.context.appends()[0].value)
