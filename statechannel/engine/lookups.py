@@ -267,7 +267,7 @@ class Lookups:
         if own and not self._reactions.serves(key):
             return None, key.name, _LEASE_RAN_OUT if context.lease_ran_out else _HAS_TO_RESUME
         member = context.members.alive.get(owner)
-        if member is None and not own:
+        if member is None and (not own or self._presence.goodbye_heard):
             if context.deserted:
                 return None, key.name, self._no_broker()
             # However old the view is: while Kafka is away nobody expires, so this one was lost, or left, before.
