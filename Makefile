@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix docs simulate proof interleavings fuzz faults mutation bench lock clean
+.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix docs simulate proof interleavings fuzz retries faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -120,6 +120,9 @@ interleavings: dev ## Engines on one log, in every order of events and faults: m
 
 fuzz: dev ## Calls of the admin API, drawn from its own description: make fuzz N=20000
 	@$(PY) -m tests.http_fuzz --calls $(N) $(ARGS)
+
+retries: dev ## Calls of the admin API, retried while brokers are killed: make retries N=10000
+	@$(PY) -m tests.http_retries --calls $(N) $(ARGS)
 
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
 	@$(PY) -m tests.faults $(ARGS)

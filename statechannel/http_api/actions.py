@@ -20,7 +20,7 @@ from statechannel.engine.commands import Done, Outcome, Rejected
 from statechannel.http_api.documents import BundleRow
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
-from statechannel.http_api.request_book import request_digest
+from statechannel.http_api.request_book import DEFAULTS, request_digest
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.settings.groups_cluster import AccessRole
@@ -357,6 +357,8 @@ class Actions:
             )
         bundles = body.bundles or self._settings.lookups.default_bundles
         args = {"namespace": body.namespace, "bundles": bundles, "reason": body.reason}
+        if body.bundles is None:
+            args[DEFAULTS] = ["bundles"]
         if not body.dry_run:
             return await self._act(call, RequestCommand.CREATE_NAMESPACE, args, body.namespace)
         if await self._cluster.namespace(body.namespace) is not None:

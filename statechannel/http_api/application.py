@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -182,10 +183,7 @@ class _Endpoint:
                 content = await self._content(request)
         except TimeoutError:
             raise ProblemError("receive-timeout", "the body did not arrive in time") from None
-        try:
-            return orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise ProblemError("bad-request", f"the body is not JSON: {error}") from None
+        return _json_of(content)
 
     async def _content(self, request: Request) -> bytes:
         most, content = self._settings.body_max_bytes, bytearray()
@@ -276,6 +274,20 @@ def _as_text(value: object) -> object:
     return str(value).encode(errors="replace").decode()
 
 
+def _json_of(content: bytes) -> Any:
+    """The document of a body.
+
+    Raises:
+        ProblemError: It is not JSON, or an object has a name twice, of which a proxy may take another one than this process.
+    """
+    try:
+        document = orjson.loads(content)
+        json.loads(content, object_pairs_hook=_unique)
+    except (orjson.JSONDecodeError, RecursionError) as error:
+        raise ProblemError("bad-request", f"the body is not JSON: {error}") from None
+    return document
+
+
 def _headers_of(scope: Scope) -> dict[str, str]:
     """By lower-case name; of a name that comes twice the first counts, unless it is one of `_ONCE`: that is void then."""
     headers: dict[str, str] = {}
@@ -287,11 +299,11 @@ def _headers_of(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    values: dict[str, str] = {}
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
-            raise ProblemError("bad-request", f"the parameter {name[:100]!r} is there twice")
+            raise ProblemError("bad-request", f"{name[:100]!r} is there twice")
         values[name] = value
     return values
 

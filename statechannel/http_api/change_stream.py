@@ -1,17 +1,20 @@
-"""The stream `/v1/changes`: one follower for all readers, who take from a bounded memory at their own pace."""
+"""The stream `/v1/changes`: one follower of each topic for all readers, who take from a bounded memory at their own pace."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import re
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from statechannel.errors import StateChannelError
+from statechannel.http_api.change_sources import ChangeSource, SourceEvent, SourceFollower, past_of
 from statechannel.http_api.problems import ProblemError
 from statechannel.logger import SafeLogger
 
@@ -26,32 +29,47 @@ _log = SafeLogger(__name__)
 CHANGE: Final = "change"
 GAP: Final = "gap"
 CUT_OFF: Final = "cut-off"
+UNAVAILABLE: Final = "unavailable"
 _RESUME_S: Final = 1.0
 _CHUNK_MAX_BYTES: Final = 65_536
-_POSITION: Final = re.compile(r"[0-9]{1,4}:[0-9]{1,15}(?:,[0-9]{1,4}:[0-9]{1,15}){0,999}", re.ASCII)
+_SHARED_MAX: Final = 16
+_ONE: Final = r"(?:[0-9]{1,4}|[a-z]{1,32}):[0-9]{1,15}"
+_POSITION: Final = re.compile(rf"{_ONE}(?:,{_ONE}){{0,999}}", re.ASCII)
 _ONE_OFFSET: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
+_QUIET: Final = b": quiet\n\n"
+
+Lane = int | str
+"""What a position has an offset of: a partition of the channel, or a further source by its name."""
 
 
-class KeptChange(NamedTuple):
-    """A change, or a gap, as readers are sent it.
+class KeptEvent(NamedTuple):
+    """A change, an event of a source, or a gap, as readers are sent it.
 
     Attributes:
-        offset: Of the change; of a gap the last one that is missing.
+        offset: Of its record; of a gap the last one that is missing.
+        kind: What readers choose by: `change`, or the name of the source.
         event: Name of the event.
         data: JSON of it.
+        identifier: Position of the follower after it: that of every reader that has read all before it.
+        wire: As it is sent to these.
     """
 
-    partition: int
+    lane: Lane
     offset: int
+    kind: str
     event: str
     data: bytes
+    identifier: bytes = b""
+    wire: bytes = b""
 
 
-def parse_position(text: str, partitions: Sequence[int]) -> dict[int, int]:
-    """The first offset wanted of each partition: `OFFSET` of all, or `PARTITION:OFFSET,...`.
+def parse_position(text: str, partitions: Sequence[int], sources: Collection[str] = ()) -> dict[Lane, int]:
+    """The first offset wanted of each lane: `OFFSET` of all partitions, or `PARTITION:OFFSET,...,SOURCE:OFFSET`.
+
+    Partitions that it leaves out begin at 0; sources that it leaves out are not in the answer.
 
     Raises:
-        ProblemError: It is neither, or names a partition that is not there.
+        ProblemError: It is neither, or names a partition or a source that is not there.
     """
     if _ONE_OFFSET.fullmatch(text):
         return dict.fromkeys(partitions, int(text))
@@ -59,15 +77,20 @@ def parse_position(text: str, partitions: Sequence[int]) -> dict[int, int]:
         raise ProblemError(
             "bad-request", f"{text[:100]!r} is not OFFSET or PARTITION:OFFSET,...", hint="Send back the last id."
         )
-    wanted = {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}
-    unknown = sorted(set(wanted) - set(partitions))
-    if unknown:
-        raise ProblemError("bad-request", f"the channel has no partition {unknown[0]}")
-    return dict.fromkeys(partitions, 0) | wanted
+    wanted: dict[Lane, int] = dict.fromkeys(partitions, 0)
+    for name, offset in (pair.split(":") for pair in text.split(",")):
+        lane: Lane = int(name) if name.isdigit() else name
+        if lane not in partitions and lane not in sources:
+            what = f"partition {lane}" if isinstance(lane, int) else f"source {lane} of changes"
+            raise ProblemError("bad-request", f"the channel has no {what}")
+        wanted[lane] = int(offset)
+    return wanted
 
 
-def position_text(wanted: Mapping[int, int]) -> str:
-    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(wanted.items()))
+def position_text(wanted: Mapping[Lane, int]) -> str:
+    """Partitions by number, then sources by name."""
+    ordered = sorted(wanted.items(), key=lambda item: (isinstance(item[0], str), item[0]))
+    return ",".join(f"{lane}:{offset}" for lane, offset in ordered)
 
 
 def change_document(change: Change) -> dict[str, Any]:
@@ -76,78 +99,140 @@ def change_document(change: Change) -> dict[str, Any]:
     return {"key": fields.pop("bundle"), "verdict": "accepted", **fields}
 
 
-def kept(item: Change | ChangesGap) -> KeptChange:
+def kept(item: Change | ChangesGap | SourceEvent) -> KeptEvent:
+    """An item of a follower, encoded."""
+    if isinstance(item, SourceEvent):
+        return KeptEvent(item.source, item.offset, item.source, GAP if item.is_gap else item.source, item.data)
     # By their fields: a gap is a named tuple of the router's, and has no state.
     if isinstance(item, tuple):
-        return KeptChange(item.partition, item.next_offset - 1, GAP, orjson.dumps(item._asdict()))
-    return KeptChange(item.partition, item.offset, CHANGE, orjson.dumps(change_document(item)))
+        return KeptEvent(item.partition, item.next_offset - 1, CHANGE, GAP, orjson.dumps(item._asdict()))
+    return KeptEvent(item.partition, item.offset, CHANGE, CHANGE, orjson.dumps(change_document(item)))
 
 
+@dataclass(slots=True)
 class _Subscription:
-    """One reader: how far it has read."""
+    """One reader: how far it has read.
 
-    def __init__(self, wanted: dict[int, int]) -> None:
-        self.wanted = wanted
-        self.place = -1
+    Attributes:
+        kinds: What it wants.
+        wanted: First offset wanted of each lane, while it is not `level`.
+        level: It has read all that the follower has read: positions are the same, and so is what both are sent.
+        identifier: If it is level: the last id that it was sent, or its position when it became so.
+        place: Number of the next kept event.
+    """
 
-    def takes(self, item: KeptChange) -> bool:
-        return item.offset >= self.wanted.get(item.partition, 0)
+    kinds: frozenset[str]
+    wanted: dict[Lane, int]
+    level: bool = False
+    identifier: bytes = b""
+    place: int = -1
 
-    def took(self, item: KeptChange) -> None:
-        self.wanted[item.partition] = item.offset + 1
+    def takes(self, item: KeptEvent) -> bool:
+        return item.kind in self.kinds and item.offset >= self.wanted.get(item.lane, 0)
 
-    def event(self, item: KeptChange) -> bytes:
-        self.took(item)
-        return _event(item.event, item.data, self.wanted)
+    def event(self, item: KeptEvent) -> bytes:
+        """An event with the reader's own position."""
+        self.wanted[item.lane] = item.offset + 1
+        return _event(item.event, item.data, self.position())
+
+    def position(self) -> bytes:
+        """The id from which it may resume."""
+        return self.identifier if self.level else position_text(self.wanted).encode()
 
 
-def _event(name: str, data: bytes, wanted: Mapping[int, int]) -> bytes:
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (position_text(wanted).encode(), name.encode(), data)
+@dataclass(slots=True)
+class _CatchUp:
+    """The past of one reader, read by a task of its own.
+
+    Attributes:
+        reason: Why it ended early, with a message; empty if it has read everything.
+    """
+
+    queue: asyncio.Queue[Sequence[KeptEvent] | None] = field(default_factory=lambda: asyncio.Queue(1))
+    slow_s: float = 0.0
+    reason: str = ""
+    message: str = ""
+
+
+class _SharedPart(NamedTuple):
+    """Bytes that several readers are sent, and where they have come to by them."""
+
+    part: bytes
+    place: int
+    identifier: bytes
+
+
+def _event(name: str, data: bytes, identifier: bytes) -> bytes:
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (identifier, name.encode(), data)
 
 
 class ChangesHub:
     """Follows the changes once, keeps the newest, and serves readers from them.
 
-    Without readers it follows, too: one that has lost its connection finds what came meanwhile.
+    Without readers it follows the channel, too: one that has lost its connection finds what came meanwhile. A further source is
+    followed while a reader wants it.
+
+    Args:
+        sources: Further topics whose records are events.
     """
 
-    def __init__(self, cluster: ApiCluster, settings: HttpSettings) -> None:
+    def __init__(self, cluster: ApiCluster, settings: HttpSettings, sources: Sequence[ChangeSource] = ()) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._kept: deque[KeptChange] = deque()
+        self._sources = {source.name: source for source in sources}
+        self._kept: deque[KeptEvent] = deque()
         self._kept_bytes = 0
         self._first = 0  # number of the first one that is kept; they are numbered as they come
-        self._whole_from: dict[int, int] = {}
-        self._followed: dict[int, int] = {}
+        self._whole_from: dict[Lane, int] = {}
+        self._followed: dict[Lane, int] = {}
+        self._partitions: tuple[int, ...] = ()
+        self._shared: dict[tuple[int, frozenset[str]], _SharedPart] = {}
         self._turn = asyncio.Event()
         self._started = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._catching_up = 0
+        self._followers: dict[str, SourceFollower] = {}
+        self._demand: Counter[str] = Counter()
+        self._failed: dict[str, str] = {}
+        self._turns = asyncio.Semaphore(settings.catch_ups_max)
+        self._waiting = 0
         self.readers = 0
         self.cut_off = 0
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What a reader may want."""
+        return frozenset({CHANGE, *self._sources})
 
     def start(self) -> None:
         """Begin to follow, in the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="http-changes")
 
     async def close(self) -> None:
-        """End the follower and, by that, the streams."""
+        """End the followers and, by that, the streams."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         self._announce()
+        for follower in list(self._followers.values()):
+            await follower.close()
+        self._followers.clear()
+
+    # --- following --------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         """Follow until the end; what ends the follower begins it again where it was."""
         while True:
             try:
-                if not self._followed:
+                if not self._partitions:
                     position = await self._cluster.position()
-                    self._followed = {partition: offset + 1 for partition, offset in position.items()}
-                    self._whole_from = dict(self._followed)
+                    begins: dict[Lane, int] = {partition: offset + 1 for partition, offset in position.items()}
+                    self._followed |= begins
+                    self._whole_from |= begins
+                    self._partitions = tuple(sorted(position))
                     self._started.set()
-                async with contextlib.aclosing(self._cluster.changes(self._followed)) as batches:
+                since = {partition: self._followed[partition] for partition in self._partitions}
+                async with contextlib.aclosing(self._cluster.changes(since)) as batches:
                     async for batch in batches:
                         self._take(batch)
             except StateChannelError as error:
@@ -156,74 +241,231 @@ class ChangesHub:
                 _log.exception("http-changes-failed")
             await asyncio.sleep(_RESUME_S)
 
-    def _take(self, batch: Sequence[Change | ChangesGap]) -> None:
+    def _take(self, batch: Sequence[Change | ChangesGap | SourceEvent]) -> None:
         for change in batch:
             item = kept(change)
-            if item.offset < self._followed.get(item.partition, 0):
+            if item.offset < self._followed.get(item.lane, 0):
                 continue
-            self._followed[item.partition] = item.offset + 1
+            self._followed[item.lane] = item.offset + 1
+            # Once for all readers: it has the offsets of all partitions.
+            identifier = position_text(self._followed).encode()
+            item = item._replace(identifier=identifier, wire=_event(item.event, item.data, identifier))
             self._kept.append(item)
-            self._kept_bytes += len(item.data)
+            self._kept_bytes += _size_bytes(item)
         most_bytes = self._settings.changes_max_mib * 2**20
         while len(self._kept) > self._settings.changes_max or (self._kept_bytes > most_bytes and len(self._kept) > 1):
             gone = self._kept.popleft()
-            self._kept_bytes -= len(gone.data)
-            self._whole_from[gone.partition] = gone.offset + 1
+            self._kept_bytes -= _size_bytes(gone)
+            if gone.lane in self._whole_from:
+                self._whole_from[gone.lane] = max(self._whole_from[gone.lane], gone.offset + 1)
             self._first += 1
         self._announce()
 
     def _announce(self) -> None:
+        self._shared.clear()
         turn, self._turn = self._turn, asyncio.Event()
         turn.set()
 
-    async def stream(self, since: str | None) -> AsyncGenerator[bytes, None]:
+    def _source_began(self, name: str, offset: int) -> None:
+        if name in self._followers:
+            self._followed[name] = self._whole_from[name] = offset
+            self._failed.pop(name, None)
+            self._announce()
+
+    def _source_failed(self, name: str, message: str) -> None:
+        if name not in self._followed:
+            self._failed[name] = message
+            self._announce()
+
+    def _source_delivered(self, name: str, events: Sequence[SourceEvent], position: int) -> None:
+        if name not in self._followers:
+            return
+        if events:
+            self._take(events)
+        self._followed[name] = max(self._followed.get(name, 0), position)
+
+    @contextlib.contextmanager
+    def _wanting(self, names: Collection[str]) -> Any:
+        """Follow these sources meanwhile."""
+        for name in names:
+            self._demand[name] += 1
+            if name not in self._followers:
+                self._followers[name] = SourceFollower(
+                    self._sources[name], self._source_began, self._source_delivered, self._source_failed
+                )
+        try:
+            yield
+        finally:
+            for name in names:
+                self._demand[name] -= 1
+                if not self._demand[name] and (follower := self._followers.pop(name, None)) is not None:
+                    follower.stop()
+                    self._followed.pop(name, None)
+                    self._whole_from.pop(name, None)
+
+    # --- readers ----------------------------------------------------------------------------------------------------
+
+    async def stream(self, since: str | None, only: frozenset[str] | None = None) -> AsyncGenerator[bytes, None]:
         """What one reader is sent.
 
+        Args:
+            only: Kinds of events; None: all.
+
         Raises:
-            ProblemError: Before the first part: too many readers, or `since` is malformed.
+            ProblemError: Before the first part: too many readers, `since` is malformed, or a source that `only` names cannot be
+                read.
         """
+        kinds = self.kinds if only is None else only
+        if unknown := sorted(kinds - self.kinds):
+            raise ProblemError("bad-request", f"there are no events {unknown[0]!r}; there are {sorted(self.kinds)}")
         if self.readers >= self._settings.readers_max:
             raise ProblemError("too-busy", f"{self.readers} readers follow the changes already")
         self.readers += 1
         try:
-            try:
-                async with asyncio.timeout(self._settings.answer_timeout_s):
-                    await self._started.wait()
-            except TimeoutError:
-                raise ProblemError("not-current", "this process does not follow the channel yet") from None
-            reader = _Subscription(dict(self._followed))
-            if since is not None:
-                reader.wanted = parse_position(since, sorted(self._followed))
-            yield b": statechannel changes\n\n"
-            while not self._covers(reader):
-                if self._catching_up >= self._settings.catch_ups_max:
-                    message = "other readers read older changes from Kafka now; resume in a moment"
-                    yield self._end(reader, "too-busy", message)
-                    return
-                async for part in self._catch_up(reader):
+            with self._wanting(kinds - {CHANGE}):
+                async for part in self._parts(since, kinds, named=only is not None):
                     yield part
-            reader.place = self._first
-            async for part in self._newest(reader):
-                yield part
         finally:
             self.readers -= 1
 
+    async def _parts(self, since: str | None, kinds: frozenset[str], *, named: bool) -> AsyncIterator[bytes]:
+        missing = await self._begun(kinds - {CHANGE})
+        if missing and named:
+            why = self._failed.get(missing[0], "no answer in time")
+            raise ProblemError("not-current", f"the topic of the events {missing[0]!r} cannot be read now: {why}")
+        reader = _Subscription(kinds - set(missing), dict(self._followed))
+        if since is not None:
+            reader.wanted |= parse_position(since, self._partitions, self._sources)
+        yield b": statechannel changes\n\n"
+        for name in missing:
+            why = self._failed.get(name, "no answer in time")
+            message = f"this stream has no events {name!r}: their topic cannot be read now: {why}"
+            yield _event(UNAVAILABLE, orjson.dumps({"source": name, "message": message}), reader.position())
+        while not self._covers(reader):
+            catch_up = _CatchUp()
+            async for part in self._catch_up(reader, catch_up):
+                yield part
+            if catch_up.reason:
+                yield self._end(reader, catch_up.reason, catch_up.message)
+                return
+        reader.place = self._first
+        async for part in self._newest(reader):
+            yield part
+
+    async def _begun(self, names: Collection[str]) -> list[str]:
+        """Wait until the channel and these sources are followed; returns those of which it is not known in time.
+
+        Raises:
+            ProblemError: The channel is not followed in time.
+        """
+        try:
+            async with asyncio.timeout(self._settings.answer_timeout_s):
+                await self._started.wait()
+                while any(name not in self._followed and name not in self._failed for name in names):
+                    await self._turn.wait()
+        except TimeoutError:
+            if not self._started.is_set():
+                raise ProblemError("not-current", "this process does not follow the channel yet") from None
+        return sorted(name for name in names if name not in self._followed)
+
+    def _lanes(self, reader: _Subscription) -> list[Lane]:
+        """What a reader's position is compared by."""
+        return [lane for lane in self._whole_from if (CHANGE if isinstance(lane, int) else lane) in reader.kinds]
+
     def _covers(self, reader: _Subscription) -> bool:
         """Whether memory has all that a reader wants."""
-        return all(reader.wanted.get(partition, 0) >= first for partition, first in self._whole_from.items())
+        return all(reader.wanted.get(lane, 0) >= self._whole_from[lane] for lane in self._lanes(reader))
 
-    async def _catch_up(self, reader: _Subscription) -> AsyncIterator[bytes]:
-        """Older changes, read from Kafka up to where the follower is now."""
-        self._catching_up += 1
-        ends = dict(self._followed)
+    async def _catch_up(self, reader: _Subscription, catch_up: _CatchUp) -> AsyncIterator[bytes]:
+        """Older events, read from Kafka up to where the followers are now."""
+        ends = {lane: self._followed[lane] for lane in self._lanes(reader)}
+        reading = asyncio.ensure_future(self._read_past(dict(reader.wanted), ends, catch_up))
         try:
-            async with contextlib.aclosing(self._cluster.past(dict(reader.wanted), ends)) as batches:
-                async for batch in batches:
-                    yield b"".join(reader.event(item) for item in map(kept, batch) if reader.takes(item))
+            while True:
+                try:
+                    async with asyncio.timeout(self._settings.heartbeat_s):
+                        batch = await catch_up.queue.get()
+                except TimeoutError:
+                    if reading.done() and catch_up.queue.empty():
+                        break
+                    yield _QUIET
+                    continue
+                if batch is None:
+                    break
+                if part := b"".join(reader.event(item) for item in batch if reader.takes(item)):
+                    yield part
+                if reading.done() and catch_up.queue.empty():
+                    break
         finally:
-            self._catching_up -= 1
-        for partition, end in ends.items():  # records that are no changes come to no reader
-            reader.wanted[partition] = max(reader.wanted.get(partition, 0), end)
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+        if not catch_up.reason:
+            for lane, end in ends.items():  # records that are no events come to no reader
+                reader.wanted[lane] = max(reader.wanted.get(lane, 0), end)
+
+    async def _read_past(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
+        """Read in one of `http.catch_ups_max` turns; who waits for one gets it in order.
+
+        A turn is for those who take: one that takes nothing for `http.receive_timeout_s`, or made others wait for it as long,
+        loses it.
+        """
+        try:
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(self._settings.answer_timeout_s):
+                    await self._turns.acquire()
+            except TimeoutError:
+                to.reason = "too-busy"
+                to.message = "other readers read older changes from Kafka now; resume in a moment"
+                return
+            finally:
+                self._waiting -= 1
+            try:
+                await self._portions(wanted, ends, to)
+            finally:
+                self._turns.release()
+        except StateChannelError as error:
+            _log.warning("http-changes-past-failed", why=str(error))
+            to.reason, to.message = "interrupted", f"older changes cannot be read now: {error}"
+        except Exception:
+            _log.exception("http-changes-past-failed")
+            to.reason, to.message = "interrupted", "older changes cannot be read now"
+        finally:
+            with contextlib.suppress(asyncio.QueueFull):  # then its reader sees that this task is done
+                to.queue.put_nowait(None)
+
+    async def _portions(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
+        channel = {lane: end for lane, end in ends.items() if isinstance(lane, int)}
+        since = {lane: offset for lane, offset in wanted.items() if isinstance(lane, int)}
+        if any(since.get(lane, 0) < end for lane, end in channel.items()):
+            async with contextlib.aclosing(self._cluster.past(since, channel)) as batches:
+                async for batch in batches:
+                    if not await self._given([kept(item) for item in batch], to):
+                        return
+        for lane, end in ends.items():
+            if isinstance(lane, str) and wanted.get(lane, 0) < end:
+                async with contextlib.aclosing(past_of(self._sources[lane], wanted.get(lane, 0), end)) as portions:
+                    async for portion in portions:
+                        if not await self._given([kept(item) for item in portion], to):
+                            return
+
+    async def _given(self, batch: Sequence[KeptEvent], to: _CatchUp) -> bool:
+        """Hand over a batch; False if the reader has lost its turn."""
+        most_s, began_s = self._settings.receive_timeout_s, time.monotonic()
+        try:
+            async with asyncio.timeout(most_s):
+                await to.queue.put(batch)
+        except TimeoutError:
+            lost = True
+        else:
+            to.slow_s += time.monotonic() - began_s
+            lost = self._waiting > 0 and to.slow_s > most_s
+        if lost:
+            self.cut_off += 1
+            to.reason = "too-slow"
+            to.message = "you take older changes more slowly than they are read; resume from this id"
+        return not lost
 
     async def _newest(self, reader: _Subscription) -> AsyncIterator[bytes]:
         while self._task is not None and not self._task.done():
@@ -235,26 +477,64 @@ class ChangesHub:
                 )
                 yield self._end(reader, "too-slow", message)
                 return
-            parts: list[bytes] = []
-            size_bytes = 0
-            number = self._first + len(self._kept)
-            while reader.place < number and size_bytes < _CHUNK_MAX_BYTES:
-                item = self._kept[reader.place - self._first]
-                reader.place += 1
-                if reader.takes(item):
-                    parts.append(reader.event(item))
-                    size_bytes += len(parts[-1])
-            if parts:
-                yield b"".join(parts)
+            if part := self._next_part(reader):
+                yield part
+                continue
+            if reader.place < self._first + len(self._kept):
                 continue
             try:
                 async with asyncio.timeout(self._settings.heartbeat_s):
                     await turn.wait()
             except TimeoutError:
-                yield b": quiet\n\n"
+                yield _QUIET
         yield self._end(reader, "stopped", "this process stops; resume at another one from this id")
+
+    def _next_part(self, reader: _Subscription) -> bytes:
+        """What a reader is sent next; empty if nothing of it is for the reader."""
+        if reader.level:
+            return self._shared_part(reader)
+        parts: list[bytes] = []
+        size_bytes, number = 0, self._first + len(self._kept)
+        while reader.place < number and size_bytes < _CHUNK_MAX_BYTES:
+            item = self._kept[reader.place - self._first]
+            reader.place += 1
+            if reader.takes(item):
+                parts.append(reader.event(item))
+                size_bytes += len(parts[-1])
+        ahead = any(reader.wanted.get(lane, 0) > self._followed[lane] for lane in self._lanes(reader))
+        if reader.place == number and not ahead:
+            reader.level = True
+            reader.identifier = position_text(reader.wanted).encode()
+        return b"".join(parts)
+
+    def _shared_part(self, reader: _Subscription) -> bytes:
+        """The next part of all readers that are level and at the same place: joined once."""
+        key = (reader.place, reader.kinds)
+        shared = self._shared.get(key)
+        if shared is None:
+            parts: list[bytes] = []
+            place, size_bytes, number, identifier = reader.place, 0, self._first + len(self._kept), b""
+            while place < number and size_bytes < _CHUNK_MAX_BYTES:
+                item = self._kept[place - self._first]
+                place += 1
+                if item.kind in reader.kinds:
+                    parts.append(item.wire)
+                    size_bytes += len(item.wire)
+                    identifier = item.identifier
+            shared = _SharedPart(b"".join(parts), place, identifier)
+            if len(self._shared) >= _SHARED_MAX:
+                self._shared.pop(next(iter(self._shared)))
+            self._shared[key] = shared
+        reader.place = shared.place
+        reader.identifier = shared.identifier or reader.identifier
+        return shared.part
 
     @staticmethod
     def _end(reader: _Subscription, reason: str, message: str) -> bytes:
-        data = orjson.dumps({"reason": reason, "message": message, "since": position_text(reader.wanted)})
-        return _event(CUT_OFF, data, reader.wanted)
+        identifier = reader.position()
+        data = orjson.dumps({"reason": reason, "message": message, "since": identifier.decode()})
+        return _event(CUT_OFF, data, identifier)
+
+
+def _size_bytes(item: KeptEvent) -> int:
+    return len(item.wire) + len(item.data) + len(item.identifier)

@@ -61,6 +61,12 @@ class ChangesQuery(RequestModel):
         max_length=16_384,
         description="First offset wanted: `OFFSET`, or `PARTITION:OFFSET,...`. Without it, and without `Last-Event-ID`: now.",
     )
+    only: str | None = Field(
+        None,
+        max_length=256,
+        pattern="^[a-z]{1,32}(,[a-z]{1,32})*$",
+        description="Only these events, by their names with commas between: `change`, `decision`, `event`. Default: all.",
+    )
 
 
 class ApiIndex(TypedDict):
@@ -209,7 +215,8 @@ class MemoryReads:
 
     async def changes(self, call: ApiCall) -> ApiAnswer:
         since = call.headers.get("last-event-id") or call.query.since
-        parts = self._hub.stream(since)
+        only = None if call.query.only is None else frozenset(call.query.only.split(","))
+        parts = self._hub.stream(since, only)
         try:
             first = await anext(parts)
         except StopAsyncIteration:
@@ -264,8 +271,10 @@ class MemoryReads:
                 LookupDocument, query=NameQuery, reasons=("unknown-namespace", "unknown-bundle", "bad-name"),
             ),
             ApiRoute(
-                "GET", "/v1/changes", "follow-changes", "Stream accepted changes as server-sent events", read, self.changes,
-                bytes, query=ChangesQuery, reasons=("too-busy",), bounds_time=False,
+                "GET", "/v1/changes", "follow-changes",
+                "Stream changes, decisions and events as server-sent events", read, self.changes,
+                bytes, query=ChangesQuery, reasons=("too-busy", "not-current"),
+                bounds_time=False,
             ),
         ]  # fmt: skip
 

@@ -53,8 +53,17 @@ class RequestStory:
     outcome: Mapping[str, Any] | None = None
 
 
+DEFAULTS: Final = "defaults"
+"""Argument with the names of those that the caller left open: another process may have filled them in from other settings."""
+
+
 def request_digest(command: str, args: Mapping[str, Any]) -> str:
-    content = orjson.dumps([command, dict(args)], option=orjson.OPT_SORT_KEYS)
+    """Digest of what the caller asked for."""
+    filled = args.get(DEFAULTS)
+    left_open = filled if isinstance(filled, list) else []
+    content = orjson.dumps(
+        [command, {name: value for name, value in args.items() if name not in left_open}], option=orjson.OPT_SORT_KEYS
+    )
     return hashlib.sha256(content).hexdigest()
 
 

@@ -43,6 +43,7 @@ class BoundedProtocol(H11Protocol):
 
     receive_timeout_s = 10.0
     connections_max = 300
+    greeting: set[TlsGreeting] = set()  # noqa: RUF012 - each server makes a class with a set of its own
     _late: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
@@ -51,7 +52,7 @@ class BoundedProtocol(H11Protocol):
         self.access_log = False  # each action has a line of our own
         certificate = common_name(transport.get_extra_info("peercert"))
         self.app_state = {**self.app_state, "client_certificate": certificate}
-        if len(self.connections) > self.connections_max:
+        if len(self.connections) + len(self.greeting) > self.connections_max:
             transport.abort()
             return
         self._watch()
@@ -94,6 +95,55 @@ class BoundedProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class TlsGreeting(asyncio.Protocol):
+    """A connection until its TLS handshake is done: it counts like one that is served, and has as long as a header.
+
+    asyncio makes the handshake of a server's connections before a protocol learns of them; here it begins after the count.
+
+    Args:
+        inner: Takes the connection over.
+    """
+
+    def __init__(self, inner: BoundedProtocol, context: ssl.SSLContext) -> None:
+        self._inner = inner
+        self._context = context
+        self._task: asyncio.Task[None] | None = None
+        self._early = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what the client sends between the end of the handshake and the take-over, a turn of the loop later."""
+        self._early += data
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it, and begin the handshake."""
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"a TCP connection has the transport {transport!r}")
+        inner = self._inner
+        if len(inner.connections) + len(inner.greeting) >= inner.connections_max:
+            transport.abort()
+            return
+        transport.pause_reading()  # what comes now is for TLS
+        inner.greeting.add(self)
+        self._task = inner.loop.create_task(self._greet(transport))
+
+    async def _greet(self, transport: asyncio.Transport) -> None:
+        inner = self._inner
+        secured = None
+        try:
+            secured = await inner.loop.start_tls(
+                transport, self, self._context, server_side=True, ssl_handshake_timeout=inner.receive_timeout_s
+            )
+        except (OSError, TimeoutError):  # ssl.SSLError is one
+            transport.abort()
+        finally:
+            inner.greeting.discard(self)
+        if secured is not None and not secured.is_closing():
+            secured.set_protocol(inner)
+            inner.connection_made(secured)
+            if self._early and not secured.is_closing():
+                inner.data_received(bytes(self._early))
 
 
 def common_name(certificate: Any) -> str | None:
@@ -146,6 +196,10 @@ def _own_lines_dropped() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_of_others)
+
+
+def _greeted(protocol: type[BoundedProtocol], context: ssl.SSLContext) -> Callable[..., TlsGreeting]:
+    return lambda **arguments: TlsGreeting(protocol(**arguments), context)
 
 
 class HttpServer:
@@ -208,9 +262,10 @@ class HttpServer:
         settings = self._settings
         served = self._make()
         limits = {"receive_timeout_s": settings.receive_timeout_s, "connections_max": settings.connections_max}
+        protocol = type("_Protocol", (BoundedProtocol,), {**limits, "greeting": set()})
         config = uvicorn.Config(
             served.app,
-            http=type("_Protocol", (BoundedProtocol,), limits),
+            http=protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -225,6 +280,8 @@ class HttpServer:
             ssl_cert_reqs=ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED,
         )
         config.load()
+        if (context := config.ssl) is not None:
+            config.ssl, config.http_protocol_class = None, _greeted(protocol, context)  # type: ignore[assignment]
         self._server = _StreamEndingServer(config, served)
         served.start()
         self._begun.set()

@@ -9,6 +9,7 @@ from statechannel.broker.assembly import access
 from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.actions import Actions
 from statechannel.http_api.application import application
+from statechannel.http_api.change_sources import installed_sources
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import ApiCluster, RouterCluster
 from statechannel.http_api.openapi import document_of
@@ -36,7 +37,7 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
 
     def served() -> Served:
         cluster = RouterCluster(router, settings, loop, broker=broker, timeout_s=settings.http.answer_timeout_s)
-        hub = ChangesHub(cluster, settings.http)
+        hub = ChangesHub(cluster, settings.http, installed_sources(settings))
         book = LoggedRequests(
             access(settings, client_id="statechannel-http"),
             timeout_s=settings.kafka.command_timeout_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,34 @@ def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> Non
     )
 
 
+def follow_every_source(first: httpx.Client, second: httpx.Client) -> None:
+    """Decisions and events of the brokers, and the rest of them at another broker."""
+
+    def follow(client: httpx.Client, since: str, done: Callable[[list[tuple[str, str, Any]]], bool]) -> list[Any]:
+        came: list[tuple[str, str, Any]] = []
+        query = {"only": "decision,event", "since": since}
+        with client.stream("GET", "/v1/changes", params=query) as stream:
+            fields: dict[str, str] = {}
+            for line in stream.iter_lines():
+                name, _, value = line.partition(": ")
+                fields[name] = value
+                if not line and "id" in fields:
+                    came.append((fields["id"], fields["event"], json.loads(fields["data"])))
+                    fields = {}
+                    if done(came):
+                        return came
+        raise AssertionError(came)
+
+    def has_both(came: list[tuple[str, str, Any]]) -> bool:
+        kinds = {event["kind"] for _, name, data in came if name == "event" for event in data["events"]}
+        return {"started", "leader"} <= kinds and any(name == "decision" for _, name, _ in came)
+
+    came = follow(first, "decision:0,event:0", has_both)
+    assert {name for _, name, _ in came} == {"decision", "event"}
+    rest = follow(second, came[0][0], lambda again: len(again) >= len(came) - 1)
+    assert [item[1:] for item in rest[: len(came) - 1]] == [item[1:] for item in came[1:]]
+
+
 def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
     with cluster.api("b1") as first, cluster.api("b2") as second, ThreadPoolExecutor(8) as pool:
         waiting = {"Prefer": "wait=60"}
@@ -165,6 +193,7 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
             while NAMESPACE not in keys or bundle not in keys:
                 line = next(lines)
                 keys += [json.loads(line[6:])["key"]] if line.startswith("data: ") else []
+        follow_every_source(first, second)
         ask_both_ways(cluster, second, bundle)
 
         # The broker that has taken the call dies: the same call to another one acts once.

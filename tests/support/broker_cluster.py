@@ -124,12 +124,12 @@ class BrokerCluster:
         self("namespace", "create", namespace, "--bundles", str(bundles), "--timeout", "60")
         names = [name for name in self.owners() if name.startswith(f"{namespace}/")]
         time.sleep(1.0)  # every broker has read of the pin by then
-        self._look_up(names)
+        self.look_up(names)
         self.wait(lambda: {owner for name, owner in self.owners().items() if name in names} == {broker})
         self("policy", "delete", "pin", namespace)
         return names
 
-    def _look_up(self, names: Sequence[str]) -> None:
+    def look_up(self, names: Sequence[str]) -> None:
         """What `lookup` asks, of all at once and without its answers: a command for each would take a second or more."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         topic = ChannelTopics(self.channel).names[Topic.REQUESTS]

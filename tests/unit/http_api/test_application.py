@@ -84,6 +84,18 @@ async def test_every_answer_has_the_strict_headers():
         ("POST", f"{PATH}/transfer", {"content": b"{}"}, "wrong-media-type"),
         ("POST", f"{PATH}/transfer", {"content": b"{", "headers": {"Content-Type": "application/json"}}, "bad-request"),
         ("POST", f"{PATH}/transfer", {"json": {}}, "bad-request"),
+        (
+            "POST",
+            f"{PATH}/transfer",
+            {"content": b'{"destination":"b2","destination":"b3"}', "headers": {"Content-Type": "application/json"}},
+            "bad-request",
+        ),
+        (
+            "POST",
+            f"{PATH}/transfer",
+            {"content": b"[" * 5_000 + b"]" * 5_000, "headers": {"Content-Type": "application/json"}},
+            "bad-request",
+        ),
         ("POST", f"{PATH}/transfer", {"json": [1]}, "bad-request"),
         ("POST", f"{PATH}/transfer", {"json": {**MOVE, "sudo": True}}, "bad-request"),
         ("POST", f"{PATH}/transfer", {"json": {**MOVE, "reason": "a\nb"}}, "bad-request"),
@@ -477,3 +489,19 @@ async def test_calls_that_are_repeated_under_deaths_act_once_each():
     assert operations == [operation_of("ann", f"key-{number}") for number in numbers]
     assert sorted(log.acted) == sorted(operations)
     assert repeated > 300
+
+
+async def test_a_default_of_another_process_is_not_another_request():
+    requests = FakeRequests(accept)
+    settings = http_settings()
+    lookups = settings.lookups.model_copy(update={"default_bundles": settings.lookups.default_bundles + 1})
+    rigs = [Rig(settings, requests=requests), Rig(settings.model_copy(update={"lookups": lookups}), requests=requests)]
+    headers = {**CLIENT, "Idempotency-Key": "new", "Prefer": "wait=5"}
+    answers = []
+    for rig in rigs:
+        async with rig.client(**headers) as client:
+            answers.append(await client.post("/v1/namespaces", json={"namespace": "t/new"}))
+    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+    assert len(requests.written) == 1
+    async with rigs[1].client(**headers) as client:
+        refused(await client.post("/v1/namespaces", json={"namespace": "t/other"}), "idempotency-key-reused")

@@ -3,21 +3,27 @@
 import asyncio
 import contextlib
 import json
+import time
 
 import pytest
 
+from statechannel.http_api import change_stream
+from statechannel.http_api.change_sources import ChangeSource
 from statechannel.http_api.change_stream import ChangesHub, parse_position
 from statechannel.http_api.problems import ProblemError
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.tail import Span
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.router import ChangesGap
 from tests.support.http_fakes import FakeCluster, change, http_settings
 from tests.support.waits import until
 
 
 @contextlib.asynccontextmanager
-async def following(cluster_type=FakeCluster, **http):
+async def following(cluster_type=FakeCluster, sources=(), **http):
     settings = http_settings(**http)
     cluster = cluster_type(settings)
-    hub = ChangesHub(cluster, settings.http)
+    hub = ChangesHub(cluster, settings.http, sources)
     hub.start()
     try:
         yield cluster, hub
@@ -142,7 +148,7 @@ async def test_few_read_older_changes_at_once():
             yield [change(5)]
             await asyncio.Event().wait()
 
-    async with following(Endless, catch_ups_max=1) as (_, hub):
+    async with following(Endless, catch_ups_max=1, answer_timeout_s=0.1) as (_, hub):
         first = hub.stream("1")
         await take(first, 1)
         (end,) = await take(hub.stream("1"), 1)
@@ -186,3 +192,199 @@ async def test_a_process_that_stops_says_so():
         await hub.close()
         ((_, name, data),) = await waiting
         assert (name, data["reason"]) == ("cut-off", "stopped")
+
+
+class FakeTopic:
+    """A topic of one partition in memory, and readers of it."""
+
+    def __init__(self, low: int = 0) -> None:
+        self.low = low
+        self.records: list[RecordRead] = []
+        self.opened = 0
+
+    def add(self, *values: bytes) -> None:
+        for value in values:
+            offset = self.low + len(self.records)
+            self.records.append(RecordRead(Topic.REQUESTS, 0, offset, 1_000 + offset, None, value))
+
+    def source(self, name: str = "event", lead_in_max: int = 0) -> ChangeSource:
+        def fold():
+            before = [None]
+
+            def document(record):
+                came, before[0] = record.value.decode(), record.value.decode()
+                return {"value": came, "offset": record.offset} if came else None
+
+            return document
+
+        def opened():
+            self.opened += 1
+            return FakeTail(self)
+
+        return ChangeSource(name, opened, fold, lead_in_max)
+
+
+class FakeTail:
+    def __init__(self, topic: FakeTopic) -> None:
+        self.topic = topic
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self) -> None:
+        return
+
+    def span(self) -> Span:
+        return Span(self.topic.low, self.topic.low, self.topic.low + len(self.topic.records))
+
+    def records(self, span: Span):
+        return (record for record in list(self.topic.records) if span.start <= record.offset < span.end)
+
+    def follow(self, start: int, stop):
+        while not stop():
+            batch = [record for record in list(self.topic.records) if record.offset >= start]
+            start += len(batch)
+            yield batch
+            if not batch:
+                time.sleep(0.005)
+
+
+async def test_sources_are_events_with_a_place_in_the_position():
+    topic = FakeTopic()
+    topic.add(b"before", b"")
+    async with following(sources=[topic.source()]) as (cluster, hub):
+        stream = hub.stream(None)
+        await anext(stream)
+        topic.add(b"first", b"")
+        (first,) = await take(stream, 1)
+        assert (first[0], first[1], first[2]["value"]) == ("0:10,event:3", "event", "first")
+        cluster.add(change(12))
+        (second,) = await take(stream, 1)
+        assert (second[1], second[0].split(",")[0]) == ("change", "0:13")
+        await stream.aclose()
+        assert not hub._followers
+
+        topic.add(b"later")
+        resumed = hub.stream(first[0])
+        came = sorted(await take(resumed, 2), key=lambda event: event[1])
+        assert [(event[1], event[2]["offset"]) for event in came] == [("change", 12), ("event", 4)]
+        await resumed.aclose()
+
+
+async def test_only_some_events_and_ids_of_before():
+    topic = FakeTopic()
+    async with following(sources=[topic.source()]) as (cluster, hub):
+        changes, events_only = hub.stream("0:10", frozenset({"change"})), hub.stream("event:0", frozenset({"event"}))
+        await anext(changes)
+        await anext(events_only)
+        topic.add(b"one")
+        cluster.add(change(11))
+        assert [event[1] for event in await take(events_only, 1)] == ["event"]
+        assert [event[1] for event in await take(changes, 1)] == ["change"]
+        topic.add(b"two")
+        # An id without the source begins there now: what came before is nothing that it lost.
+        old = hub.stream("0:11")
+        assert [event[1] for event in await take(old, 1)] == ["change"]
+        with pytest.raises(ProblemError) as refused:
+            await anext(hub.stream(None, frozenset({"weather"})))
+        assert refused.value.reason == "bad-request"
+        with pytest.raises(ProblemError):
+            await anext(hub.stream("weather:1"))
+        for stream in (changes, events_only, old):
+            await stream.aclose()
+
+
+async def test_what_retention_has_removed_of_a_source_is_a_gap():
+    topic = FakeTopic(low=7)
+    topic.add(b"seven")
+    async with following(sources=[topic.source(lead_in_max=100)]) as (_, hub):
+        gap, event = await take(hub.stream("0:10,event:3"), 2)
+        assert (gap[0], gap[1], gap[2]["first_offset"], gap[2]["next_offset"]) == ("0:10,event:7", "gap", 3, 7)
+        assert event[2]["value"] == "seven"
+
+
+async def test_a_source_that_cannot_be_read_is_said():
+    def refuse():
+        raise KafkaUnavailableError("no answer", hint="Wait.")
+
+    source = ChangeSource("event", refuse, lambda: lambda _: None)
+    async with following(sources=[source]) as (cluster, hub):
+        stream = hub.stream(None)
+        ((_, name, data),) = await take(stream, 1)
+        assert (name, data["source"]) == ("unavailable", "event")
+        cluster.add(change(10))
+        assert [event[1] for event in await take(stream, 1)] == ["change"]
+        with pytest.raises(ProblemError) as refused:
+            await anext(hub.stream(None, frozenset({"event"})))
+        assert refused.value.reason == "not-current"
+        await stream.aclose()
+
+
+async def test_changes_are_encoded_once_for_all_readers(monkeypatch):
+    encoded = []
+    encode = change_stream._event
+
+    def counted(*arguments):
+        encoded.append(arguments)
+        return encode(*arguments)
+
+    async with following(readers_max=100) as (cluster, hub):
+        streams = [hub.stream(None) for _ in range(100)]
+        waiting = []
+        for stream in streams:
+            await anext(stream)
+            waiting.append(asyncio.ensure_future(anext(stream)))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(change_stream, "_event", counted)
+        cluster.add(*(change(offset) for offset in range(10, 30)))
+        parts = await asyncio.gather(*waiting)
+        assert len({id(part) for part in parts}) == 1
+        assert len(events(parts[0])) == len(encoded) == 20
+        for stream in streams:
+            await stream.aclose()
+
+
+async def test_a_catch_up_that_takes_nothing_loses_its_turn():
+    class Long(FakeCluster):
+        async def past(self, since, ends):
+            for offset in range(since[0], ends[0]):
+                yield [change(offset)]
+
+    async with following(Long, catch_ups_max=1, receive_timeout_s=0.1) as (_, hub):
+        idle = hub.stream("1")
+        (first,) = await take(idle, 1)
+        assert [event[2]["offset"] for event in await take(hub.stream("1"), 9)] == list(range(1, 10))
+        rest = await take(idle, 1)
+        while rest[-1][1] != "cut-off":
+            rest += await take(idle, 1)
+        assert rest[-1][2]["reason"] == "too-slow"
+        (resumed,) = await take(hub.stream(rest[-1][2]["since"]), 1)
+        assert resumed[2]["offset"] == first[2]["offset"] + len(rest)
+
+
+async def test_who_takes_slowly_gives_way_to_who_waits():
+    class Endless(FakeCluster):
+        async def past(self, since, ends):
+            for offset in range(since[0], ends[0]):
+                yield [change(offset)]
+
+    async with following(Endless, catch_ups_max=1, receive_timeout_s=0.2) as (cluster, hub):
+        cluster.applied = {0: 1_000_000}
+        await until(hub._started.is_set)
+        slow, waits = hub.stream("1"), hub.stream("1")
+        await take(slow, 1)
+
+        async def dribble():
+            while True:
+                await asyncio.sleep(0.05)
+                ((_, name, data),) = await take(slow, 1)
+                if name == "cut-off":
+                    return data["reason"]
+
+        dribbling = asyncio.ensure_future(dribble())
+        assert [event[2]["offset"] for event in await take(waits, 3)] == [1, 2, 3]
+        assert await dribbling == "too-slow"
+        await waits.aclose()

@@ -220,6 +220,23 @@ def test_certificates_of_clients_name_them(tmp_path):
             call(None)
 
 
+def test_handshakes_count_as_connections_and_are_given_up(tmp_path):
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("certificate", "key", "ca")}
+    server.cert_chain_pems[0].write_to_path(files["certificate"])
+    server.private_key_pem.write_to_path(files["key"])
+    authority.cert_pem.write_to_path(files["ca"])
+    tls = {"tls_certificate": files["certificate"], "tls_key": files["key"]}
+    with serving(connections_max=3, receive_timeout_s=1.0, **tls) as (url, _):
+        silent = [connected(url) for _ in range(3)]  # they never begin their handshake
+        assert ended(connected(url))
+        assert all(ended(connection) for connection in silent)
+        context = ssl.create_default_context(cafile=files["ca"])
+        with httpx.Client(base_url=url, verify=context) as client:
+            assert client.get("/v1").status_code == 200
+
+
 def test_without_a_port_there_is_no_extension_and_without_the_extra_an_error(monkeypatch):
     assert make(http_settings(port=None), {}) is None
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
