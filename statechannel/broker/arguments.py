@@ -454,7 +454,7 @@ def check(command: Command) -> None:
             seconds("notice_s", notice_s)
         case commands.DismissBroker(broker):
             text("broker", broker)
-        case commands.ResumeRepair():
+        case commands.ResumeRepair() | commands.UndoPreStop():
             pass
         case _:
             _check_change(command)

@@ -50,6 +50,7 @@ REJECTED: dict[str, str] = {
     "settling-mode": f"{_AGAIN}: the broker lost its connection to Kafka, and waits for heartbeats of the others.",
     "read-only": "This process only reads the channel: ask a broker. `statechannel brokers` lists them.",
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
+    "shutting-down": "Start it again once it has ended. `statechannel brokers` lists those that are alive.",
     "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",

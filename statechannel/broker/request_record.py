@@ -56,6 +56,7 @@ class RequestCommand(StrEnum):
     DISMISS_BROKER = "dismiss-broker"
     SHUTDOWN = "shutdown"
     PRE_STOP = "pre-stop"
+    UNDO_PRE_STOP = "undo-pre-stop"
     EXTENSION = "extension"
 
 
@@ -111,7 +112,7 @@ class Request:
 
     @property
     def broker(self) -> str | None:
-        """The addressed broker (shutdown, pre-stop, and extensions of one broker)."""
+        """The addressed broker (shutdown, pre-stop and its undo, and extensions of one broker)."""
         value = self.args.get("broker")
         return value if isinstance(value, str) else None
 
@@ -288,6 +289,9 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
             # The answer is to be read before the requester gives up.
             budget_s = min(timeout_s * ANSWER_PART, _seconds(args, "budget_s", timeout_s))
             return commands.PreStop(budget_s, _seconds(args, "notice_s", 0.0))
+        case RequestCommand.UNDO_PRE_STOP:
+            _text(args, "broker")
+            return commands.UndoPreStop()
         case RequestCommand.EXTENSION:
             raise RequestError("`extension` is not a command of the engine")
 

@@ -42,7 +42,7 @@ _log = SafeLogger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200
-_BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP})
+_BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
 _BY_LEADER = frozenset(
     {
         RequestCommand.CREATE_NAMESPACE,

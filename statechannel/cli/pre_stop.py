@@ -1,21 +1,21 @@
 """`statechannel broker pre-stop`: a supervisor announces that it will stop a broker, which hands its bundles over beforehand.
 
 The request names the process, so that one that is started since does nothing about it. Its answer comes from that process; where
-none does, the channel shows what it still has.
+none does, the channel shows what it still has. With `--undo` the supervisor has decided otherwise.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import typer
 
 from statechannel.broker.next_steps import hint_for
-from statechannel.broker.request_record import TIMEOUT_MAX_S, RequestCommand
+from statechannel.broker.outcomes import Answer
+from statechannel.broker.request_record import ANSWER_PART, TIMEOUT_MAX_S, RequestCommand
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.confirmation import count_of
 from statechannel.cli.kit.connection import Connection
@@ -23,19 +23,21 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, stdout
 from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.requests import SentRequest, follow, send
+from statechannel.cli.kit.requests import RequestAnswer, SentRequest, follow, send
 from statechannel.cli.kit.times import parse_length_ms
-from statechannel.engine.commands import Done, NotFound, Rejected, Undetermined
+from statechannel.engine.commands import Done, NotFound, Rejected, Undetermined, Unknown
 from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode
+from statechannel.kafka.errors import KafkaAdapterError
 
 WITHIN_MIN_S: Final = 5.0
 """The command itself needs some seconds to start, to find the broker and to read its answer."""
 MARGIN_S: Final = 1.0
 """Time left to read and print the answer."""
-REPLY_GRACE_S: Final = 3.0
-"""`follow` waits this much longer than the time that it is given."""
+LATE_S: Final = 60.0
+"""A broker that is late takes the request up nevertheless for this long: it is to be stopped anyway."""
 ALL: Final = "handed-over"
+UNDONE: Final = "undone"
 
 
 @with_connection
@@ -53,6 +55,9 @@ def pre_stop(
         str,
         typer.Option("--notice", metavar="LENGTH", help="Time from `/readyz` red to the first hand-over, e.g. 5s."),
     ] = "0s",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="It is not to be stopped after all: ready again, it takes bundles again.")
+    ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Prepare a broker to be stopped: `/readyz` red, then hand over its bundles; it stays up without any.
@@ -64,19 +69,13 @@ def pre_stop(
     name = socket.gethostname() if broker_id is None else broker_id
     connection = connect()
     member = _member(connection, name, defaulted=broker_id is None)
-    handed = _hand_over(connection, member, notice_s, ends_s)
+    ended = _undo(connection, member, ends_s) if undo else _hand_over(connection, member, notice_s, ends_s)
     if output is Output.JSON:
-        print_json(handed.fields())
-    began_with, left = handed.facts["began_with"], handed.facts["left"]
-    done = f"{name}: {handed.facts['handed_over']} of {count_of(began_with, 'bundle')} handed over in {handed.took_s:.1f} s"
-    if handed.result != ALL:
-        raise CommandError(
-            f"{done}, {left} left; it goes on until it is stopped",
-            hint="What is left when it is stopped is repaired by the leader. Raise --within and the supervisor's grace period.",
-            code=ExitCode.UNDETERMINED,
-        )
+        print_json(ended.fields())
+    if ended.error is not None:
+        raise ended.error
     if output is not Output.JSON:
-        stdout().print(f"{done}; it can be stopped", markup=False)
+        stdout().print(ended.sentence, markup=False)
 
 
 def lengths(within: str, notice: str) -> tuple[float, float]:
@@ -104,26 +103,48 @@ def lengths(within: str, notice: str) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """What the broker handed over.
+class HandOverCounts:
+    """Numbers of bundles; None: the channel could not be read.
 
     Attributes:
-        facts: `began_with`, `handed_over` and `left`: numbers of bundles.
+        began_with: When the broker was asked first; None of an undo.
+    """
+
+    began_with: int | None = None
+    handed_over: int | None = None
+    left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreStopResult:
+    """How a request ended, as the JSON output has it.
+
+    Attributes:
+        answer: `accepted`, `rejected`, or `unknown`: none came.
+        result: Of an accepted request.
+        reason: Of a rejected one; of one without an answer `not-taken-up` or `not-answered`.
+        error: What the command ends with; None: it succeeded.
+        sentence: For people, of one that succeeded.
     """
 
     broker: str
     operation: str
-    result: str
-    facts: Mapping[str, int]
+    answer: Answer
     took_s: float
+    counts: HandOverCounts = HandOverCounts()
+    result: str | None = None
+    reason: str | None = None
+    error: CommandError | None = None
+    sentence: str = ""
 
     def fields(self) -> dict[str, Any]:
         return {
             "broker": self.broker,
             "operation": self.operation,
-            "answer": "accepted",
+            "answer": str(self.answer),
             "result": self.result,
-            **self.facts,
+            "reason": self.reason,
+            **asdict(self.counts),
             "took_s": round(self.took_s, 3),
         }
 
@@ -141,31 +162,114 @@ def _member(connection: Connection, name: str, *, defaulted: bool) -> Member:
     )
 
 
-def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: float) -> HandedOver:
+def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: float) -> PreStopResult:
     begun_s = time.monotonic()
-    left_s = ends_s - begun_s
-    args = {"broker": member.broker, "incarnation": member.incarnation, "notice_s": notice_s}
     before = _held(connection, member.broker)
-    sent = send(connection, RequestCommand.PRE_STOP, args, max(1.0, left_s - MARGIN_S))
-    wait_s = max(0.0, ends_s - time.monotonic() - MARGIN_S - REPLY_GRACE_S)
-    answer = follow(connection, SentRequest(sent.id, sent.offset, wait_s))
+    left_s = ends_s - time.monotonic()
+    budget_s = max(1.0, min(left_s - MARGIN_S, left_s * ANSWER_PART))
+    args = {"notice_s": notice_s, "budget_s": budget_s}
+    operation, answer = _ask(connection, member, RequestCommand.PRE_STOP, args, ends_s)
     took_s, outcome = time.monotonic() - begun_s, answer.outcome
     if isinstance(outcome, Done):
-        facts = {name: _whole(outcome.facts.get(name)) for name in ("began_with", "handed_over", "left")}
-        return HandedOver(member.broker, sent.id, outcome.result, facts, took_s)
+        counts = HandOverCounts(
+            **{name: _whole(outcome.facts.get(name)) for name in ("began_with", "handed_over", "left")}
+        )
+        sentence = _sentence(member.broker, counts, took_s)
+        error = None
+        if outcome.result != ALL:
+            error = _in_part(sentence, counts, undone=outcome.result == UNDONE)
+        return PreStopResult(
+            member.broker,
+            operation,
+            Answer.ACCEPTED,
+            took_s,
+            counts,
+            result=outcome.result,
+            error=error,
+            sentence=f"{sentence}; it can be stopped",
+        )
+    left = _held_now(connection, member.broker)
+    counts = HandOverCounts(before, None if left is None else max(0, before - left), left)
+    return _without_success(member, operation, answer, took_s, counts)
+
+
+def _undo(connection: Connection, member: Member, ends_s: float) -> PreStopResult:
+    begun_s = time.monotonic()
+    operation, answer = _ask(connection, member, RequestCommand.UNDO_PRE_STOP, {}, ends_s)
+    took_s, outcome = time.monotonic() - begun_s, answer.outcome
+    counts = HandOverCounts(left=_held_now(connection, member.broker))
+    if not isinstance(outcome, Done):
+        return _without_success(member, operation, answer, took_s, counts)
+    again = (
+        f"{member.broker} takes bundles again" if outcome.result == UNDONE else f"{member.broker} was not to be stopped"
+    )
+    sentence = again if counts.left is None else f"{again}; it has {count_of(counts.left, 'bundle')}"
+    return PreStopResult(
+        member.broker, operation, Answer.ACCEPTED, took_s, counts, result=outcome.result, sentence=sentence
+    )
+
+
+def _ask(
+    connection: Connection, member: Member, asked: RequestCommand, args: dict[str, Any], ends_s: float
+) -> tuple[str, RequestAnswer]:
+    """The id of the request, and its answer; it stays open beyond the wait, for a broker that is late."""
+    named = {"broker": member.broker, "incarnation": member.incarnation, **args}
+    open_s = min(TIMEOUT_MAX_S, max(0.0, ends_s - time.monotonic()) + LATE_S)
+    sent = send(connection, asked, named, open_s)
+    wait_s = max(0.0, ends_s - time.monotonic() - MARGIN_S / 2)
+    return sent.id, follow(connection, SentRequest(sent.id, sent.offset, wait_s), grace_s=0.0)
+
+
+def _sentence(broker: str, counts: HandOverCounts, took_s: float) -> str:
+    of = count_of(counts.began_with or 0, "bundle")
+    return f"{broker}: {counts.handed_over} of {of} handed over in {took_s:.1f} s"
+
+
+def _in_part(sentence: str, counts: HandOverCounts, *, undone: bool) -> CommandError:
+    if undone:
+        return CommandError(
+            f"{sentence}, {counts.left} left; `--undo` took that back meanwhile: it takes bundles again",
+            hint="Run this command again if it is to be stopped all the same.",
+            code=ExitCode.UNDETERMINED,
+        )
+    return CommandError(
+        f"{sentence}, {counts.left} left; it goes on until it is stopped",
+        hint="What is left when it is stopped is repaired by the leader. Raise --within and the supervisor's grace period.",
+        code=ExitCode.UNDETERMINED,
+    )
+
+
+def _without_success(
+    member: Member, operation: str, answer: RequestAnswer, took_s: float, counts: HandOverCounts
+) -> PreStopResult:
+    outcome, broker = answer.outcome, member.broker
     if isinstance(outcome, Rejected | NotFound | Undetermined):
-        raise CommandError(
+        error = CommandError(
             f"rejected ({outcome.reason}): {outcome.message}",
-            hint=hint_for(outcome, operation=sent.id),
+            hint=hint_for(outcome, operation=operation),
             code=ExitCode.REJECTED,
         )
-    left = _held(connection, member.broker)
-    state = "has not taken the request up" if answer.claimed_by is None else "has not answered"
-    raise CommandError(
-        f"{member.broker} {state} within {took_s:.1f} s: {left} of {count_of(before, 'bundle')} left",
+        reason = str(outcome.reason)
+        return PreStopResult(broker, operation, Answer.REJECTED, took_s, counts, reason=reason, error=error)
+    claimed = answer.claimed_by is not None or isinstance(outcome, Unknown)
+    state = "has not answered" if claimed else "has not taken the request up"
+    held = "" if counts.left is None else f": {counts.left} left"
+    if counts.left is not None and counts.began_with is not None:
+        held = f": {counts.left} of {count_of(counts.began_with, 'bundle')} left"
+    error = CommandError(
+        f"{broker} {state} within {took_s:.1f} s{held}",
         hint="`statechannel brokers` shows whether it is heard; it may be cut off from Kafka, or its event loop may be blocked.",
-        code=ExitCode.NO_BROKER if answer.claimed_by is None else ExitCode.UNDETERMINED,
+        code=ExitCode.UNDETERMINED if claimed else ExitCode.NO_BROKER,
     )
+    reason = "not-answered" if claimed else "not-taken-up"
+    return PreStopResult(broker, operation, Answer.UNKNOWN, took_s, counts, reason=reason, error=error)
+
+
+def _held_now(connection: Connection, broker: str) -> int | None:
+    try:
+        return _held(connection, broker)
+    except KafkaAdapterError:
+        return None
 
 
 def _held(connection: Connection, broker: str) -> int:

@@ -127,6 +127,11 @@ class PreStop:
     notice_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class UndoPreStop:
+    """Take back a `PreStop`: ready again, and bundles are taken again; what is being handed over arrives at its destination."""
+
+
 Command = (
     Lookup
     | CreateNamespace
@@ -139,6 +144,7 @@ Command = (
     | DismissBroker
     | Shutdown
     | PreStop
+    | UndoPreStop
 )
 
 
@@ -246,8 +252,9 @@ class Done:
         result: A stable word: `owned` (assigned to a broker), `transferred`, `unloaded`, `split`, `created`, `deleted`,
             `repaired` (a broker was lost meanwhile), `resumed` and `not-paused` (of `resume_repair`: repair goes on, or was not
             paused), `dismissed` (of a lost broker, with its `incarnation` as a fact), `handed-over` and `handed-over-in-part`
-            (of `PreStop`, with the numbers of bundles `began_with`, `handed_over` and `left`); extensions have words of their
-            own.
+            (of `PreStop`, with the numbers of bundles `began_with`, `handed_over` and `left`), `undone` and `not-stopping` (of
+            `UndoPreStop`: the broker takes bundles again, or had no `PreStop`; of a `PreStop` that is taken back before its
+            end, `undone` with the same numbers); extensions have words of their own.
         facts: Of an operation `bundle` (its subject: a bundle, or the namespace), `flow` (`assignment`, `transfer`, `unload`,
             `split`, `namespace`, `repair`) and `offset` (of its last record); extensions have facts of their own.
     """

@@ -28,6 +28,7 @@ from statechannel.engine.commands import (
     Shutdown,
     Split,
     Transfer,
+    UndoPreStop,
     Unload,
 )
 from statechannel.engine.config import EngineConfig, Identity
@@ -376,6 +377,8 @@ class Engine:
                 self.departure.begin(token, command.budget_s)
             case PreStop():
                 self.departure.prepare(token, command.budget_s, command.notice_s)
+            case UndoPreStop():
+                self.departure.undo(token)
             case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():
                 self.operations.start(token, command)
             case _:

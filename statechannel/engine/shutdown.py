@@ -37,7 +37,7 @@ class _Wait(NamedTuple):
 class Departure:
     """The end of a process that leaves on purpose.
 
-    After `prepare` it hands over and stays, for as long as it takes, until `begin`.
+    After `prepare` it hands over and stays, for as long as it takes, until `begin`, or until `undo` takes it back.
 
     While a partition is joined again it is not known what is still this broker's own, and nothing can be handed over: the
     join is waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
@@ -94,6 +94,23 @@ class Departure:
         self._from_s = min(self._from_s, now_s + notice_s)
         self._waits.append(_Wait(token, now_s + budget_s))
         self.tick()
+
+    def undo(self, token: int) -> None:
+        """Stay after all. What is written already goes on: a bundle in flight arrives at its destination."""
+        context = self._context
+        if not context.draining:
+            context.complete(token, Done("", "not-stopping"))
+            return
+        if not self._stays:
+            context.complete(token, Rejected("shutting-down", "this broker is shutting down, which cannot be undone"))
+            return
+        self._answer_waits(inf, "undone")
+        self._stays, self._todo = False, []
+        context.draining = False
+        context.emit("shutdown.undone", serving=self._reactions.serving_count)
+        self._presence.announce_change()
+        self._reactions.recheck()
+        context.complete(token, Done("", "undone"))
 
     def begin(self, token: int, budget_s: float) -> None:
         """Start to leave; answered when all is handed over or the budget is used up."""

@@ -238,6 +238,29 @@ def test_pre_stop_is_not_ready_first_then_hands_over_and_says_how_far_it_came(cl
     assert "broker b9 is not alive" in cluster.error("broker", "pre-stop", "--id", "b9", code=5)
 
 
+def test_pre_stop_is_taken_back(cluster: Cluster) -> None:
+    cluster.start("b1", extra=("observe.metrics_port=0",))
+    cluster.start("b2")
+    bundles = cluster.create(NAMESPACE, 3, "b1")
+    address = next(row["http"] for row in cluster("brokers")["brokers"] if row["broker"] == "b1")
+    command = ("broker", "pre-stop", "--id", "b1", "--within", "10m")
+    stopping = cluster.begin(*command, "--notice", "9m")
+    cluster.wait(lambda: ready(address) == HTTPStatus.SERVICE_UNAVAILABLE)
+    undone = cluster(*command, "--undo")
+    assert (undone["answer"], undone["result"], undone["left"]) == ("accepted", "undone", 3)
+    first, error = cluster.end(stopping, code=4)
+    assert (first["result"], first["began_with"], first["left"]) == ("undone", 3, 3)
+    assert "took that back meanwhile" in error
+    cluster.wait(lambda: ready(address) == HTTPStatus.OK)
+    assert cluster.owners() == dict.fromkeys(bundles, "b1"), "nothing was handed over in the notice"
+    assert cluster(*command)["result"] == cluster(*command)["result"] == "handed-over", "a second one joins the first"
+    assert cluster.owners() == dict.fromkeys(bundles, "b2")
+    assert [cluster(*command, "--undo")["result"] for _ in range(2)] == ["undone", "not-stopping"]
+    cluster.wait(lambda: ready(address) == HTTPStatus.OK)
+    cluster("transfer", bundles[0], "--dest", "b1", "--force")
+    assert cluster.owners()[bundles[0]] == "b1"
+
+
 def test_dry_runs_say_what_would_happen_and_change_nothing(cluster: Cluster) -> None:
     cluster.start("b1", "b2")
     bundles = cluster.create(NAMESPACE, 4, "b1")

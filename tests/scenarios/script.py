@@ -20,6 +20,7 @@ from statechannel.engine.commands import (
     Shutdown,
     Split,
     Transfer,
+    UndoPreStop,
     Unload,
 )
 from statechannel.engine.config import EngineConfig
@@ -208,6 +209,10 @@ class Script:
     def do_pre_stop(self, at: str, budget: str = "10", notice: str = "0") -> None:
         """`pre-stop BROKER [budget=S] [notice=S]`."""
         self.world.ask(at, PreStop(float(budget), float(notice)), "pre-stop")
+
+    def do_undo_pre_stop(self, at: str) -> None:
+        """`undo-pre-stop BROKER`."""
+        self.world.ask(at, UndoPreStop(), "undo-pre-stop")
 
     # --- the log ----------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,7 @@ _TOLD = {
     "replica.phase",
     "replica.stopped",
     "shutdown.began",
+    "shutdown.undone",
 }
 _FACTS_LEFT_OUT = {"at_ms", "broker", "error", "offset", "operation", "version"}
 

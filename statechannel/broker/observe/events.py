@@ -181,6 +181,9 @@ TABLE: tuple[EventKind, ...] = (
     # --- the process
     EventKind("shutdown.began", _I, ("serving", "budget_s"), "This broker hands over its bundles"),
     EventKind(
+        "shutdown.undone", _I, ("serving",), "This broker was to be stopped, stays after all, and takes bundles again"
+    ),
+    EventKind(
         "stopped",
         _E,
         ("reason", "detail", "serving"),

@@ -99,16 +99,21 @@ def send(
 
 
 def follow(
-    connection: Connection, sent: SentRequest, progress: Callable[[str | None], None] = lambda _: None
+    connection: Connection,
+    sent: SentRequest,
+    progress: Callable[[str | None], None] = lambda _: None,
+    *,
+    grace_s: float = _REPLY_GRACE_S,
 ) -> RequestAnswer:
     """Wait for the reply to a request; without one in time, the outcome of the answer is None.
 
     Args:
         progress: Called repeatedly with the broker that executes it.
+        grace_s: Waited longer than the request's time, for a reply that is given at its very end.
     """
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
-    ends_s = time.monotonic() + sent.wait_s + _REPLY_GRACE_S
+    ends_s = time.monotonic() + sent.wait_s + grace_s
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
         for batch in tail.follow(sent.offset + 1, stop=lambda: time.monotonic() > ends_s):
             for record in batch:

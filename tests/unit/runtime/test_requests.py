@@ -22,6 +22,7 @@ from statechannel.engine.commands import (
     Split,
     Started,
     Transfer,
+    UndoPreStop,
     Unknown,
 )
 from statechannel.engine.inputs import PartitionOpened
@@ -178,6 +179,10 @@ def test_a_pre_stop_is_for_the_process_that_it_names() -> None:
     world.ask("op3", "pre-stop", broker="b2", incarnation="i1", budget_s=4)
     world.turns()
     assert world.executions()["b2"][1:] == [PreStop(4.0, 0.0)]
+    world.ask("op4", "undo-pre-stop", broker="b2", incarnation="i0")
+    world.ask("op5", "undo-pre-stop", broker="b2", incarnation="i1")
+    world.turns()
+    assert world.executions()["b2"][2:] == [UndoPreStop()], "likewise"
 
 
 def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
