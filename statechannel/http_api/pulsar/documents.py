@@ -31,7 +31,7 @@ _ANY_USAGE: Final = "100"
 """The only usage threshold that policies here can express: load excludes no broker from an isolation policy."""
 _NAMES_MAX: Final = 1_000
 _UNSET: Final = (None, False, "", -1, 0, "None", "UNDEFINED")
-"""What Pulsar's clients send for settings of a namespace that nobody has set."""
+"""What Pulsar's clients send for settings of a namespace that are not set."""
 _URL_FIELDS: Final[Mapping[str, str]] = {
     "pulsar": "brokerUrl",
     "pulsar+ssl": "brokerUrlTls",
@@ -248,13 +248,15 @@ def topic_of(path: Mapping[str, str]) -> str:
 
 def lookup_document(urls: Mapping[str, str]) -> PulsarLookupDocument:
     """Addresses by their scheme; what a broker does not advertise is null."""
-    found = {_URL_FIELDS.get(url.partition("://")[0].lower(), ""): url for _, url in sorted(urls.items(), reverse=True)}
+    by_field = {
+        _URL_FIELDS.get(url.partition("://")[0].lower(), ""): url for _, url in sorted(urls.items(), reverse=True)
+    }
     return {
-        "brokerUrl": found.get("brokerUrl"),
-        "brokerUrlTls": found.get("brokerUrlTls"),
-        "httpUrl": found.get("httpUrl"),
-        "httpUrlTls": found.get("httpUrlTls"),
-        "nativeUrl": found.get("brokerUrl"),
+        "brokerUrl": by_field.get("brokerUrl"),
+        "brokerUrlTls": by_field.get("brokerUrlTls"),
+        "httpUrl": by_field.get("httpUrl"),
+        "httpUrlTls": by_field.get("httpUrlTls"),
+        "nativeUrl": by_field.get("brokerUrl"),
     }
 
 
@@ -352,7 +354,7 @@ def new_bundles(wanted: NewNamespace, cluster: str) -> int | None:
 
 
 def even_boundaries(number: int) -> Sequence[str]:
-    """Boundaries of so many bundles of equal size."""
+    """Boundaries of bundles of equal size."""
     return [f"0x{bound:08x}" for bound in namespace_bounds(number)] if 1 <= number <= MAX_CHILDREN else []
 
 

@@ -82,7 +82,7 @@ def pulsar_refusal(start: Message, body: bytes | bytearray, method: str) -> tupl
     sentence, hint = problem["message"], problem["hint"]
     if PULSAR_STATUSES.get(reason) == HTTPStatus.NOT_IMPLEMENTED:
         reason, hint = _NOT_SUPPORTED, REASONS[_NOT_SUPPORTED].hint
-        sentence = f"{method[:20]} of this path of Pulsar is not supported"
+        sentence = unsupported_sentence(method)
     status = PULSAR_STATUSES.get(problem["reason"], status)
     content = orjson.dumps({"reason": f"{sentence}. {hint}" if hint else sentence})
     replaced = {b"content-type", b"content-length", b"allow"}
@@ -93,3 +93,8 @@ def pulsar_refusal(start: Message, body: bytes | bytearray, method: str) -> tupl
         (REASON_HEADER.lower().encode(), reason.encode("ascii", "replace")),
     ]
     return {**start, "status": int(status), "headers": [*kept, *own]}, content
+
+
+def unsupported_sentence(method: str) -> str:
+    """What is answered to a method of a path that this cluster does not have."""
+    return f"{method[:20]} of this path of Pulsar is not supported"

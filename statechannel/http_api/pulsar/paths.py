@@ -35,6 +35,7 @@ from statechannel.http_api.pulsar.documents import (
     invalid,
     not_supported,
 )
+from statechannel.http_api.pulsar.form import unsupported_sentence
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Handler, RequestModel, parsed
 from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
@@ -393,11 +394,11 @@ class PulsarPaths:
     async def isolation(self, call: ApiCall) -> ApiAnswer:
         self._require_cluster(call)
         name = unquote(call.path["policy"])
-        found = (await self._isolations(call)).get(name)
-        if found is None:
+        policy = (await self._isolations(call)).get(name)
+        if policy is None:
             message = f"NamespaceIsolationPolicy {name[:200]} does not exist in cluster {self._cluster}"
             raise ProblemError("bad-request", message, status=HTTPStatus.NOT_FOUND, hint="See the list of them.")
-        return ApiAnswer(found)
+        return ApiAnswer(policy)
 
     async def set_isolation(self, call: ApiCall) -> ApiAnswer:
         self._require_cluster(call, HTTPStatus.PRECONDITION_FAILED)
@@ -515,8 +516,7 @@ def unsupported_routes() -> list[ApiRoute]:
 
     def route(number: int, unsupported: UnsupportedPath) -> ApiRoute:
         async def refuse(_: ApiCall) -> ApiAnswer:
-            what = f"{unsupported.method} of this path of Pulsar is not supported"
-            raise not_supported(what, f"There is instead: {unsupported.instead}.")
+            raise not_supported(unsupported_sentence(unsupported.method), f"There is instead: {unsupported.instead}.")
 
         name = f"pulsar-unsupported-{number}"
         return ApiRoute(
