@@ -191,19 +191,20 @@ class HttpCallers:
             )
         return Caller(*known, address)
 
-    def require_own_page(self, headers: Mapping[str, str]) -> None:
-        """Refuse a change that a page of another site may have sent.
 
-        Raises:
-            ProblemError: `foreign-page`.
-        """
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
-            raise ProblemError("foreign-page", f"it comes from a page of {origin[:100]!r}")
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise ProblemError("foreign-page", "it comes from a page of another site")
-        if CLIENT_HEADER not in headers and not headers.get("authorization"):
-            raise ProblemError("foreign-page", "there is neither a bearer token nor the header Statechannel-Client")
+def require_own_page(headers: Mapping[str, str]) -> None:
+    """Refuse a change that a page of another site may have sent.
+
+    Raises:
+        ProblemError: `foreign-page`.
+    """
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+        raise ProblemError("foreign-page", f"it comes from a page of {origin[:100]!r}")
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise ProblemError("foreign-page", "it comes from a page of another site")
+    if CLIENT_HEADER not in headers and not headers.get("authorization"):
+        raise ProblemError("foreign-page", "there is neither a bearer token nor the header Statechannel-Client")
 
 
 def is_loopback(address: str) -> bool:

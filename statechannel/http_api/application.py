@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,9 +17,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from statechannel.errors import StateChannelError
-from statechannel.http_api.access import CLIENT_HEADER, HttpCallers
+from statechannel.http_api.access import CLIENT_HEADER, HttpCallers, require_own_page
 from statechannel.http_api.problems import PROBLEM_JSON, RETRY_AFTER, ProblemError, of_error
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, RequestModel
+from statechannel.http_api.pulsar.form import PulsarForm
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, parsed
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Gate:
         if len(scope.get("query_string", b"")) > _QUERY_MAX_CHARS:
             raise ProblemError("bad-request", f"the query has more than {_QUERY_MAX_CHARS} characters")
         if scope["method"] not in _SAFE:
-            self._access.require_own_page(headers)
+            require_own_page(headers)
 
 
 class _Endpoint:
@@ -168,21 +168,24 @@ class _Endpoint:
         caller = identify(self._access, request.scope)
         # Its role comes first: what a caller may not do needs no answer on how it would be done right.
         ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
-        query = None if route.query is None else _parsed(route.query, _unique(request.query_params.multi_items()))
+        query = None if route.query is None else parsed(route.query, _unique(request.query_params.multi_items()))
         if route.query is None and request.query_params:
             raise ProblemError("bad-request", f"{route.name} has no parameters in the query")
-        body = None if route.body is None else _parsed(route.body, await self._document(request))
+        body = None if route.body is None else parsed(route.body, await self._document(request))
         return ApiCall(caller, request.path_params, query, body, headers)
 
     async def _document(self, request: Request) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != JSON:
+        bodiless = self._route.body_optional and not kind
+        if kind != JSON and not bodiless:
             raise ProblemError("wrong-media-type", f"the body is {kind[:100] or 'of no type'}")
         try:
             async with asyncio.timeout(self._settings.receive_timeout_s):
                 content = await self._content(request)
         except TimeoutError:
             raise ProblemError("receive-timeout", "the body did not arrive in time") from None
+        if self._route.body_optional and not content.strip():
+            return {}
         return _json_of(content)
 
     async def _content(self, request: Request) -> bytes:
@@ -234,7 +237,8 @@ def application(routes: Sequence[ApiRoute], settings: HttpSettings, access: Http
 
     app = Starlette(routes=served, exception_handlers={HTTPException: refused})
     app.router.redirect_slashes = False
-    return Gate(app, settings, access)
+    gate = Gate(app, settings, access)
+    return PulsarForm(gate) if settings.pulsar_paths else gate
 
 
 def _matches(route: Route, request: Request) -> bool:
@@ -306,16 +310,6 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             raise ProblemError("bad-request", f"{name[:100]!r} is there twice")
         values[name] = value
     return values
-
-
-def _parsed(model: type[RequestModel], values: Any) -> RequestModel:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        (detail, *more) = error.errors(include_url=False, include_context=False, include_input=False)
-        where = ".".join(str(part)[:100] for part in detail["loc"]) or "the body"
-        rest = f"; and {len(more)} more" if more else ""
-        raise ProblemError("bad-request", f"{where}: {detail['msg']}{rest}") from None
 
 
 __all__ = ["CLIENT_HEADER", "Gate", "RateLimit", "application", "dumped", "identify", "problem_response"]

@@ -95,6 +95,9 @@ REASONS: Final[Mapping[str, ProblemReason]] = {
         429, "more than `http.requests_per_s` from one address", "Wait for the time of Retry-After.", retryable=True
     ),
     "internal-error": ProblemReason(500, "a bug", "The log of the process has the error. Report it."),
+    "not-supported": ProblemReason(
+        501, "a call of Pulsar's API that this cluster does not have", "design/pulsar-paths.md lists what is supported."
+    ),
     "too-busy": ProblemReason(
         503, "as much is under way as the settings of `http` allow", "Try again in a moment.", retryable=True
     ),

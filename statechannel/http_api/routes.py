@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statechannel.http_api.problems import ProblemError
 from statechannel.settings.groups_cluster import AccessRole
@@ -24,6 +24,21 @@ class RequestModel(BaseModel):
     """Base of parameters and bodies: immutable, without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def parsed(model: type[RequestModel], values: Any) -> RequestModel:
+    """Parameters or a body as an instance of its model.
+
+    Raises:
+        ProblemError: `bad-request`.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        (detail, *more) = error.errors(include_url=False, include_context=False, include_input=False)
+        where = ".".join(str(part)[:100] for part in detail["loc"]) or "the body"
+        rest = f"; and {len(more)} more" if more else ""
+        raise ProblemError("bad-request", f"{where}: {detail['msg']}{rest}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,7 @@ class ApiRoute:
         reasons: Codes of problems that this route has beyond those of all routes.
         acts: It changes something: it takes an `Idempotency-Key`, and is written to the log with who asked.
         bounds_time: `http.answer_timeout_s` applies; actions wait as long as the caller prefers.
+        body_optional: No body means one without members.
     """
 
     method: str
@@ -115,6 +131,7 @@ class ApiRoute:
     reasons: tuple[str, ...] = ()
     acts: bool = False
     bounds_time: bool = True
+    body_optional: bool = False
 
 
 class RouteMaker(Protocol):

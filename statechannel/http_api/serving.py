@@ -13,6 +13,7 @@ from statechannel.http_api.change_sources import installed_sources
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import ApiCluster, RouterCluster
 from statechannel.http_api.openapi import document_of
+from statechannel.http_api.pulsar.paths import pulsar_routes
 from statechannel.http_api.reads import MemoryReads
 from statechannel.http_api.request_book import LoggedRequests, RequestBook
 from statechannel.http_api.routes import ApiRoute, further_routes
@@ -59,9 +60,10 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
 
 
 def every_route(cluster: ApiCluster, hub: ChangesHub, book: RequestBook) -> list[ApiRoute]:
-    """All routes: those of this package, and those of installed ones."""
+    """All routes: those of this package, those of installed ones, and Pulsar's where they are switched on."""
     routes: list[ApiRoute] = []
     routes += MemoryReads(cluster, hub).routes(lambda: document_of(routes))
     routes += Actions(cluster, book).routes()
     routes += further_routes(cluster)
-    return routes
+    # Pulsar's are not in the description of this API: they have one of their own, Pulsar's.
+    return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

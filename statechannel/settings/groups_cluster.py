@@ -258,6 +258,9 @@ class HttpSettings(SettingsGroup):
         "File of those who may call it, one per line: `NAME ROLE sha256:HEX` (of a bearer token) or `NAME ROLE cert:COMMON-NAME`."
         " Read again when it changes. None: no authentication.",
     )
+    pulsar_paths: bool = setting(
+        False, "Also answer a part of Pulsar's admin and lookup paths, for its own clients (pulsar-paths.md)."
+    )
     open_role: AccessRole = setting(
         AccessRole.READ, "Role of every caller where there is no `http.access_file`. Read: nothing can be changed."
     )

@@ -357,6 +357,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         ["method", "path", "what it does", "role", "idempotent", "codes of its own"], http_blocks.route_rows()
     ),
     "http-problems": lambda: table(["reason", "status", "retryable", "when"], http_blocks.problem_rows()),
+    "pulsar-paths": lambda: table(["method", "path", "what it does", "role"], http_blocks.pulsar_rows()),
+    "pulsar-unsupported": lambda: table(["method", "path", "instead"], http_blocks.unsupported_rows()),
     "state-diagram": state_diagram,
     "mutation-counts": mutations.table,
     "mutation-survivors": mutations.survivors,

@@ -6,6 +6,7 @@ import json
 
 from statechannel.http_api.openapi import EVERYWHERE, OF_BODIES, document_of, reasons_of, shown_path
 from statechannel.http_api.problems import REASONS
+from statechannel.http_api.pulsar.paths import UNSUPPORTED, PulsarPaths
 from tests.support.http_fakes import Rig, http_settings
 
 
@@ -28,6 +29,20 @@ def route_rows() -> list[tuple[str, ...]]:
         )
         for route in Rig(http_settings()).routes
     ]
+
+
+def pulsar_rows() -> list[tuple[str, ...]]:
+    """Pulsar's paths: method, path, what it does, role."""
+    cluster = Rig(http_settings()).cluster
+    return [
+        (route.method, f"`{shown_path(route)}`", route.about, route.role.value)
+        for route in PulsarPaths(cluster, ()).routes()
+    ]
+
+
+def unsupported_rows() -> list[tuple[str, ...]]:
+    """Pulsar's paths that are not supported: method, path, what there is instead."""
+    return [(path.method, f"`{path.path.replace('{rest:path}', '*')}`", path.instead) for path in UNSUPPORTED]
 
 
 def problem_rows() -> list[tuple[object, ...]]:

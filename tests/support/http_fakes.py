@@ -98,7 +98,7 @@ class FakeCluster:
         return self.row if name == BUNDLE else None
 
     async def lookup(self, name: str) -> Outcome:
-        if name.startswith("t/n/"):
+        if name.removeprefix("persistent://").startswith("t/n/"):
             return Owned(BUNDLE, "b1", 7, {"http": "http://127.0.0.1:1"})
         return NotFound("unknown-namespace", f"{name} is in no namespace")
 

@@ -27,7 +27,7 @@ from tests.bench.lane import kafka_server
 from tests.bench.measure import Figure, Load, median, percentile
 from tests.bench.pulsar.client import TENANT, Admin, ask_all, topics_of
 from tests.bench.pulsar.cluster import SESSION_S, PulsarCluster, processor_s, pulsar_cluster
-from tests.bench.pulsar.jars import prepare_jars
+from tests.bench.pulsar.jars import BROKER_JARS
 from tests.bench.storm import assign_all, spread_of
 from tests.support.waits import wait_until
 
@@ -47,7 +47,7 @@ TRANSFERS_AT_ONCE = 8
 def run(rounds: int = 5) -> Sequence[Figure]:
     """All of it; nothing, and a sentence on standard error, where Pulsar's jars cannot be had."""
     try:
-        jars = prepare_jars(say=lambda line: print(f"pulsar: {line}", file=sys.stderr))
+        jars = BROKER_JARS.prepare(say=lambda line: print(f"pulsar: {line}", file=sys.stderr))
     except EmbeddedKafkaError as error:
         print(f"pulsar: nothing was measured: {error} ({error.hint})", file=sys.stderr)
         return []
