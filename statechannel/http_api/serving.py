@@ -66,7 +66,9 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
     return HttpServer(settings.http, served, broker=broker)
 
 
-def every_route(cluster: ApiCluster, hub: ChangesHub, book: RequestBook, feed: PageFeed | None = None) -> list[ApiRoute]:
+def every_route(
+    cluster: ApiCluster, hub: ChangesHub, book: RequestBook, feed: PageFeed | None = None
+) -> list[ApiRoute]:
     """All routes: those of this package, and those of installed ones."""
     routes: list[ApiRoute] = []
     routes += MemoryReads(cluster, hub).routes(lambda: document_of(routes))

@@ -10,11 +10,11 @@ from typing import Any
 
 from statechannel.broker.changes import Change
 from statechannel.http_api.access import HttpCallers
+from statechannel.http_api.application import application
 from statechannel.http_api.documents import BrokerRow
 from statechannel.http_api.page.bundle_table import BundleStart, Holding
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import asset_routes
-from statechannel.http_api.application import application
 from statechannel.http_api.server import HttpServer, Served
 from statechannel.protocol.bundle import children_of, namespace_bounds
 from statechannel.protocol.states import State
@@ -43,7 +43,10 @@ class PageWorld:
     def __init__(self, brokers: int = 4, bundles: int = 32, **http: Any) -> None:
         self.settings = http_settings(**{"page_each_s": 0.05, "page_topics_s": 1, **http})
         self.source = FakeSource()
-        self.rows = [broker_row(f"b{number}", software="1.4.0", mode="normal", phase="caught-up") for number in range(1, brokers + 1)]
+        self.rows = [
+            broker_row(f"b{number}", software="1.4.0", mode="normal", phase="caught-up")
+            for number in range(1, brokers + 1)
+        ]
         self.owners = {name: f"b{1 + at % brokers}" for at, name in enumerate(names(bundles))}
         self.source.starts = [BundleStart(name, Holding(State.ASSIGNED, owner)) for name, owner in self.owners.items()]
         self.log: list[Change] = []
@@ -84,7 +87,12 @@ class PageWorld:
 
     def lose(self, broker: str, heard_ms: int, at_ms: int, *, repaired: bool = True) -> list[Change]:
         """A broker is lost; its bundles are repaired by b1 and go to the others in turn."""
-        self.rows = [row | {"state": "lost", "heard_ago_ms": now_ms() - heard_ms, "leading": False} if row["broker"] == broker else row for row in self.rows]  # type: ignore[misc]
+        self.rows = [
+            row | {"state": "lost", "heard_ago_ms": now_ms() - heard_ms, "leading": False}
+            if row["broker"] == broker
+            else row
+            for row in self.rows
+        ]
         alive = [row["broker"] for row in self.rows if row["state"] == "alive"]
         lost = {"broker": broker, "incarnation": f"{broker}-1", "last_heard_ms": heard_ms}
         changes = []
@@ -92,7 +100,13 @@ class PageWorld:
             for number, bundle in enumerate(name for name, owner in self.owners.items() if owner == broker):
                 to = alive[number % len(alive)]
                 self.owners[bundle] = to
-                fields = {"flow": "repair", "action": "repair", "forced": True, "lost": lost, "reason": f"{broker} was lost"}
+                fields = {
+                    "flow": "repair",
+                    "action": "repair",
+                    "forced": True,
+                    "lost": lost,
+                    "reason": f"{broker} was lost",
+                }
                 changes.append(self.change(bundle, State.ASSIGNING, None, to, at_ms=at_ms, by=alive[0], **fields))
                 changes.append(self.change(bundle, State.ASSIGNED, None, to, at_ms=at_ms + 30, by=to, flow="repair"))
         self.look()

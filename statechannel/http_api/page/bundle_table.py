@@ -79,8 +79,6 @@ class BundleStep(NamedTuple):
     note: ChangeNote
 
 
-
-
 def holding_of(state: State, from_: str | None, to: str | None) -> Holding:
     """By the fields of a record, as `KeyState` has them."""
     if state is State.ASSIGNED:
@@ -244,13 +242,19 @@ class ChangeJournal:
         note, table = self._note(change), self.table
         lost: list[tuple[int, int]]
         if parts.is_namespace:
-            lost = [(key, upper) for key, upper, _ in table.of_namespace(parts.namespace)] if change.state is State.DELETED else []
+            lost = (
+                [(key, upper) for key, upper, _ in table.of_namespace(parts.namespace)]
+                if change.state is State.DELETED
+                else []
+            )
         else:
             key = table.key_of(parts.namespace, parts.lower)
             held = table.get(key)
             if change.state is not State.DELETED:
                 before = None if held is None else held[1]
-                yield self._step(change, key, parts.upper, before, holding_of(change.state, change.from_, change.to), note)
+                yield self._step(
+                    change, key, parts.upper, before, holding_of(change.state, change.from_, change.to), note
+                )
                 return
             lost = [(key, parts.upper)]
         derived = list(change.derived)

@@ -54,7 +54,9 @@ class RowLayout:
         number = key >> 32
         if number >= len(self._ranks) or (self._only is not None and number not in self._only):
             return -1
-        return max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1) if self.bounds else -1
+        return (
+            max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1) if self.bounds else -1
+        )
 
     def fits(self, table: BundleTable) -> bool:
         """Whether the rows still are about equal."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
@@ -112,7 +113,7 @@ class RouterSource:
         positions: dict[int, int] = {}
         for partition in sorted(await self.positions()):
             # A partition in one turn of the loop, so that all its states are as of one offset.
-            rows, next_offset = await self._cluster.look(lambda engine, _, number=partition: _bundles_of(engine, number))
+            rows, next_offset = await self._cluster.look(partial(_bundles_of, partition))
             starts += rows
             positions[partition] = next_offset
         return starts, positions
@@ -122,7 +123,7 @@ class RouterSource:
         return self._cluster.past(since, ends)
 
 
-def _bundles_of(engine: Engine, partition: int) -> tuple[list[BundleStart], int]:
+def _bundles_of(partition: int, engine: Engine, _: float) -> tuple[list[BundleStart], int]:
     view = next(part.view for part in engine.replicas if part.partition == partition)
     rows = [
         BundleStart(key.name, holding_of(key.state, key.from_, key.to), key.operation, key.flow)
@@ -347,4 +348,3 @@ def _event(number: int, sections: Mapping[str, bytes]) -> bytes:
     at_ms = time.time_ns() // 1_000_000
     parts = b",".join(b'"%b":%b' % (name.encode(), data) for name, data in sections.items())
     return b'event: page\ndata: {"at_ms":%d,"number":%d,"sections":{%b}}\n\n' % (at_ms, number, parts)
-

@@ -114,11 +114,15 @@ class PageReads:
         oldest = next((step for step in journal.steps if step.place > journal.whole_from), None)
         if query.offset is not None:
             places = [
-                step.place for step in journal.steps if step.partition == query.partition and step.offset <= query.offset
+                step.place
+                for step in journal.steps
+                if step.partition == query.partition and step.offset <= query.offset
             ]
             if places or journal.whole_from == 0:
                 return ApiAnswer(self._at_place(max(places, default=0)))
-        elif journal.whole_from == 0 or (oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms):
+        elif journal.whole_from == 0 or (
+            oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms
+        ):
             return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0)))
         return ApiAnswer(await self._from_log(query))
 
@@ -153,7 +157,11 @@ class PageReads:
                     await asyncio.sleep(0)
                     if len(late) == len(ends) == 1:
                         break
-            return _moment(journal, journal.table, journal.place, whole=whole) | {"place": None, "previous": None, "next": None}
+            return _moment(journal, journal.table, journal.place, whole=whole) | {
+                "place": None,
+                "previous": None,
+                "next": None,
+            }
         finally:
             self._reading = False
 
@@ -162,7 +170,9 @@ class PageReads:
         first, second = sorted((call.query.first, call.query.second))
         before, after = journal.as_of(first), journal.as_of(min(second, journal.place))
         if before is None or after is None:
-            raise ProblemError("bad-request", f"change {first} is not in memory any more", hint="Choose a later moment.")
+            raise ProblemError(
+                "bad-request", f"change {first} is not in memory any more", hint="Choose a later moment."
+            )
         return ApiAnswer({"first": first, "second": second, **difference(before, after)})
 
     async def bundle(self, call: ApiCall) -> ApiAnswer:
@@ -173,7 +183,9 @@ class PageReads:
         if not bundle:
             if not isinstance(outcome, Owned | Unowned | Undetermined) or not (bundle := _bundle_of(outcome)):
                 raise ProblemError(
-                    "bad-request", f"there is no bundle of {name[:200]}", hint="Use tenant/namespace/topic, or a bundle."
+                    "bad-request",
+                    f"there is no bundle of {name[:200]}",
+                    hint="Use tenant/namespace/topic, or a bundle.",
                 )
         parts = parse_key(bundle.encode())
         if parts is None:
@@ -289,4 +301,3 @@ def asset_routes() -> list[Route]:
         return Response(content, headers={"Content-Security-Policy": PAGE_POLICY, "Content-Type": kind})
 
     return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]
-

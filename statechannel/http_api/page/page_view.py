@@ -213,10 +213,19 @@ class PageView:
             if source is not None:
                 went[source] += 1
         coming = Counter(row.holding.destination for row in self._between.values())
-        leaving = Counter(
-            row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING
+        leaving = Counter(row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING)
+        shown = (
+            "broker",
+            "state",
+            "mode",
+            "phase",
+            "accepting",
+            "draining",
+            "leading",
+            "software",
+            "http",
+            "started_at_ms",
         )
-        shown = ("broker", "state", "mode", "phase", "accepting", "draining", "leading", "software", "http", "started_at_ms")
         rows = []
         for row in look.brokers:
             name = row["broker"]
@@ -289,7 +298,7 @@ def past_document(view_table: BundleTable, steps: Sequence[BundleStep], place: i
         steps: Around the moment, the newest last; the newest at or before it is the record under the cursor.
     """
     owned: Counter[str] = Counter()
-    between = []
+    between: list[dict[str, Any]] = []
     states: Counter[str] = Counter()
     for key, upper, holding in view_table.rows():
         states[holding.state.value] += 1
@@ -341,7 +350,7 @@ def difference(before: BundleTable, after: BundleTable) -> dict[str, Any]:
     """Bundles whose owner differs, by pair of owners."""
     known = {key: (upper, holding) for key, upper, holding in before.rows()}
     pairs: Counter[tuple[str | None, str | None]] = Counter()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for key, upper, holding in after.rows():
         earlier = known.pop(key, None)
         owner = None if earlier is None else earlier[1].owner
@@ -357,4 +366,3 @@ def difference(before: BundleTable, after: BundleTable) -> dict[str, Any]:
         "all": sum(pairs.values()),
         "gone": gone,
     }
-

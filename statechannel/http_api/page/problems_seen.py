@@ -31,7 +31,6 @@ class ProblemKind(StrEnum):
     DRAIN_BLOCKED = "drain-blocked"
     JUNK = "junk"
     FLAPPING = "flapping"
-    HOT = "hot"
     BLOCKED = "blocked"
     CANARY = "canary"
     LAG = "lag"
@@ -39,7 +38,13 @@ class ProblemKind(StrEnum):
 
 
 SEVERE: Final = frozenset(
-    {ProblemKind.KAFKA_AWAY, ProblemKind.REPAIR_PAUSED, ProblemKind.NO_LEADER, ProblemKind.BROKER_LOST, ProblemKind.STUCK}
+    {
+        ProblemKind.KAFKA_AWAY,
+        ProblemKind.REPAIR_PAUSED,
+        ProblemKind.NO_LEADER,
+        ProblemKind.BROKER_LOST,
+        ProblemKind.STUCK,
+    }
 )
 
 
@@ -131,7 +136,7 @@ def problems_of(
 def _of_cluster(look: ClusterLook) -> Iterator[ProblemSeen]:
     if look.away_since_ms is not None:
         yield ProblemSeen(
-            ProblemKind.KAFKA_AWAY, None, "Kafka does not answer: brokers serve what they serve, and nothing is moved or repaired",
+            ProblemKind.KAFKA_AWAY, None, "Kafka is away: brokers serve what they serve, and nothing is moved or repaired",
             "Look at Kafka's brokers and the network to them; nothing has to be done here when they are back.",
             look.away_since_ms,
         )  # fmt: skip
@@ -197,7 +202,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
             )  # fmt: skip
         if row["draining"] and owned.get(name, 0) and unplaced is not None:
             yield ProblemSeen(
-                ProblemKind.DRAIN_BLOCKED, name, f"the drain of {name} does not go on: {owned[name]:,} bundles have no other broker",
+                ProblemKind.DRAIN_BLOCKED, name, f"the drain of {name} is blocked: {owned[name]:,} bundles have no other broker",
                 "Change the filter that keeps them here, or uncordon the broker.",
             )  # fmt: skip
 
@@ -210,14 +215,21 @@ def _of_bundles(
         first = rows[0]
         hook = f", hook {first['hook']}" if first["hook"] else ""
         yield ProblemSeen(
-            ProblemKind.STUCK, who, f"{len(rows)} bundles wait for {who}{hook}, longer than allowed; {first['bundle']} longest",
+            ProblemKind.STUCK, who, f"{_bundles(len(rows))} stuck: {who}{hook} must act and is late; first {first['bundle']}",
             f"Look at the log of {who}; the leader repairs what stays so.", first["since_ms"],
         )  # fmt: skip
-    for bundle, times in flaps:
+    if flaps:
+        bundle, times = flaps[0]
+        others = f", and {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
         yield ProblemSeen(
-            ProblemKind.FLAPPING, bundle, f"{bundle} has changed its owner {times} times in {FLAP_WINDOW_MS // 60_000} minutes",
+            ProblemKind.FLAPPING, bundle,
+            f"flapping: {bundle} has changed its owner {times} times in {FLAP_WINDOW_MS // 60_000} minutes{others}",
             "Its timeline names who moved it, and why; an override pins it.",
         )  # fmt: skip
+
+
+def _bundles(number: int) -> str:
+    return "1 bundle" if number == 1 else f"{number:,} bundles"
 
 
 def _by_actor(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

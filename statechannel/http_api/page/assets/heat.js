@@ -68,8 +68,11 @@ export class Heat {
     this.legend();
   }
 
+  // A short history has wide columns.
+  columns() { return Math.min(120, Math.max(24, this.map.cells.length)); }
+
   place(column, row) {
-    const columns = 120, rows = Math.max(1, this.map.rows.length), first = columns - this.map.cells.length;
+    const columns = this.columns(), rows = Math.max(1, this.map.rows.length), first = columns - this.map.cells.length;
     const x = Math.floor(((first + column) * this.canvas.width) / columns), x2 = Math.floor(((first + column + 1) * this.canvas.width) / columns);
     const y = Math.floor((row * this.canvas.height) / rows), y2 = Math.floor(((row + 1) * this.canvas.height) / rows);
     return [x, y, x2 - x, y2 - y - (rows <= 48 ? 1 : 0)];
@@ -106,13 +109,13 @@ export class Heat {
       const item = el("span");
       item.append(el("span", null, `swatch ${name}`), document.createTextNode(owner));
       return item;
-    }), ...(this.by === "owner" ? [el("span", "red: no owner; a light edge: owners changed")] : [el("span", "the stronger, the more changes of owner")]));
+    }), ...(this.by === "owner" ? [el("span", "red: no owner; an edge: its owner changed")] : [el("span", "the stronger, the more changes of owner")]));
   }
 
   point(event) {
     if (!this.map) return;
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left) / box.width) * 120) - (120 - this.map.cells.length);
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns()) - (this.columns() - this.map.cells.length);
     const row = Math.floor(((event.clientY - box.top) / box.height) * this.map.rows.length);
     this.move(column, row);
   }

@@ -57,7 +57,7 @@ export class Table {
     this.columns = columns;
     this.empty = empty;
     const head = el("tr");
-    for (const column of columns) head.append(el("th", column.name, column.kind ?? "", { scope: "col" }));
+    for (const column of columns) head.append(el("th", column.name, column.kind === "n" ? "n" : "", { scope: "col" }));
     const thead = el("thead");
     thead.append(head);
     this.body = el("tbody");
