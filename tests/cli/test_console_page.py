@@ -54,8 +54,7 @@ def opened(browser, world, *, width=1280, **options):
 
 @contextmanager
 def quiet_world(**http):
-    with page_world(**http) as world:
-        past(world)
+    with page_world(past, **http) as world:
         yield world
 
 
@@ -230,7 +229,10 @@ def test_nothing_but_its_own_files_can_act(browser, busy):
         violated = seen.page.evaluate(
             """() => new Promise((done) => {
               const seen = [];
-              document.addEventListener("securitypolicyviolation", (event) => { seen.push(event.effectiveDirective); if (seen.length === 3) done(seen.sort()); });
+              document.addEventListener("securitypolicyviolation", (event) => {
+                seen.push(event.effectiveDirective);
+                if (seen.length === 3) done(seen.sort());
+              });
               const script = document.createElement("div");
               script.setAttribute("style", "color: red");
               const image = document.createElement("img");

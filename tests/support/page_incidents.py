@@ -158,25 +158,41 @@ def mixed_versions(world: PageWorld) -> None:
 
 LIST, EVENTS = "#problem-rows", "#event-rows"
 INCIDENTS = (
-    PageIncident("owner-killed", owner_killed, "broker-lost", ((LIST, "b3 is lost"), (EVENTS, "of b3 without owner: owner lost"))),
+    PageIncident(
+        "owner-killed", owner_killed, "broker-lost", ((LIST, "b3 is lost"), (EVENTS, "of b3 without owner: owner lost"))
+    ),
     PageIncident(
         "leader-killed", leader_killed, "broker-lost", ((LIST, "b1 is lost"), (EVENTS, "b2 leads now"), ("#head", "b2"))
     ),
     PageIncident("kafka-away", kafka_away, "kafka-away", ((LIST, "Kafka is away"), ("#light", "Kafka away since"))),
     PageIncident(
-        "stuck-hook", stuck_hook, "stuck",
-        ((LIST, "b2, hook on_release must act"), (LIST, "no answer of the storage"), ("#between-rows", "b2, hook on_release; late")),
-    ),  # fmt: skip
+        "stuck-hook",
+        stuck_hook,
+        "stuck",
+        (
+            (LIST, "b2, hook on_release must act"),
+            (LIST, "no answer of the storage"),
+            ("#between-rows", "b2, hook on_release; late"),
+        ),
+    ),
     PageIncident("mass-loss", mass_loss, "repair-paused", ((LIST, "mass loss: 3 brokers"), (LIST, "repair resume"))),
     PageIncident(
-        "drain-blocked", drain_blocked, "drain-blocked",
-        ((LIST, "the drain of b2 is blocked"), (LIST, "the isolation policy `acme` allows b2 alone"), ("#broker-rows", "draining")),
-    ),  # fmt: skip
+        "drain-blocked",
+        drain_blocked,
+        "drain-blocked",
+        (
+            (LIST, "the drain of b2 is blocked"),
+            (LIST, "the isolation policy `acme` allows b2 alone"),
+            ("#broker-rows", "draining"),
+        ),
+    ),
     PageIncident("flapping-bundle", flapping, "flapping", ((LIST, "has changed its owner 7 times"),)),
     PageIncident(
-        "hot-bundle-split", hot_split, None,
+        "hot-bundle-split",
+        hot_split,
+        None,
         ((EVENTS, "1 bundle split"), (EVENTS, "hot: 48,000 messages/s"), ("#decision-rows", "1 split")),
-    ),  # fmt: skip
+    ),
     PageIncident("junk-flood", junk_flood, "junk", ((LIST, "43,100 records"), (LIST, "41,000 undecodable"))),
     PageIncident("mixed-versions", mixed_versions, "versions", ((LIST, "3 with 1.4.0"), (LIST, "1 with 1.5.0"))),
-)  # fmt: skip
+)

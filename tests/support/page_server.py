@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from statechannel.broker.changes import Change
@@ -136,9 +136,12 @@ class PageWorld:
 
 
 @contextlib.contextmanager
-def page_world(brokers: int = 4, bundles: int = 32, **http: Any) -> Iterator[PageWorld]:
-    """A world that is served."""
+def page_world(
+    prepare: Callable[[PageWorld], None] = lambda _: None, *, brokers: int = 4, bundles: int = 32, **http: Any
+) -> Iterator[PageWorld]:
+    """A world that is served, prepared before the first look at it."""
     world = PageWorld(brokers, bundles, **http)
+    prepare(world)
     server = HttpServer(world.settings.http, world.served, broker="b1")
     world.url = server.start()
     try:

@@ -90,7 +90,7 @@ def holding_of(state: State, from_: str | None, to: str | None) -> Holding:
     return Holding(state, None)
 
 
-class BundleTable:
+class LiveBundleTable:
     """Live bundles by namespace and lower bound: 16 bytes each.
 
     Attributes:
@@ -110,9 +110,9 @@ class BundleTable:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def copy(self) -> BundleTable:
+    def copy(self) -> LiveBundleTable:
         """One that changes apart from this one."""
-        copied = BundleTable()
+        copied = LiveBundleTable()
         copied.keys, copied._uppers, copied._holdings = self.keys[:], self._uppers[:], self._holdings[:]
         copied.namespaces, copied._numbers = list(self.namespaces), dict(self._numbers)
         copied._kinds, copied._kind_numbers = list(self._kinds), dict(self._kind_numbers)
@@ -205,7 +205,7 @@ class ChangeJournal:
     """
 
     def __init__(self, most: int) -> None:
-        self.table = BundleTable()
+        self.table = LiveBundleTable()
         self.steps: deque[BundleStep] = deque()
         self.place = 0
         self.whole_from = 0
@@ -214,8 +214,8 @@ class ChangeJournal:
         self._notes: dict[ChangeNote, ChangeNote] = {}
 
     def begin(self, starts: Iterable[BundleStart], positions: dict[int, int]) -> None:
-        """Begin anew with these bundles; older steps are forgotten."""
-        self.table = BundleTable()
+        """Begin again with these bundles; older steps are forgotten."""
+        self.table = LiveBundleTable()
         self.table.fill(starts)
         self.steps.clear()
         self.whole_from = self.place
@@ -298,7 +298,7 @@ class ChangeJournal:
             place = step.place
         return place
 
-    def as_of(self, place: int) -> BundleTable | None:
+    def as_of(self, place: int) -> LiveBundleTable | None:
         """The table after this change; None: it is not known any more."""
         if place < self.whole_from:
             return None

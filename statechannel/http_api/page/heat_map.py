@@ -8,15 +8,20 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from statechannel.protocol.states import State
+
 if TYPE_CHECKING:
-    from statechannel.http_api.page.bundle_table import BundleStep, BundleTable, ChangeJournal
+    from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
 
 ROWS_MAX: Final = 96
 COLUMNS_MAX: Final = 120
-NOBODY: Final = -1
+UNASKED: Final = -1
+"""No broker has it: it was not looked up, or it waits for the next lookup."""
+UNSERVED: Final = -2
+"""It is between two owners, or its owner is lost."""
 _CHANGES_MAX: Final = 9_999
 _GROWN: Final = 2
-"""A new layout is made once there are so many times the bundles of the last one, or one part of them."""
+"""A new layout is made once there are this many times the bundles of the last one, or as small a part of them."""
 
 
 class RowLayout:
@@ -29,7 +34,7 @@ class RowLayout:
         names: First bundle of each row.
     """
 
-    def __init__(self, table: BundleTable, namespace: str | None = None) -> None:
+    def __init__(self, table: LiveBundleTable, namespace: str | None = None) -> None:
         order = sorted(range(len(table.namespaces)), key=table.namespaces.__getitem__)
         self._ranks = array("I", [0] * len(order))
         for rank, number in enumerate(order):
@@ -58,7 +63,7 @@ class RowLayout:
             max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1) if self.bounds else -1
         )
 
-    def fits(self, table: BundleTable) -> bool:
+    def fits(self, table: LiveBundleTable) -> bool:
         """Whether the rows still are about equal."""
         same = len(table.namespaces) == self.namespaces
         return same and self.bundles <= _GROWN * max(len(table), 1) and len(table) <= _GROWN * max(self.bundles, 8)
@@ -68,7 +73,7 @@ class HeatCell(NamedTuple):
     """One row in one column.
 
     Attributes:
-        owner: Number of the broker that has most of its bundles; NOBODY.
+        owner: Number of the broker that has most of its bundles; UNASKED, UNSERVED.
         share: Of them, in percent.
         changes: Of owners, in that time.
     """
@@ -78,7 +83,7 @@ class HeatCell(NamedTuple):
     changes: int
 
 
-class HeatMap:
+class RangeHeatMap:
     """Columns of a layout, the newest last, which is still open.
 
     Args:
@@ -90,7 +95,7 @@ class HeatMap:
         first: Number of the oldest column: its time is `first * width_ms`.
     """
 
-    def __init__(self, table: BundleTable, layout: RowLayout, width_ms: int, at_ms: int) -> None:
+    def __init__(self, table: LiveBundleTable, layout: RowLayout, width_ms: int, at_ms: int) -> None:
         self.layout = layout
         self.width_ms = width_ms
         self.owners: list[str] = []
@@ -101,18 +106,20 @@ class HeatMap:
         self._open = at_ms // width_ms
         self._touched = set(range(len(layout.names)))
         self._stirred = True
+        self._lost: frozenset[str] = frozenset()
         for key, _, holding in table.rows():
             row = layout.row_of(key)
             if row >= 0:
-                self._counts[row][self._number(holding.owner)] += 1
+                self._counts[row][self._number(holding)] += 1
 
     @property
     def first(self) -> int:
         return self._open - len(self._columns)
 
-    def _number(self, owner: str | None) -> int:
+    def _number(self, holding: Holding) -> int:
+        owner = holding.owner
         if owner is None:
-            return NOBODY
+            return UNASKED if holding.state is State.UNASSIGNED else UNSERVED
         number = self._numbers.get(owner)
         if number is None:
             number = self._numbers[owner] = len(self.owners)
@@ -128,8 +135,8 @@ class HeatMap:
             # Columns without a change share one list.
             quiet = not self._changes and self._columns and not self._stirred
             self._columns.append(self._columns[-1] if quiet else self._cells())
+            self._stirred = bool(self._changes)  # its cells differ from the next ones by that number
             self._changes.clear()
-            self._stirred = False
         self._open = column
         self._touched = set(range(len(self.layout.names)))
         return True
@@ -141,9 +148,9 @@ class HeatMap:
             return
         counts = self._counts[row]
         if step.before is not None:
-            counts[self._number(step.before.owner)] -= 1
+            counts[self._number(step.before)] -= 1
         if step.after is not None:
-            counts[self._number(step.after.owner)] += 1
+            counts[self._number(step.after)] += 1
         before, after = step.before and step.before.owner, step.after and step.after.owner
         if before != after:
             self._changes[row] += 1
@@ -183,9 +190,17 @@ class HeatMap:
         whole = sum(counts.values())
         changes = min(self._changes[row], _CHANGES_MAX)
         if whole <= 0:
-            return HeatCell(NOBODY, 0, changes)
+            return HeatCell(UNASKED, 0, changes)
         owner, most = max(counts.items(), key=lambda item: (item[1], item[0]))
-        return HeatCell(owner, round(100 * most / whole), changes)
+        lost = owner >= 0 and self.owners[owner] in self._lost
+        return HeatCell(UNSERVED if lost else owner, round(100 * most / whole), changes)
+
+    def lose(self, brokers: frozenset[str]) -> None:
+        """These are lost, no others: from now on their bundles are not served."""
+        if brokers != self._lost:
+            self._lost = brokers
+            self._stirred = True
+            self._touched = set(range(len(self._counts)))
 
 
 def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
@@ -196,12 +211,12 @@ def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> li
     ]
 
 
-def heat_map_of(journal: ChangeJournal, width_ms: int, now_ms: int, namespace: str | None = None) -> HeatMap:
+def heat_map_of(journal: ChangeJournal, width_ms: int, now_ms: int, namespace: str | None = None) -> RangeHeatMap:
     """The map of all changes that a journal has, up to now."""
     layout = RowLayout(journal.table, namespace)
     before = journal.as_of(journal.whole_from)
     first_ms = journal.steps[0].at_ms if journal.steps else now_ms
-    heat = HeatMap(journal.table if before is None else before, layout, width_ms, first_ms)
+    heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, first_ms)
     for step in journal.steps:
         heat.advance(step.at_ms)
         heat.take(step)

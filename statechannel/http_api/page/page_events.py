@@ -18,7 +18,7 @@ _TOGETHER_MS: Final = 10_000
 _OPEN_MAX: Final = 200_000
 
 
-class EventKind(StrEnum):
+class PageEventKind(StrEnum):
     """What happened."""
 
     GAP = "gap"
@@ -70,7 +70,7 @@ class PageEvent:
     number: int
     at_ms: int
     last_ms: int
-    kind: EventKind
+    kind: PageEventKind
     subject: str | None
     cause: str
     count: int = 1
@@ -92,7 +92,7 @@ class PageEvent:
     def message(self) -> str:
         """The sentence for people."""
         subject = self.subject or "no broker"
-        if self.kind is not EventKind.GAP:
+        if self.kind is not PageEventKind.GAP:
             return _SENTENCES[self.kind](self, subject)
         bundles = "1 bundle" if self.count == 1 else f"{self.count:,} bundles"
         how = GAP_TEXTS[GapReason(self.cause)]
@@ -100,14 +100,14 @@ class PageEvent:
         return f"{bundles} {whose}without owner: {how}"
 
 
-_SENTENCES: Final[Mapping[EventKind, Callable[[PageEvent, str], str]]] = {
-    EventKind.SPLIT: lambda event, _: f"{event.count} bundle{'s' * (event.count > 1)} split",
-    EventKind.JOINED: lambda _, subject: f"{subject} joined",
-    EventKind.LOST: lambda _, subject: f"{subject} was lost: its heartbeats stopped",
-    EventKind.LEFT: lambda _, subject: f"{subject} left",
-    EventKind.RESTARTED: lambda _, subject: f"{subject} restarted",
-    EventKind.LEADER: lambda _, subject: f"{subject} leads now",
-    EventKind.MODE: lambda event, subject: f"{subject}: mode {event.cause}",
+_SENTENCES: Final[Mapping[PageEventKind, Callable[[PageEvent, str], str]]] = {
+    PageEventKind.SPLIT: lambda event, _: f"{event.count} bundle{'s' * (event.count > 1)} split",
+    PageEventKind.JOINED: lambda _, subject: f"{subject} joined",
+    PageEventKind.LOST: lambda _, subject: f"{subject} was lost: its heartbeats stopped",
+    PageEventKind.LEFT: lambda _, subject: f"{subject} left",
+    PageEventKind.RESTARTED: lambda _, subject: f"{subject} restarted",
+    PageEventKind.LEADER: lambda _, subject: f"{subject} leads now",
+    PageEventKind.MODE: lambda event, subject: f"{subject}: mode {event.cause}",
 }
 
 
@@ -123,7 +123,7 @@ class PageEvents:
     def __init__(self, name_of: Callable[[BundleStep], str]) -> None:
         self._name_of = name_of
         self._events: deque[PageEvent] = deque(maxlen=EVENTS_MAX)
-        self._grouped: dict[tuple[EventKind, str, str | None], PageEvent] = {}
+        self._grouped: dict[tuple[PageEventKind, str, str | None], PageEvent] = {}
         self._gaps: dict[int, _OpenGap] = {}
         self._members: dict[str, tuple[str, str, str | None]] | None = None
         self._leader: str | None = None
@@ -143,10 +143,10 @@ class PageEvents:
         elif after is not None or step.after is None:
             self._end(step)
             if step.after is None and step.note.flow == "split":
-                self._group(step, EventKind.SPLIT, "split", before, step.at_ms)
+                self._group(step, PageEventKind.SPLIT, "split", before, step.at_ms)
             elif step.note.lost is not None and after is not None and before != after:
                 # Its owner was lost, and one record gave it to the next.
-                event = self._group(step, EventKind.GAP, GapReason.OWNER_LOST, step.note.lost, _lost_ms(step))
+                event = self._group(step, PageEventKind.GAP, GapReason.OWNER_LOST, step.note.lost, _lost_ms(step))
                 event.longest_ms = max(event.longest_ms, step.at_ms - _lost_ms(step))
 
     def _begin(self, step: BundleStep, owner: str) -> None:
@@ -155,7 +155,7 @@ class PageEvents:
         cause, since_ms = _cause_of(step), step.at_ms
         if cause is GapReason.OWNER_LOST:
             since_ms, owner = _lost_ms(step), step.note.lost or owner
-        event = self._group(step, EventKind.GAP, cause, owner, since_ms)
+        event = self._group(step, PageEventKind.GAP, cause, owner, since_ms)
         event.open += 1
         self._gaps[step.key] = _OpenGap(since_ms, event)
 
@@ -165,7 +165,9 @@ class PageEvents:
             gap.event.open -= 1
             gap.event.longest_ms = max(gap.event.longest_ms, step.at_ms - gap.since_ms)
 
-    def _group(self, step: BundleStep, kind: EventKind, cause: str, subject: str | None, since_ms: int) -> PageEvent:
+    def _group(
+        self, step: BundleStep, kind: PageEventKind, cause: str, subject: str | None, since_ms: int
+    ) -> PageEvent:
         self.counts[kind.value] += 1
         group = kind, str(cause), subject
         event = self._grouped.get(group)
@@ -179,7 +181,7 @@ class PageEvents:
         self._grouped[group] = event
         return event
 
-    def _add(self, kind: EventKind, at_ms: int, subject: str | None, cause: str = "") -> PageEvent:
+    def _add(self, kind: PageEventKind, at_ms: int, subject: str | None, cause: str = "") -> PageEvent:
         self._number += 1
         event = PageEvent(self._number, at_ms, at_ms, kind, subject, cause)
         if len(self._events) == EVENTS_MAX:
@@ -199,19 +201,19 @@ class PageEvents:
         for broker, (state, incarnation, _) in now.items():
             before = known.get(broker)
             if before is None:
-                self._add(EventKind.JOINED, at_ms, broker)
+                self._add(PageEventKind.JOINED, at_ms, broker)
             elif before[0] != state and state in ("lost", "left"):
                 heard_ms = next((row["heard_ago_ms"] for row in rows if row["broker"] == broker), 0)
-                kind = EventKind.LOST if state == "lost" else EventKind.LEFT
+                kind = PageEventKind.LOST if state == "lost" else PageEventKind.LEFT
                 self._add(kind, at_ms - heard_ms, broker)
             elif before[1] != incarnation and state not in ("lost", "left"):
-                self._add(EventKind.RESTARTED, at_ms, broker)
+                self._add(PageEventKind.RESTARTED, at_ms, broker)
         if leader != self._leader:
             self._leader = leader
-            self._add(EventKind.LEADER, at_ms, leader)
+            self._add(PageEventKind.LEADER, at_ms, leader)
         if mode != self._mode:
             self._mode = mode
-            self._add(EventKind.MODE, at_ms, "this process", mode)
+            self._add(PageEventKind.MODE, at_ms, "this process", mode)
 
     def rows(self) -> list[dict[str, Any]]:
         """The newest first."""

@@ -85,7 +85,7 @@ class RouterSource:
 
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)
-        told = members.alive[leader].info.get("term") if leader is not None else None
+        term = members.alive[leader].info.get("term") if leader is not None else None
         away = context.mode is Mode.SAFE
         paused = [member.info for member in members.alive.values() if member.info.get("repair_paused")]
         why = paused[0].get("repair_paused") if paused else context.repair_paused
@@ -98,7 +98,7 @@ class RouterSource:
             lag_s=0.0 if away else max((lag_s(context.now, part) for part in engine.replicas), default=0.0),
             applied=applied,
             leader=leader,
-            term=told if type(told) is int else None,
+            term=term if type(term) is int else None,
             brokers=broker_rows(members, {}, applied, silent_ms),
             repair_paused=why if isinstance(why, str) else None,
             repair_resumes_at_ms=resumes_ms if type(resumes_ms) is int else None,

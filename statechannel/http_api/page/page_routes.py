@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from statechannel.audit.report.ownership import shared_style
 from statechannel.engine.commands import Owned, Undetermined, Unowned
-from statechannel.http_api.page.bundle_table import BundleTable, ChangeJournal
+from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
 from statechannel.http_api.page.page_view import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError
@@ -243,7 +243,7 @@ def _bundle_of(outcome: object) -> str:
     return bundle if isinstance(bundle, str) else ""
 
 
-def _moment(journal: ChangeJournal, table: BundleTable, place: int, *, whole: bool) -> dict[str, Any]:
+def _moment(journal: ChangeJournal, table: LiveBundleTable, place: int, *, whole: bool) -> dict[str, Any]:
     before = [step for step in journal.steps if step.place <= place][-STEPS_SHOWN:]
     after = next((step.place for step in journal.steps if step.place > place), None)
     earlier = [step.place for step in before if step.place < place]

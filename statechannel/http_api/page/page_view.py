@@ -8,8 +8,8 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
-from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, BundleTable, ChangeJournal, Holding
-from statechannel.http_api.page.heat_map import HeatMap, heat_map_of
+from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding, LiveBundleTable
+from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.http_api.page.problems_seen import FLAP_WINDOW_MS, FLAPS, ClusterLook, JunkRate, problems_of
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -68,8 +68,9 @@ class PageView:
         self.limits = limits
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
+        self._unasked = 0
         self._between: dict[int, _Between] = {}
-        self._heat: HeatMap | None = None
+        self._heat: RangeHeatMap | None = None
         self._moved: deque[tuple[int, int, str | None, str | None]] = deque()
         self._times: Counter[int] = Counter()
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
@@ -83,8 +84,10 @@ class PageView:
         self._between.clear()
         self._heat = None
         unsure = {start.bundle: start for start in kept if start.holding.state in IN_FLIGHT}
+        self._unasked = 0
         for key, upper, holding in self.journal.table.rows():
             self._owned[holding.owner] += 1
+            self._unasked += holding.state is State.UNASSIGNED
             if holding.state in IN_FLIGHT:
                 start = unsure[self.journal.table.name_of(key, upper)]
                 self._between[key] = _Between(upper, holding, start.since_ms, start.operation, start.flow, None)
@@ -100,9 +103,11 @@ class PageView:
         before, after = step.before, step.after
         if before is not None:
             self._owned[before.owner] -= 1
+            self._unasked -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is not None:
             self._owned[after.owner] += 1
+            self._unasked += after.state is State.UNASSIGNED
             if after.state in IN_FLIGHT:
                 self._between[step.key] = _Between(
                     step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
@@ -132,6 +137,8 @@ class PageView:
             self._heat = heat_map_of(self.journal, self._width_ms, look.at_ms)
         else:
             heat.advance(look.at_ms)
+        if self._heat is not None:
+            self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
 
     def _forget_move(self) -> None:
         _, key, _, _ = self._moved.popleft()
@@ -193,7 +200,8 @@ class PageView:
             "broker": look.broker,
             "brokers": len(alive),
             "bundles": len(self.journal.table),
-            "owned": sum(owned.values()),
+            "unasked": self._unasked,
+            "unserved": len(self.journal.table) - self._unasked - sum(owned.get(row["broker"], 0) for row in alive),
             "mean": round(sum(owned.get(row["broker"], 0) for row in alive) / len(alive), 1) if alive else None,
             "namespaces": len(self.journal.table.namespaces),
             "repair_paused": look.repair_paused,
@@ -291,7 +299,7 @@ class PageView:
 _LAG_SHOWN: Final = 1_000
 
 
-def past_document(view_table: BundleTable, steps: Sequence[BundleStep], place: int, at_ms: int) -> dict[str, Any]:
+def past_document(view_table: LiveBundleTable, steps: Sequence[BundleStep], place: int, at_ms: int) -> dict[str, Any]:
     """The page as of a moment: owners and what was between them.
 
     Args:
@@ -324,7 +332,7 @@ def past_document(view_table: BundleTable, steps: Sequence[BundleStep], place: i
     }
 
 
-def step_fields(table: BundleTable, step: BundleStep) -> dict[str, Any]:
+def step_fields(table: LiveBundleTable, step: BundleStep) -> dict[str, Any]:
     """A step as the page has it."""
     note = step.note
 
@@ -346,7 +354,7 @@ def step_fields(table: BundleTable, step: BundleStep) -> dict[str, Any]:
     }
 
 
-def difference(before: BundleTable, after: BundleTable) -> dict[str, Any]:
+def difference(before: LiveBundleTable, after: LiveBundleTable) -> dict[str, Any]:
     """Bundles whose owner differs, by pair of owners."""
     known = {key: (upper, holding) for key, upper, holding in before.rows()}
     pairs: Counter[tuple[str | None, str | None]] = Counter()

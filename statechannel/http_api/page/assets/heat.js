@@ -1,7 +1,7 @@
 // Heat map of hash ranges over time, on a canvas: cells that have changed are drawn, all of it where a column begins.
 import { byId, clock, colourClass, colourOf, duration, el } from "./parts.js";
 
-const NOBODY = -1;
+const UNASKED = -1, UNSERVED = -2;
 
 export class Heat {
   constructor(show, goTo) {
@@ -24,7 +24,7 @@ export class Heat {
   // Each column has only what differs from the one before.
   load(map) {
     this.map = { ...map, cells: [] };
-    let last = map.rows.map(() => [NOBODY, 0, 0]);
+    let last = map.rows.map(() => [UNASKED, 0, 0]);
     for (const column of map.columns) {
       const cells = last.map(([owner, share]) => [owner, share, 0]);
       for (const [row, owner, share, changes] of column) cells[row] = [owner, share, changes];
@@ -59,6 +59,7 @@ export class Heat {
     this.pen = this.canvas.getContext("2d", { alpha: false });
     const style = getComputedStyle(document.documentElement);
     this.back = style.getPropertyValue("--card").trim();
+    this.soft = style.getPropertyValue("--soft").trim();
     this.none = style.getPropertyValue("--bad").trim();
     this.hot = style.getPropertyValue("--warn").trim();
     this.colours = map.owners.map((owner) => colourOf(owner));
@@ -87,9 +88,9 @@ export class Heat {
     if (this.by === "changes") {
       pen.globalAlpha = changes ? Math.min(1, 0.25 + Math.log2(1 + changes) / 6) : 0;
       pen.fillStyle = this.hot;
-    } else if (owner === NOBODY) {
-      pen.globalAlpha = share ? 1 : 0.12;
-      pen.fillStyle = this.none;
+    } else if (owner < 0) {
+      pen.globalAlpha = owner === UNSERVED ? 1 : 0.15;
+      pen.fillStyle = owner === UNSERVED ? this.none : this.soft;
     } else {
       pen.globalAlpha = 0.35 + (0.65 * share) / 100;
       pen.fillStyle = this.colours[owner] ?? this.hot;
@@ -109,7 +110,7 @@ export class Heat {
       const item = el("span");
       item.append(el("span", null, `swatch ${name}`), document.createTextNode(owner));
       return item;
-    }), ...(this.by === "owner" ? [el("span", "red: no owner; an edge: its owner changed")] : [el("span", "the stronger, the more changes of owner")]));
+    }), ...(this.by === "owner" ? [el("span", "red: not served; an edge: its owner changed")] : [el("span", "the stronger, the more changes of owner")]));
   }
 
   point(event) {
@@ -126,7 +127,7 @@ export class Heat {
     this.at = [Math.min(Math.max(column, 0), map.cells.length - 1), Math.min(Math.max(row, 0), map.rows.length - 1)];
     const [owner, share, changes] = map.cells[this.at[0]][this.at[1]];
     const from = (map.first + this.at[0]) * map.width_ms;
-    const who = owner === NOBODY ? "no owner" : `${map.owners[owner]}${share < 100 ? ` (${share} % of its bundles)` : ""}`;
+    const who = owner === UNASKED ? "no owner, waits for a lookup" : owner === UNSERVED ? "not served" : `${map.owners[owner]}${share < 100 ? ` (${share} % of its bundles)` : ""}`;
     const many = map.bundles_per_row > 1 ? ` and up to ${map.bundles_per_row - 1} bundles after it` : "";
     this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${changes ? `, ${changes} changes of owner` : ""}`;
   }

@@ -10,7 +10,8 @@ export function drawHead(head) {
     ["mode", head.mode, head.mode === "normal" ? "" : "warn"],
     ["brokers alive", count(head.brokers), ""],
     ["bundles", count(head.bundles), ""],
-    ["without owner", count(head.bundles - head.owned), ""],
+    ["not served", count(head.unserved), head.unserved > 100 ? "warn" : ""],
+    ["wait for a lookup", count(head.unasked), ""],
     ["mean per broker", head.mean === null ? "-" : count(head.mean), ""],
     ["changes read", count(head.place), ""],
   ];
