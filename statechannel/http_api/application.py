@@ -212,8 +212,10 @@ class _Endpoint:
             raise ProblemError("answer-late", f"{self._route.name} was not answered within {limit_s:g} s") from None
 
 
-def application(routes: Sequence[ApiRoute], settings: HttpSettings, access: HttpCallers) -> ASGIApp:
-    """The application of these routes."""
+def application(
+    routes: Sequence[ApiRoute], settings: HttpSettings, access: HttpCallers, files: Sequence[Route] = ()
+) -> ASGIApp:
+    """The application of these routes, and of files that need no caller."""
     served = [
         Route(route.path, _Endpoint(route, settings, access).serve, methods=[route.method], name=route.name)
         for route in routes
@@ -235,7 +237,7 @@ def application(routes: Sequence[ApiRoute], settings: HttpSettings, access: Http
             problem = ProblemError("no-such-path", f"there is no path {request.url.path[:200]}")
         return problem_response(problem, request.scope)
 
-    app = Starlette(routes=served, exception_handlers={HTTPException: refused})
+    app = Starlette(routes=[*served, *files], exception_handlers={HTTPException: refused})
     app.router.redirect_slashes = False
     gate = Gate(app, settings, access)
     return PulsarForm(gate) if settings.pulsar_paths else gate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -131,6 +132,8 @@ class RouterCluster:
         self._loop = loop
         self._timeout_s = timeout_s
         self._counted: tuple[float, tuple[int, ...], Mapping[str, int]] | None = None
+        self.observe: Callable[[Sequence[Change | ChangesGap]], None] | None = None
+        """Also given what `changes` yields: the page has no follower of its own."""
 
     async def _look(self, read: Callable[[Engine], Seen]) -> Seen:
         """The result of `read`, called in the router's loop.
@@ -150,6 +153,14 @@ class RouterCluster:
                 return await asked
         except TimeoutError:
             raise ProblemError("answer-late", f"the loop had no turn for {self._timeout_s:g} s") from None
+
+    async def look(self, read: Callable[[Engine, float], Seen]) -> Seen:
+        """The result of `read`, called in the router's loop with its engine and monotonic clock (seconds).
+
+        Raises:
+            ProblemError: `not-current`, `answer-late`.
+        """
+        return await self._look(lambda engine: read(engine, self._host.now_s()))
 
     async def position(self) -> Mapping[int, int]:
         return await self._look(lambda engine: {part.partition: part.applied for part in engine.replicas})
@@ -216,7 +227,16 @@ class RouterCluster:
 
     def changes(self, since: Mapping[int, int] | None) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
         """See `ApiCluster.changes`."""
-        return self._handed_over(self._router.changes(since))
+        return self._observed(self._handed_over(self._router.changes(since)))
+
+    async def _observed(
+        self, batches: AsyncGenerator[Sequence[Change | ChangesGap], None]
+    ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                if self.observe is not None:
+                    self.observe(batch)
+                yield batch
 
     def past(
         self, since: Mapping[int, int], ends: Mapping[int, int]

@@ -13,6 +13,8 @@ from statechannel.http_api.change_sources import installed_sources
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import ApiCluster, RouterCluster
 from statechannel.http_api.openapi import document_of
+from statechannel.http_api.page.page_feed import PageFeed, RouterSource
+from statechannel.http_api.page.page_routes import PageReads, asset_routes, topic_reads_of
 from statechannel.http_api.pulsar.paths import pulsar_routes
 from statechannel.http_api.reads import MemoryReads
 from statechannel.http_api.request_book import LoggedRequests, RequestBook
@@ -44,26 +46,38 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
             timeout_s=settings.kafka.command_timeout_s,
             remembered_max=settings.requests.remembered_max,
         )
-        routes = every_route(cluster, hub, book)
+        feed = PageFeed(RouterSource(cluster), settings)
+        cluster.observe = feed.take
+        routes = every_route(cluster, hub, book, feed)
 
         def start() -> None:
             hub.start()
             book.start()
+            feed.start()
+
+        async def end_streams() -> None:
+            await hub.close()
+            await feed.close()
 
         async def close() -> None:
-            await hub.close()
+            await end_streams()
             await book.close()
 
-        return Served(application(routes, settings.http, callers), start, close, hub.close)
+        return Served(application(routes, settings.http, callers, asset_routes()), start, close, end_streams)
 
     return HttpServer(settings.http, served, broker=broker)
 
 
-def every_route(cluster: ApiCluster, hub: ChangesHub, book: RequestBook) -> list[ApiRoute]:
+def every_route(
+    cluster: ApiCluster, hub: ChangesHub, book: RequestBook, feed: PageFeed | None = None
+) -> list[ApiRoute]:
     """All routes: those of this package, those of installed ones, and Pulsar's where they are switched on."""
     routes: list[ApiRoute] = []
     routes += MemoryReads(cluster, hub).routes(lambda: document_of(routes))
     routes += Actions(cluster, book).routes()
     routes += further_routes(cluster)
+    if feed is not None:
+        routes += PageReads(cluster, feed).routes()
+        feed.topics |= topic_reads_of(routes)
     # Pulsar's are not in the description of this API: they have one of their own, Pulsar's.
     return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

@@ -315,3 +315,23 @@ class HttpSettings(SettingsGroup):
         gt=0,
         le=600,
     )
+    page_each_s: float = setting(
+        0.25, "Time between two updates of open pages; all of them are sent the same.", ge=0.05, le=60
+    )
+    page_topics_s: float = setting(
+        15.0, "Time between two reads of decisions for open pages: once for all of them.", ge=1, le=3_600
+    )
+    page_column_s: float = setting(5.0, "Time that a column of the page's heat map stands for.", ge=0.1, le=3_600)
+    page_history_max: int = setting(
+        10_000,
+        "Newest changes of bundles over which the page goes back in time from memory; it reads older ones from Kafka.",
+        ge=100,
+        le=1_000_000,
+    )
+    page_past_max: int = setting(
+        50_000,
+        "Records of the log that are read at start for the page's past; of a longer log it shows what comes from then on.",
+        ge=0,
+        le=10_000_000,
+    )
+    page_readers_max: int = setting(100, "Open pages; further ones are refused.", ge=1, le=10_000)

@@ -19,6 +19,10 @@ from statechannel.http_api.application import application
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import BundleFilter, RowPage
 from statechannel.http_api.documents import BrokerRow, BundleRow, NamespaceDetails, NamespaceRow
+from statechannel.http_api.page.bundle_table import BundleStart
+from statechannel.http_api.page.page_feed import PageFeed
+from statechannel.http_api.page.page_routes import asset_routes
+from statechannel.http_api.page.problems_seen import ClusterLook
 from statechannel.http_api.request_book import RequestFold, RequestStory
 from statechannel.http_api.routes import ApiRoute
 from statechannel.http_api.serving import every_route
@@ -191,6 +195,42 @@ def accept(request: Request) -> Outcome:
     return Done(request.id, "transferred", {"bundle": BUNDLE})
 
 
+class FakeSource:
+    """What the page knows: set it, and give the feed its changes by `take`.
+
+    Attributes:
+        starts: Bundles at the beginning.
+        seen: The members.
+        log: Changes that lie in Kafka.
+    """
+
+    broker = "b1"
+
+    def __init__(self) -> None:
+        self.starts: list[BundleStart] = []
+        self.seen = look_of([broker_row("b1"), broker_row("b2")])
+        self.log: list[Change] = []
+
+    async def look(self) -> ClusterLook:
+        return self.seen
+
+    async def positions(self) -> Mapping[int, int]:
+        return {0: max((item.offset for item in self.log), default=-1)}
+
+    async def bundles(self) -> tuple[list[BundleStart], dict[int, int]]:
+        return self.starts, {0: 0}
+
+    async def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Sequence[Change], None]:
+        yield [item for item in self.log if since.get(0, 0) <= item.offset < ends[0]]
+
+
+def look_of(brokers: list[BrokerRow], **values: Any) -> ClusterLook:
+    """A healthy cluster of these brokers, but for the values given."""
+    leader = next((row["broker"] for row in brokers if row["leading"]), None)
+    look = ClusterLook(0, "b1", "normal", None, 0.0, {0: 9}, leader, 3, brokers, None, None, {})
+    return look._replace(**{"at_ms": time.time_ns() // 1_000_000, **values})
+
+
 class Rig:
     """The application over fakes.
 
@@ -212,8 +252,9 @@ class Rig:
         self.cluster = FakeCluster(settings)
         self.requests = requests or FakeRequests(answer)
         self.hub = ChangesHub(self.cluster, settings.http)
-        self.routes: list[ApiRoute] = every_route(self.cluster, self.hub, self.requests)
-        self.app = application(self.routes, settings.http, HttpCallers(settings.http))
+        self.feed = PageFeed(FakeSource(), settings)
+        self.routes: list[ApiRoute] = every_route(self.cluster, self.hub, self.requests, self.feed)
+        self.app = application(self.routes, settings.http, HttpCallers(settings.http), asset_routes())
 
     def client(self, **headers: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=True, client=("127.0.0.1", 5))

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any, Final
 
 from statechannel.audit.ownership import lost_of
@@ -39,6 +40,11 @@ def colours_of(names: Iterable[str]) -> dict[str, int]:
                 colour = (colour + 1) % COLOURS
         colours[name] = colour
     return colours
+
+
+def shared_style() -> str:
+    """Colours of the report and of the live page: themes, signs, brokers."""
+    return resources.files("statechannel.audit.report").joinpath("shared.css").read_text(encoding="utf-8")
 
 
 class Area:

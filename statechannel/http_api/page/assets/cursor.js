@@ -1,0 +1,122 @@
+// The time cursor: the page as of a moment, change by change, and the difference of two moments.
+import { ask } from "./feed.js";
+import { button, byId, clean, count, el, moment, named } from "./parts.js";
+
+export class Cursor {
+  constructor(show) {
+    this.show = show;
+    this.at = null;
+    this.marked = null;
+    this.events = [];
+    this.decisions = [];
+    byId("time-previous").addEventListener("click", () => this.previous());
+    byId("time-next").addEventListener("click", () => this.go(`place=${this.at?.next ?? 1e15}`));
+    byId("time-previous-event").addEventListener("click", () => this.jump(this.events, -1, "event"));
+    byId("time-next-event").addEventListener("click", () => this.jump(this.events, 1, "event"));
+    byId("time-next-decision").addEventListener("click", () => this.jump(this.decisions, 1, "decision"));
+    byId("time-live").addEventListener("click", () => this.live());
+    byId("time-mark").addEventListener("click", () => this.mark());
+    byId("time-form").addEventListener("submit", (event) => { event.preventDefault(); this.typed(byId("time-at").value.trim()); });
+  }
+
+  say(text) { byId("time-text").textContent = clean(text); }
+
+  typed(text) {
+    const offset = /^(?:(\d+):)?(\d{1,15})$/.exec(text);
+    if (offset) return this.go(`offset=${offset[2]}&partition=${offset[1] ?? 0}`);
+    const at = Date.parse(/Z|[+-]\d\d:?\d\d$/.test(text) ? text : `${text}Z`);
+    if (Number.isNaN(at)) return this.say(`${text} is no time and no offset. Use 2026-01-01T12:00:00, OFFSET, or PARTITION:OFFSET.`);
+    return this.go(`time_ms=${at}`);
+  }
+
+  previous() {
+    if (this.at === null) return this.go("place=1000000000000000", -1);
+    if (this.at.previous !== null) return this.go(`place=${this.at.previous}`);
+    return this.at.at_ms ? this.go(`time_ms=${this.at.at_ms - 1}`) : this.say("There is no earlier change in memory.");
+  }
+
+  jump(times, way, what) {
+    const from = this.at?.at_ms ?? (way < 0 ? Infinity : 0);
+    const fits = times.filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => (a - b) * way);
+    return fits.length ? this.go(`time_ms=${fits[0]}`) : this.say(`No ${what} ${way < 0 ? "before" : "after"} this moment.`);
+  }
+
+  async go(question, back = 0) {
+    try {
+      let at = await ask(`v1/page/at?${question}`);
+      if (back && at.previous !== null) at = await ask(`v1/page/at?place=${at.previous}`);
+      this.at = at;
+      this.draw();
+    } catch (error) {
+      this.say(error.message);
+    }
+  }
+
+  live() {
+    this.at = null;
+    document.documentElement.dataset.past = "no";
+    byId("time-live").disabled = true;
+    byId("time-body").replaceChildren();
+    this.say("The page shows the present.");
+  }
+
+  async mark() {
+    const place = this.at?.place ?? this.newest;
+    if (this.marked === null || place === null) {
+      this.marked = place;
+      byId("time-mark").textContent = "Compare with the mark";
+      this.say(place === null ? "Only moments in memory can be marked." : `Change ${count(place)} is marked: go to another moment, and compare.`);
+      return;
+    }
+    try {
+      const found = await ask(`v1/page/difference?first=${this.marked}&second=${place}`);
+      this.difference(found);
+    } catch (error) {
+      this.say(error.message);
+    }
+    this.marked = null;
+    byId("time-mark").textContent = "Mark, to compare";
+  }
+
+  difference(found) {
+    const body = byId("time-body"), list = el("ul");
+    for (const pair of found.pairs) {
+      const item = el("li");
+      item.append(`${count(pair.bundles)} from `, named(pair.from), " to ", named(pair.to));
+      list.append(item);
+    }
+    const bundles = el("ul");
+    for (const row of found.bundles.slice(0, 50)) {
+      const item = el("li");
+      item.append(button(row.bundle, () => this.show(row.bundle)), `: ${clean(row.from ?? "no broker")} to ${clean(row.to ?? "no broker")}`);
+      bundles.append(item);
+    }
+    this.say(`Between change ${count(found.first)} and ${count(found.second)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone.`);
+    body.replaceChildren(list, bundles);
+  }
+
+  draw() {
+    const at = this.at, body = byId("time-body");
+    document.documentElement.dataset.past = "yes";
+    byId("time-live").disabled = false;
+    const where = at.at_ms ? `${moment(at.at_ms)} UTC` : "before the first change that is in memory";
+    this.say(`As of ${where}${at.place === null ? ", read from the log" : `, change ${count(at.place)}`}${at.whole ? "" : "; compaction has removed records before it, so that bundles without a later record are missing"}.`);
+    const facts = el("dl", null, "facts");
+    for (const [owner, number] of Object.entries(at.owners)) {
+      const dt = el("dt");
+      dt.append(named(owner));
+      facts.append(dt, el("dd", `${count(number)} bundles`));
+    }
+    facts.append(el("dt", "between owners"), el("dd", at.between.map((row) => `${row.bundle}: ${row.state} ${row.from ?? ""} to ${row.to ?? "?"}`).join("; ") || "none"));
+    const steps = el("ol", null, "steps");
+    const last = at.steps.at(-1)?.place;
+    for (const step of at.steps.slice(-8).reverse()) {
+      const item = el("li", null, step.place === last ? "here" : "");
+      const from = step.before?.owner, to = step.after?.owner;
+      const text = step.after === null ? "ended by a split, or deleted" : from === to ? step.after.state : `${from ?? "no broker"} to ${to ?? "no broker"} (${step.after.state})`;
+      item.append(`${moment(step.at_ms).slice(11)} offset ${step.partition}:${step.offset} `, button(step.bundle, () => this.show(step.bundle)), `: ${clean(text)}, by ${clean(step.by)}${step.flow ? `, ${clean(step.flow)}` : ""}${step.reason ? `: ${clean(step.reason)}` : ""}`);
+      steps.append(item);
+    }
+    body.replaceChildren(facts, el("h3", "The change here, and those before it"), steps);
+  }
+}

@@ -1,0 +1,150 @@
+// Heat map of hash ranges over time, on a canvas: cells that have changed are drawn, all of it where a column begins.
+import { byId, clock, colourClass, colourOf, duration, el } from "./parts.js";
+
+const UNASKED = -1, UNSERVED = -2;
+
+export class Heat {
+  constructor(show, goTo) {
+    this.canvas = byId("heat-map");
+    this.box = byId("heat-box");
+    this.tip = byId("heat-tip");
+    this.by = "owner";
+    this.map = null;
+    this.at = null;
+    this.show = show;
+    byId("heat-by").addEventListener("change", (event) => { this.by = event.target.value; this.redraw(); });
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    this.box.addEventListener("pointermove", (event) => this.point(event));
+    this.box.addEventListener("click", (event) => { this.point(event); this.open(goTo); });
+    this.goTo = goTo;
+    new ResizeObserver(() => this.redraw()).observe(this.box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+  }
+
+  // Each column has only what differs from the one before.
+  load(map) {
+    this.map = { ...map, cells: [] };
+    let last = map.rows.map(() => [UNASKED, 0, 0]);
+    for (const column of map.columns) {
+      const cells = last.map(([owner, share]) => [owner, share, 0]);
+      for (const [row, owner, share, changes] of column) cells[row] = [owner, share, changes];
+      this.map.cells.push(cells);
+      last = cells;
+    }
+    this.redraw();
+  }
+
+  change({ column, cells }) {
+    const map = this.map;
+    if (!map) return;
+    let newest = map.first + map.cells.length - 1, began = false;
+    while (newest < column) {
+      map.cells.push(map.cells.at(-1).map(([owner, share]) => [owner, share, 0]));
+      newest += 1;
+      began = true;
+      if (map.cells.length > 120) { map.cells.shift(); map.first += 1; }
+    }
+    for (const [row, owner, share, changes] of cells) map.cells.at(-1)[row] = [owner, share, changes];
+    if (began) this.redraw();
+    else for (const [row] of cells) this.cell(map.cells.length - 1, row);
+  }
+
+  redraw() {
+    const map = this.map;
+    if (!map) return;
+    const scale = Math.min(2, devicePixelRatio || 1), width = this.box.clientWidth, height = this.canvas.clientHeight;
+    if (!width || !height) return;
+    this.canvas.width = Math.round(width * scale);
+    this.canvas.height = Math.round(height * scale);
+    this.pen = this.canvas.getContext("2d", { alpha: false });
+    const style = getComputedStyle(document.documentElement);
+    this.back = style.getPropertyValue("--card").trim();
+    this.soft = style.getPropertyValue("--soft").trim();
+    this.none = style.getPropertyValue("--bad").trim();
+    this.hot = style.getPropertyValue("--warn").trim();
+    this.colours = map.owners.map((owner) => colourOf(owner));
+    this.pen.fillStyle = this.back;
+    this.pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    map.cells.forEach((cells, column) => cells.forEach((_, row) => this.cell(column, row)));
+    this.legend();
+  }
+
+  // A short history has wide columns.
+  columns() { return Math.min(120, Math.max(24, this.map.cells.length)); }
+
+  place(column, row) {
+    const columns = this.columns(), rows = Math.max(1, this.map.rows.length), first = columns - this.map.cells.length;
+    const x = Math.floor(((first + column) * this.canvas.width) / columns), x2 = Math.floor(((first + column + 1) * this.canvas.width) / columns);
+    const y = Math.floor((row * this.canvas.height) / rows), y2 = Math.floor(((row + 1) * this.canvas.height) / rows);
+    return [x, y, x2 - x, y2 - y - (rows <= 48 ? 1 : 0)];
+  }
+
+  cell(column, row) {
+    if (!this.pen) return;
+    const [owner, share, changes] = this.map.cells[column][row], [x, y, width, height] = this.place(column, row), pen = this.pen;
+    pen.globalAlpha = 1;
+    pen.fillStyle = this.back;
+    pen.fillRect(x, y, width, height);
+    if (this.by === "changes") {
+      pen.globalAlpha = changes ? Math.min(1, 0.25 + Math.log2(1 + changes) / 6) : 0;
+      pen.fillStyle = this.hot;
+    } else if (owner < 0) {
+      pen.globalAlpha = owner === UNSERVED ? 1 : 0.15;
+      pen.fillStyle = owner === UNSERVED ? this.none : this.soft;
+    } else {
+      pen.globalAlpha = 0.35 + (0.65 * share) / 100;
+      pen.fillStyle = this.colours[owner] ?? this.hot;
+    }
+    pen.fillRect(x, y, width, height);
+    if (this.by === "owner" && changes) {  // a change of owner is a dark line in its cell
+      pen.globalAlpha = 0.75;
+      pen.fillStyle = this.back;
+      pen.fillRect(x, y, Math.max(1, Math.round(width / 5)), height);
+    }
+    pen.globalAlpha = 1;
+  }
+
+  legend() {
+    const items = this.by === "owner" ? this.map.owners.slice(0, 24).map((owner) => [colourClass(owner), owner]) : [];
+    byId("heat-legend").replaceChildren(...items.map(([name, owner]) => {
+      const item = el("span");
+      item.append(el("span", null, `swatch ${name}`), document.createTextNode(owner));
+      return item;
+    }), ...(this.by === "owner" ? [el("span", "red: not served; an edge: its owner changed")] : [el("span", "the stronger, the more changes of owner")]));
+  }
+
+  point(event) {
+    if (!this.map) return;
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns()) - (this.columns() - this.map.cells.length);
+    const row = Math.floor(((event.clientY - box.top) / box.height) * this.map.rows.length);
+    this.move(column, row);
+  }
+
+  move(column, row) {
+    const map = this.map;
+    if (!map?.rows.length) return;
+    this.at = [Math.min(Math.max(column, 0), map.cells.length - 1), Math.min(Math.max(row, 0), map.rows.length - 1)];
+    const [owner, share, changes] = map.cells[this.at[0]][this.at[1]];
+    const from = (map.first + this.at[0]) * map.width_ms;
+    const who = owner === UNASKED ? "no owner, waits for a lookup" : owner === UNSERVED ? "not served" : `${map.owners[owner]}${share < 100 ? ` (${share} % of its bundles)` : ""}`;
+    const many = map.bundles_per_row > 1 ? ` and up to ${map.bundles_per_row - 1} bundles after it` : "";
+    this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${changes ? `, ${changes} changes of owner` : ""}`;
+  }
+
+  key(event) {
+    if (!this.map) return;
+    const [column, row] = this.at ?? [this.map.cells.length - 1, 0];
+    const to = { ArrowLeft: [column - 1, row], ArrowRight: [column + 1, row], ArrowUp: [column, row - 1], ArrowDown: [column, row + 1], Home: [0, row], End: [1e9, row], PageUp: [column, row - 10], PageDown: [column, row + 10] }[event.key];
+    if (to) this.move(...to);
+    else if (event.key === "Enter") this.open(this.goTo);
+    else return;
+    event.preventDefault();
+  }
+
+  open(goTo) {
+    if (!this.at) return;
+    this.show(this.map.rows[this.at[1]]);
+    goTo((this.map.first + this.at[0] + 1) * this.map.width_ms - 1, this.at[0] === this.map.cells.length - 1);
+  }
+}

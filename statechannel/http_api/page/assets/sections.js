@@ -1,0 +1,201 @@
+// The sections of the present: header, problems, brokers, between two owners, events, decisions.
+import { ask } from "./feed.js";
+import { Table, button, byId, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
+
+export function drawHead(head) {
+  const lag = silence();
+  const tiles = [
+    ["leader", head.leader ?? "none", head.leader ? "" : "bad"],
+    ["term", head.term ?? "-", ""],
+    ["mode", head.mode, head.mode === "normal" ? "" : "warn"],
+    ["brokers alive", count(head.brokers), ""],
+    ["bundles", count(head.bundles), ""],
+    ["not served", count(head.unserved), head.unserved > 100 ? "warn" : ""],
+    ["wait for a lookup", count(head.unasked), ""],
+    ["mean per broker", head.mean === null ? "-" : count(head.mean), ""],
+    ["changes read", count(head.place), ""],
+  ];
+  const host = byId("head");
+  tiles.forEach(([name, value, tone], index) => {
+    let tile = host.children[index];
+    if (!tile) {
+      tile = el("div");
+      tile.append(el("dt", name), el("dd"));
+      host.append(tile);
+    }
+    const dd = tile.lastChild, text = clean(value);
+    if (dd.textContent !== text) dd.textContent = text;
+    if (dd.className !== tone) dd.className = tone;
+  });
+  byId("title").textContent = `statechannel${head.broker ? ` at ${clean(head.broker)}` : ", console"}`;
+  drawLight(head, lag);
+}
+
+export function drawLight(head, lag) {
+  let tone = "good", text = `Live, ${duration(Math.max(lag, head?.lag_ms ?? 0))} old`;
+  if (!head) [tone, text] = ["warn", "Connecting"];
+  else if (lag > 5000) [tone, text] = ["bad", `No news from ${head.broker || "the console"} for ${duration(lag)}`];
+  else if (head.away_since_ms !== null) [tone, text] = ["bad", `Kafka away since ${clock(head.away_since_ms)} UTC, ${duration(now() - head.away_since_ms)}`];
+  else if (lag > 2000) tone = "warn";
+  const light = byId("light"), shown = byId("light-text");
+  light.className = `light ${tone}`;
+  if (shown.textContent !== text) shown.textContent = text;
+  document.documentElement.dataset.away = head?.away_since_ms != null ? "yes" : "no";
+}
+
+export function drawProblems(problems, show) {
+  const host = byId("problem-rows");
+  byId("fine").hidden = problems.length > 0;
+  const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]));
+  if (host.dataset.stamp === stamp) return;
+  host.dataset.stamp = stamp;
+  host.replaceChildren(...problems.map((problem) => {
+    const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
+    item.append(el("strong", problem.message));
+    if (problem.since_ms) item.append(document.createTextNode(` Since ${clock(problem.since_ms)} UTC.`));
+    item.append(el("small", problem.hint));
+    if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
+    return item;
+  }));
+}
+
+export class Sections {
+  constructor(show, act, canAct) {
+    this.show = show;
+    const bundle = (row) => button(row.bundle, () => show(row.bundle));
+    this.brokers = new Table("broker-rows", [
+      { name: "broker", text: (row) => row.broker, stamp: (row) => colourClass(row.broker), node: (row) => named(row.broker) },
+      { name: "state", text: (row) => this.stateOf(row), kind: "" },
+      { name: "bundles", kind: "n", text: (row) => count(row.bundles) },
+      { name: "against the mean", text: (row) => this.mean(row), stamp: (row) => this.most, node: (row) => this.bar(row) },
+      { name: "load", text: (row) => this.loadOf(row) },
+      { name: "coming", kind: "n", text: (row) => (row.coming ? count(row.coming) : "") },
+      { name: "leaving", kind: "n", text: (row) => (row.leaving ? count(row.leaving) : "") },
+      { name: "came / went (5 min)", kind: "n", text: (row) => (row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
+      { name: "version", text: (row) => row.software ?? "" },
+      { name: "actions", text: (row) => (canAct() && !["lost", "left"].includes(row.state) ? `drain ${row.draining}` : ""), node: (row) => this.drain(row, act) },
+    ], "No broker is heard.");
+    this.between = new Table("between-rows", [
+      { name: "bundle", kind: "k", text: (row) => row.bundle, node: bundle },
+      { name: "state", text: (row) => row.state },
+      { name: "from", text: (row) => row.from ?? "" },
+      { name: "to", text: (row) => row.to ?? "" },
+      { name: "for", kind: "n", text: (row) => (row.since_ms ? duration(now() - row.since_ms) : "since before the start") },
+      { name: "bound", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
+      { name: "who must act", text: (row) => this.actor(row) },
+    ], "Nothing: every bundle has one owner, or waits for its first lookup.");
+    this.events = new Table("event-rows", [
+      { name: "time (UTC)", kind: "t", text: (row) => clock(row.at_ms) },
+      { name: "what", text: (row) => row.message + (row.reason ? `. ${row.reason}` : "") },
+      { name: "longest gap", kind: "n", text: (row) => (row.kind === "gap" ? (row.open ? `${count(row.open)} open` : duration(row.longest_ms)) : "") },
+      { name: "bundle", kind: "k", text: (row) => row.bundle ?? "", node: bundle },
+    ], "Nothing has happened since this process began to read.");
+    this.decisions = new Table("decision-rows", [
+      { name: "time (UTC)", kind: "t", text: (row) => clock(row.at_ms) },
+      { name: "what", text: (row) => decisionText(row), node: (row) => button(decisionText(row), () => this.numbers(row)) },
+      { name: "by", text: (row) => row.leader ?? "" },
+    ], "No decision in the last hour.");
+    this.most = 1;
+    this.meanOf = 0;
+    this.loads = {};
+  }
+
+  stateOf(row) {
+    if (row.state === "lost") return `lost ${duration(now() - row.lost_since_ms)} ago`;
+    const words = [row.state === "draining" ? (row.bundles ? `draining, ${count(row.bundles)} left` : "drained") : row.state];
+    if (row.leading) words.push("leads");
+    if (row.phase === "joining") words.push("joining");
+    if (row.mode && row.mode !== "normal") words.push(`mode ${row.mode}`);
+    if (row.state === "alive" && !row.accepting) words.push("takes no bundles");
+    if (row.lag_records) words.push(`${count(row.lag_records)} records behind`);
+    return words.join(", ");
+  }
+
+  mean(row) {
+    if (!this.meanOf || row.state === "lost") return "";
+    const by = Math.round(100 * (row.bundles / this.meanOf - 1));
+    return `${by > 0 ? "+" : ""}${by} %`;
+  }
+
+  bar(row) {
+    const node = el("span");
+    const load = el("span", null, `load ${colourClass(row.broker)}`);
+    const bar = el("progress", null, "", { max: this.most, "aria-label": `bundles of ${row.broker}` });
+    bar.value = row.bundles;
+    load.append(bar);
+    node.append(load, document.createTextNode(this.mean(row)));
+    return node;
+  }
+
+  loadOf(row) {
+    const load = this.loads[row.broker];
+    return load ? Object.entries(load).map(([name, value]) => `${name} ${Math.round(100 * value)} %`).join(", ") : "";
+  }
+
+  drain(row, act) {
+    return button(row.draining ? "Uncordon" : "Drain", () => act(row.draining ? "uncordon" : "drain", { broker: row.broker }));
+  }
+
+  actor(row) {
+    if (row.who === null) return row.lost ? `the leader: ${row.lost} is lost` : "the leader";
+    const late = row.due_ms && now() > row.due_ms;
+    return `${row.who}, hook ${row.hook}${late ? `; late: the leader repairs it ${row.repaired_ms > now() ? `in ${duration(row.repaired_ms - now())}` : "now"}` : ""}`;
+  }
+
+  drawBrokers(rows, mean) {
+    this.most = Math.max(1, ...rows.map((row) => row.bundles));
+    this.meanOf = mean;
+    this.brokers.draw(rows, (row) => row.broker);
+  }
+
+  drawBetween({ all, rows }) {
+    const text = all > rows.length ? `${count(all)} bundles; the ${rows.length} oldest are listed.` : all ? `${count(all)} bundles.` : "";
+    if (byId("between-text").textContent !== text) byId("between-text").textContent = text;
+    this.between.draw(rows, (row) => row.bundle);
+  }
+
+  drawEvents(rows) { this.events.draw(rows, (row) => row.number); }
+
+  drawDecisions(section) {
+    const text = byId("decisions-text");
+    if (!section) { text.textContent = "The balancer's paths are not installed, or its topic was not read yet."; return; }
+    if (section.error) { text.textContent = clean(section.error); return; }
+    text.textContent = "";
+    this.decisions.draw([...section.decisions].reverse(), (row) => row.id ?? row.at_ms);
+  }
+
+  async numbers(row) {
+    const body = byId("dialog-body");
+    byId("dialog-title").textContent = `Decision ${clean(row.id)}, ${moment(row.at_ms)} UTC`;
+    body.replaceChildren(el("p", "Reading the topic …", "note"));
+    byId("dialog").showModal();
+    const close = button("Close", () => byId("dialog").close(), "");
+    try {
+      const whole = await ask(`v1/decisions/${encodeURIComponent(row.id)}`), list = el("dl", null, "facts");
+      for (const [name, value] of Object.entries(whole.decision ?? whole)) {
+        if (value === null || (Array.isArray(value) && !value.length)) continue;
+        list.append(el("dt", name), typeof value === "object" ? wrapped(el("pre", JSON.stringify(value, null, 1))) : el("dd", value));
+      }
+      body.replaceChildren(el("p", decisionText(row)), list, close);
+    } catch (error) {
+      body.replaceChildren(el("p", error.message, "bad"), close);
+    }
+  }
+}
+
+function wrapped(node) {
+  const host = el("dd");
+  node.tabIndex = 0;
+  host.append(node);
+  return host;
+}
+
+function decisionText(row) {
+  const parts = [];
+  for (const [name, one, many] of [["moves", "move", "moves"], ["splits", "split", "splits"], ["placed", "placement", "placements"]]) {
+    const number = row[name] ?? 0;
+    if (number) parts.push(`${number} ${number === 1 ? one : many}`);
+  }
+  const what = row.skipped ? `skipped (${row.skipped})` : parts.join(", ") || "no move";
+  return `${what}${row.why ? `: ${row.why}` : ""}`;
+}

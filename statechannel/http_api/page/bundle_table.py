@@ -1,0 +1,321 @@
+"""States of all live bundles as the page keeps them: in arrays, with the newest changes, by which it goes back in time. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from statechannel.protocol.bundle import bundle_key, parse_key
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from statechannel.broker.changes import Change
+
+_LOWER_BITS: Final = 32
+_NOTES_MAX: Final = 4_096
+
+
+class Holding(NamedTuple):
+    """Who has a bundle.
+
+    Attributes:
+        owner: Who serves it, also while Releasing or Splitting.
+        destination: Who is to serve it next.
+        source: While Assigning: who served it before.
+    """
+
+    state: State
+    owner: str | None
+    destination: str | None = None
+    source: str | None = None
+
+
+class BundleStart(NamedTuple):
+    """A live bundle as it is when a table begins.
+
+    Attributes:
+        since_ms: When it came into its state; None if that is unknown.
+    """
+
+    bundle: str
+    holding: Holding
+    operation: str | None = None
+    flow: str | None = None
+    since_ms: int | None = None
+
+
+class ChangeNote(NamedTuple):
+    """What a record says of itself beyond the state."""
+
+    by: str
+    action: str | None
+    flow: str | None
+    reason: str | None
+    decision: str | None
+    lost: str | None
+    last_heard_ms: int | None
+
+
+class BundleStep(NamedTuple):
+    """One bundle before and after a change; None: it did not exist.
+
+    Attributes:
+        place: Number of the change, from 1 on, as this process counts them; a split has one for all its steps.
+        upper: Of its range.
+    """
+
+    place: int
+    at_ms: int
+    partition: int
+    offset: int
+    key: int
+    upper: int
+    before: Holding | None
+    after: Holding | None
+    operation: str | None
+    note: ChangeNote
+
+
+def holding_of(state: State, from_: str | None, to: str | None) -> Holding:
+    """By the fields of a record, as `KeyState` has them."""
+    if state is State.ASSIGNED:
+        return Holding(state, to)
+    if state is State.ASSIGNING:
+        return Holding(state, None, to, from_)
+    if state in (State.RELEASING, State.SPLITTING):
+        return Holding(state, from_, to if to != from_ else None)
+    return Holding(state, None)
+
+
+class LiveBundleTable:
+    """Live bundles by namespace and lower bound: 16 bytes each.
+
+    Attributes:
+        keys: Number of the namespace and lower bound of each, in order.
+        namespaces: Names by number.
+    """
+
+    def __init__(self) -> None:
+        self.keys = array("Q")
+        self._uppers = array("I")
+        self._holdings = array("I")
+        self.namespaces: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._kinds: list[Holding] = []
+        self._kind_numbers: dict[Holding, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def copy(self) -> LiveBundleTable:
+        """One that changes apart from this one."""
+        copied = LiveBundleTable()
+        copied.keys, copied._uppers, copied._holdings = self.keys[:], self._uppers[:], self._holdings[:]
+        copied.namespaces, copied._numbers = list(self.namespaces), dict(self._numbers)
+        copied._kinds, copied._kind_numbers = list(self._kinds), dict(self._kind_numbers)
+        return copied
+
+    def key_of(self, namespace: str, lower: int) -> int:
+        number = self._numbers.get(namespace)
+        if number is None:
+            number = self._numbers[namespace] = len(self.namespaces)
+            self.namespaces.append(namespace)
+        return number << _LOWER_BITS | lower
+
+    def namespace_of(self, key: int) -> str:
+        return self.namespaces[key >> _LOWER_BITS]
+
+    def name_of(self, key: int, upper: int) -> str:
+        return bundle_key(self.namespace_of(key), key & 0xFFFFFFFF, upper)
+
+    def get(self, key: int) -> tuple[int, Holding] | None:
+        """Upper bound and state."""
+        at = bisect_left(self.keys, key)
+        if at == len(self.keys) or self.keys[at] != key:
+            return None
+        return self._uppers[at], self._kinds[self._holdings[at]]
+
+    def put(self, key: int, upper: int, holding: Holding | None) -> None:
+        """Set one; None takes it away."""
+        at = bisect_left(self.keys, key)
+        there = at < len(self.keys) and self.keys[at] == key
+        if holding is None:
+            if there:
+                for column in (self.keys, self._uppers, self._holdings):
+                    del column[at]
+            return
+        kind = self._kind_numbers.get(holding)
+        if kind is None:
+            kind = self._kind_numbers[holding] = len(self._kinds)
+            self._kinds.append(holding)
+        if there:
+            self._uppers[at], self._holdings[at] = upper, kind
+        else:
+            self.keys.insert(at, key)
+            self._uppers.insert(at, upper)
+            self._holdings.insert(at, kind)
+
+    def fill(self, starts: Iterable[BundleStart]) -> None:
+        """Begin with these, at once."""
+        rows = []
+        for start in starts:
+            parts = parse_key(start.bundle.encode())
+            if parts is not None and not parts.is_namespace:
+                rows.append((self.key_of(parts.namespace, parts.lower), parts.upper, start.holding))
+        rows.sort(key=lambda row: row[0])
+        for key, upper, holding in rows:
+            kind = self._kind_numbers.setdefault(holding, len(self._kinds))
+            if kind == len(self._kinds):
+                self._kinds.append(holding)
+            self.keys.append(key)
+            self._uppers.append(upper)
+            self._holdings.append(kind)
+
+    def rows(self) -> Iterator[tuple[int, int, Holding]]:
+        """Key, upper bound and state of every bundle."""
+        kinds = self._kinds
+        for key, upper, kind in zip(self.keys, self._uppers, self._holdings, strict=True):
+            yield key, upper, kinds[kind]
+
+    def of_namespace(self, namespace: str) -> list[tuple[int, int, Holding]]:
+        """The same of one namespace."""
+        number = self._numbers.get(namespace)
+        if number is None:
+            return []
+        first = bisect_left(self.keys, number << _LOWER_BITS)
+        last = bisect_left(self.keys, (number + 1) << _LOWER_BITS)
+        return [
+            (self.keys[at], self._uppers[at], self._kinds[self._holdings[at]]) for at in range(first, last)
+        ]  # fmt: skip
+
+
+class ChangeJournal:
+    """The table now, and the newest changes, each with the state before it.
+
+    Args:
+        most: Number of steps that are kept.
+
+    Attributes:
+        place: Number of the newest change.
+        whole_from: The page can be shown as of this place, or later.
+        positions: The next offset of each partition.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.table = LiveBundleTable()
+        self.steps: deque[BundleStep] = deque()
+        self.place = 0
+        self.whole_from = 0
+        self.positions: dict[int, int] = {}
+        self._most = most
+        self._notes: dict[ChangeNote, ChangeNote] = {}
+
+    def begin(self, starts: Iterable[BundleStart], positions: dict[int, int]) -> None:
+        """Begin again with these bundles; older steps are forgotten."""
+        self.table = LiveBundleTable()
+        self.table.fill(starts)
+        self.steps.clear()
+        self.whole_from = self.place
+        self.positions = positions
+
+    def take(self, change: Change) -> list[BundleStep]:
+        """Apply a change; what is known already has no steps."""
+        if change.offset < self.positions.get(change.partition, 0):
+            return []
+        self.positions[change.partition] = change.offset + 1
+        self.place += 1
+        steps = list(self._steps(change))
+        for step in steps:
+            self.table.put(step.key, step.upper, step.after)
+        self.steps += steps
+        while len(self.steps) > self._most:
+            self.whole_from = self.steps.popleft().place
+        return steps
+
+    def _steps(self, change: Change) -> Iterator[BundleStep]:
+        parts = parse_key(change.bundle.encode())
+        if parts is None:
+            return
+        note, table = self._note(change), self.table
+        lost: list[tuple[int, int]]
+        if parts.is_namespace:
+            lost = (
+                [(key, upper) for key, upper, _ in table.of_namespace(parts.namespace)]
+                if change.state is State.DELETED
+                else []
+            )
+        else:
+            key = table.key_of(parts.namespace, parts.lower)
+            held = table.get(key)
+            if change.state is not State.DELETED:
+                before = None if held is None else held[1]
+                yield self._step(
+                    change, key, parts.upper, before, holding_of(change.state, change.from_, change.to), note
+                )
+                return
+            lost = [(key, parts.upper)]
+        derived = list(change.derived)
+        split_from = None
+        for key, upper in lost:
+            held = table.get(key)
+            split_from = None if held is None else held[1]
+            yield self._step(change, key, upper, split_from, None, note)
+        for child in derived:
+            bounds = parse_key(child.bundle.encode())
+            if bounds is not None:
+                key = table.key_of(bounds.namespace, bounds.lower)
+                yield self._step(change, key, bounds.upper, None, Holding(child.state, child.owner), note)
+
+    def _step(
+        self, change: Change, key: int, upper: int, before: Holding | None, after: Holding | None, note: ChangeNote
+    ) -> BundleStep:
+        return BundleStep(
+            self.place, change.timestamp_ms, change.partition, change.offset, key, upper, before, after,
+            change.operation, note,
+        )  # fmt: skip
+
+    def _note(self, change: Change) -> ChangeNote:
+        """Equal ones are one object."""
+        lost = change.lost or {}
+        broker, heard_ms = lost.get("broker"), lost.get("last_heard_ms")
+        note = ChangeNote(
+            change.by, change.action, change.flow, None if change.reason is None else change.reason[:200], change.decision,
+            broker if isinstance(broker, str) else None, heard_ms if type(heard_ms) is int else None,
+        )  # fmt: skip
+        if len(self._notes) > _NOTES_MAX:
+            self._notes.clear()
+        return self._notes.setdefault(note, note)
+
+    def place_at(self, at_ms: int) -> int:
+        """The newest change of that log time, or before."""
+        place = self.whole_from
+        for step in self.steps:
+            if step.at_ms > at_ms:
+                break
+            place = step.place
+        return place
+
+    def as_of(self, place: int) -> LiveBundleTable | None:
+        """The table after this change; None: it is not known any more."""
+        if place < self.whole_from:
+            return None
+        table = self.table.copy()
+        for step in reversed(self.steps):
+            if step.place <= place:
+                break
+            table.put(step.key, step.upper, step.before)
+        return table
+
+    def of_bundle(self, namespace: str, lower: int, upper: int, most: int) -> list[BundleStep]:
+        """The newest steps of a bundle, the newest first."""
+        key = self.table.key_of(namespace, lower) if namespace in self.table.namespaces else -1
+        steps = []
+        for step in reversed(self.steps):
+            if step.key == key and step.upper == upper:
+                steps.append(step)
+                if len(steps) == most:
+                    break
+        return steps

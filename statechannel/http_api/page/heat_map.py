@@ -1,0 +1,224 @@
+"""Heat map of the page: who has which part of the hash ranges, and how often that changes, by column of time. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
+
+ROWS_MAX: Final = 96
+COLUMNS_MAX: Final = 120
+UNASKED: Final = -1
+"""No broker has it: it was not looked up, or it waits for the next lookup."""
+UNSERVED: Final = -2
+"""It is between two owners, or its owner is lost."""
+_CHANGES_MAX: Final = 9_999
+_GROWN: Final = 2
+"""A new layout is made once there are this many times the bundles of the last one, or as small a part of them."""
+
+
+class RowLayout:
+    """Which bundles each row has: neighbours by namespace and lower bound, equally many in each row.
+
+    Args:
+        namespace: Only bundles of this one; None: all.
+
+    Attributes:
+        names: First bundle of each row.
+    """
+
+    def __init__(self, table: LiveBundleTable, namespace: str | None = None) -> None:
+        order = sorted(range(len(table.namespaces)), key=table.namespaces.__getitem__)
+        self._ranks = array("I", [0] * len(order))
+        for rank, number in enumerate(order):
+            self._ranks[number] = rank
+        only = None if namespace is None else {n for n, name in enumerate(table.namespaces) if name == namespace}
+        self._only = only
+        starts = sorted(
+            (self._ranks[key >> 32] << 32 | (key & 0xFFFFFFFF), key, upper)
+            for key, upper, _ in table.rows()
+            if only is None or key >> 32 in only
+        )
+        step = max(1, -(-len(starts) // ROWS_MAX))
+        firsts = starts[::step]
+        self.bounds = array("Q", [start for start, _, _ in firsts])
+        self.names = [table.name_of(key, upper) for _, key, upper in firsts]
+        self.bundles = len(starts)
+        self.namespaces = len(table.namespaces)
+        self.bundles_per_row = step
+
+    def row_of(self, key: int) -> int:
+        """Row of a bundle; -1: none."""
+        number = key >> 32
+        if number >= len(self._ranks) or (self._only is not None and number not in self._only):
+            return -1
+        return (
+            max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1) if self.bounds else -1
+        )
+
+    def fits(self, table: LiveBundleTable) -> bool:
+        """Whether the rows still are about equal."""
+        same = len(table.namespaces) == self.namespaces
+        return same and self.bundles <= _GROWN * max(len(table), 1) and len(table) <= _GROWN * max(self.bundles, 8)
+
+
+class HeatCell(NamedTuple):
+    """One row in one column.
+
+    Attributes:
+        owner: Number of the broker that has most of its bundles; UNASKED, UNSERVED.
+        share: Of them, in percent.
+        changes: Of owners, in that time.
+    """
+
+    owner: int
+    share: int
+    changes: int
+
+
+class RangeHeatMap:
+    """Columns of a layout, the newest last, which is still open.
+
+    Args:
+        width_ms: Of a column.
+        at_ms: Log time of the newest column.
+
+    Attributes:
+        owners: Names of brokers by number; only ever grows.
+        first: Number of the oldest column: its time is `first * width_ms`.
+    """
+
+    def __init__(self, table: LiveBundleTable, layout: RowLayout, width_ms: int, at_ms: int) -> None:
+        self.layout = layout
+        self.width_ms = width_ms
+        self.owners: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._counts: list[Counter[int]] = [Counter() for _ in layout.names]
+        self._changes = Counter[int]()
+        self._columns: deque[Sequence[HeatCell]] = deque(maxlen=COLUMNS_MAX - 1)
+        self._open = at_ms // width_ms
+        self._touched = set(range(len(layout.names)))
+        self._stirred = True
+        self._lost: frozenset[str] = frozenset()
+        for key, _, holding in table.rows():
+            row = layout.row_of(key)
+            if row >= 0:
+                self._counts[row][self._number(holding)] += 1
+
+    @property
+    def first(self) -> int:
+        return self._open - len(self._columns)
+
+    def _number(self, holding: Holding) -> int:
+        owner = holding.owner
+        if owner is None:
+            return UNASKED if holding.state is State.UNASSIGNED else UNSERVED
+        number = self._numbers.get(owner)
+        if number is None:
+            number = self._numbers[owner] = len(self.owners)
+            self.owners.append(owner)
+        return number
+
+    def advance(self, at_ms: int) -> bool:
+        """Begin the column of this time; whether that is a new one."""
+        column = at_ms // self.width_ms
+        if column <= self._open:
+            return False
+        for _ in range(min(column - self._open, COLUMNS_MAX)):
+            # Columns without a change share one list.
+            quiet = not self._changes and self._columns and not self._stirred
+            self._columns.append(self._columns[-1] if quiet else self._cells())
+            self._stirred = bool(self._changes)  # its cells differ from the next ones by that number
+            self._changes.clear()
+        self._open = column
+        self._touched = set(range(len(self.layout.names)))
+        return True
+
+    def take(self, step: BundleStep) -> None:
+        """Count a change."""
+        row = self.layout.row_of(step.key)
+        if row < 0:
+            return
+        counts = self._counts[row]
+        if step.before is not None:
+            counts[self._number(step.before)] -= 1
+        if step.after is not None:
+            counts[self._number(step.after)] += 1
+        before, after = step.before and step.before.owner, step.after and step.after.owner
+        if before != after:
+            self._changes[row] += 1
+        self._touched.add(row)
+        self._stirred = True
+
+    def document(self) -> dict[str, Any]:
+        """All of it: of each column only the cells that differ from the column before, or had changes."""
+        columns: list[list[list[int]]] = []
+        last: Sequence[HeatCell | None] = [None] * len(self._counts)
+        for cells in (*self._columns, self._cells()):
+            columns.append(_differing(last, cells))
+            last = cells
+        return {
+            "width_ms": self.width_ms,
+            "first": self.first,
+            "rows": self.layout.names,
+            "bundles_per_row": self.layout.bundles_per_row,
+            "bundles": self.layout.bundles,
+            "owners": self.owners,
+            "columns": columns,
+        }
+
+    def changed(self) -> dict[str, Any] | None:
+        """The cells of the newest column that changed since the last call; None: no change."""
+        if not self._touched:
+            return None
+        cells = [[row, *self._cell(row)] for row in sorted(self._touched)]
+        self._touched.clear()
+        return {"column": self._open, "cells": cells}
+
+    def _cells(self) -> list[HeatCell]:
+        return [self._cell(row) for row in range(len(self._counts))]
+
+    def _cell(self, row: int) -> HeatCell:
+        counts = self._counts[row]
+        whole = sum(counts.values())
+        changes = min(self._changes[row], _CHANGES_MAX)
+        if whole <= 0:
+            return HeatCell(UNASKED, 0, changes)
+        owner, most = max(counts.items(), key=lambda item: (item[1], item[0]))
+        lost = owner >= 0 and self.owners[owner] in self._lost
+        return HeatCell(UNSERVED if lost else owner, round(100 * most / whole), changes)
+
+    def lose(self, brokers: frozenset[str]) -> None:
+        """These are lost, no others: from now on their bundles are not served."""
+        if brokers != self._lost:
+            self._lost = brokers
+            self._stirred = True
+            self._touched = set(range(len(self._counts)))
+
+
+def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
+    return [
+        [row, *cell]
+        for row, (before, cell) in enumerate(zip(last, cells, strict=True))
+        if cell.changes or before is None or before[:2] != cell[:2]
+    ]
+
+
+def heat_map_of(journal: ChangeJournal, width_ms: int, now_ms: int, namespace: str | None = None) -> RangeHeatMap:
+    """The map of all changes that a journal has, up to now."""
+    layout = RowLayout(journal.table, namespace)
+    before = journal.as_of(journal.whole_from)
+    first_ms = journal.steps[0].at_ms if journal.steps else now_ms
+    heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, first_ms)
+    for step in journal.steps:
+        heat.advance(step.at_ms)
+        heat.take(step)
+    heat.advance(now_ms)
+    return heat

@@ -1,0 +1,350 @@
+"""Feeds open pages: follows changes and members, and sends all pages the same bytes, encoded once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import orjson
+
+from statechannel.engine.context import Mode
+from statechannel.engine.freshness import lag_s
+from statechannel.engine.membership import LostMember, Member
+from statechannel.errors import StateChannelError
+from statechannel.http_api.documents import broker_rows, leader_of
+from statechannel.http_api.page.bundle_table import BundleStart, holding_of
+from statechannel.http_api.page.page_view import PageLimits, PageView
+from statechannel.http_api.page.problems_seen import ClusterLook
+from statechannel.http_api.problems import ProblemError
+from statechannel.logger import SafeLogger
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import REJECTIONS
+
+if TYPE_CHECKING:
+    from statechannel.broker.changes import Change
+    from statechannel.engine.engine import Engine
+    from statechannel.http_api.cluster import RouterCluster
+    from statechannel.router import ChangesGap
+    from statechannel.settings import Settings
+
+_log = SafeLogger(__name__)
+
+UNWATCHED_S: Final = 2.0
+"""Without open pages the members are looked at no more often."""
+_WAITING_MAX: Final = 100_000
+
+Batch = Sequence["Change | ChangesGap"]
+
+
+class PageSource(Protocol):
+    """Where the page gets its data; called from the loop of the HTTP server."""
+
+    @property
+    def broker(self) -> str: ...
+
+    async def look(self) -> ClusterLook: ...
+
+    async def positions(self) -> Mapping[int, int]:
+        """Offset through which each partition was read."""
+        ...
+
+    async def bundles(self) -> tuple[list[BundleStart], dict[int, int]]:
+        """All live bundles, and the next offset of each partition."""
+        ...
+
+    def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
+        """Changes between two positions, read from Kafka."""
+        ...
+
+
+class RouterSource:
+    """The view of a router in this process."""
+
+    def __init__(self, cluster: RouterCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def broker(self) -> str:
+        return self._cluster.broker
+
+    async def look(self) -> ClusterLook:
+        return await self._cluster.look(self._read)
+
+    def _read(self, engine: Engine, now_s: float) -> ClusterLook:
+        context = engine.context
+        members, newest_ms, at_ms = context.members, engine.presence.last_ms, time.time_ns() // 1_000_000
+
+        def silent_ms(member: Member | LostMember) -> int:
+            if isinstance(member, Member):
+                return round(1_000 * (now_s - member.heard_at_s))
+            return newest_ms - member.last_heard_ms
+
+        applied = {part.partition: part.view.applied for part in engine.replicas}
+        leader = leader_of(members)
+        term = members.alive[leader].info.get("term") if leader is not None else None
+        away = context.mode is Mode.SAFE
+        paused = [member.info for member in members.alive.values() if member.info.get("repair_paused")]
+        why = paused[0].get("repair_paused") if paused else context.repair_paused
+        resumes_ms = paused[0].get("repair_resumes_at_ms") if paused else context.repair_resumes_at_ms
+        return ClusterLook(
+            at_ms=at_ms,
+            broker=self.broker,
+            mode=str(context.mode),
+            away_since_ms=at_ms - round(1_000 * engine.presence.silence_s) if away else None,
+            lag_s=0.0 if away else max((lag_s(context.now, part) for part in engine.replicas), default=0.0),
+            applied=applied,
+            leader=leader,
+            term=term if type(term) is int else None,
+            brokers=broker_rows(members, {}, applied, silent_ms),
+            repair_paused=why if isinstance(why, str) else None,
+            repair_resumes_at_ms=resumes_ms if type(resumes_ms) is int else None,
+            rejected={verdict.value: engine.counts[verdict] for verdict in REJECTIONS if engine.counts[verdict]},
+        )
+
+    async def positions(self) -> Mapping[int, int]:
+        return await self._cluster.position()
+
+    async def bundles(self) -> tuple[list[BundleStart], dict[int, int]]:
+        starts: list[BundleStart] = []
+        positions: dict[int, int] = {}
+        for partition in sorted(await self.positions()):
+            # A partition in one turn of the loop, so that all its states are as of one offset.
+            rows, next_offset = await self._cluster.look(partial(_bundles_of, partition))
+            starts += rows
+            positions[partition] = next_offset
+        return starts, positions
+
+    def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
+        """See `PageSource.past`."""
+        return self._cluster.past(since, ends)
+
+
+def _bundles_of(partition: int, engine: Engine, _: float) -> tuple[list[BundleStart], int]:
+    view = next(part.view for part in engine.replicas if part.partition == partition)
+    rows = [
+        BundleStart(key.name, holding_of(key.state, key.from_, key.to), key.operation, key.flow)
+        for key in view.keys.values()
+        if key.lower >= 0 and key.state is not None and key.state is not State.DELETED
+    ]
+    return rows, view.applied + 1
+
+
+def limits_of(settings: Settings) -> PageLimits:
+    return PageLimits(
+        settings.repair.in_flight_limit_s,
+        settings.hooks.deadline_s,
+        settings.http.page_history_max,
+        settings.http.page_column_s,
+    )
+
+
+class PageFeed:
+    """Feeds all open pages.
+
+    Args:
+        topics: Sections that are read from topics now and then, by name.
+
+    Attributes:
+        view: What the pages show.
+        readers: Number of open pages.
+    """
+
+    def __init__(
+        self, source: PageSource, settings: Settings, topics: Mapping[str, Callable[[], Any]] | None = None
+    ) -> None:
+        self.view = PageView(limits_of(settings))
+        self.source = source
+        self.readers = 0
+        self.topics: dict[str, Callable[[], Any]] = dict(topics or {})
+        self._settings = settings.http
+        self._waiting: list[Change] | None = []
+        self._lost_track = False
+        self._topic_sections: dict[str, Any] = {}
+        self._sent: dict[str, bytes] = {}
+        self._layout: object = None
+        self._number = 0
+        self._delta = b""
+        self._whole: tuple[int, bytes] | None = None
+        self._turn = asyncio.Event()
+        self._opened = asyncio.Event()  # a page that is opened does not wait for the next look
+        self._tasks: list[asyncio.Task[None]] = []
+        self._topics_due_s = 0.0
+        self._topics_task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, in the running loop."""
+        self._tasks.append(asyncio.get_running_loop().create_task(self._run(), name="http-page"))
+
+    async def close(self) -> None:
+        """End the feed and, by that, the streams."""
+        for task in (*self._tasks, *([] if self._topics_task is None else [self._topics_task])):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+        self._announce()
+
+    def take(self, batch: Batch) -> None:
+        """Changes that have come; after a gap all bundles are read again."""
+        for item in batch:
+            if isinstance(item, tuple):
+                self._lost_track = True
+            elif self._waiting is None:
+                self.view.take((item,))
+            elif len(self._waiting) < _WAITING_MAX:
+                self._waiting.append(item)
+            else:
+                self._lost_track = True
+
+    async def _run(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            try:
+                if self._waiting is not None:
+                    await self._begin()
+                elif self._lost_track:
+                    await self._load()
+                self.view.look(await self.source.look())
+                if self.readers:
+                    self._encode()
+                    self._read_topics()
+            except ProblemError as error:
+                _log.debug("http-page-waits", why=str(error))
+            except StateChannelError as error:
+                _log.warning("http-page-interrupted", why=str(error))
+            except Exception:
+                _log.exception("http-page-failed")
+            each_s = self._settings.page_each_s if self.readers else max(UNWATCHED_S, self._settings.page_each_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.01, each_s - (time.monotonic() - began_s))):
+                    await self._opened.wait()
+            self._opened.clear()
+
+    async def _begin(self) -> None:
+        """The log from its beginning, where that is short and whole; else the bundles as they are."""
+        positions = await self.source.positions()
+        records = sum(offset + 1 for offset in positions.values())
+        if not (0 < records <= self._settings.page_past_max and await self._replay(positions)):
+            await self._load()
+            return
+        waiting, self._waiting = self._waiting or [], None
+        self.view.take(waiting)
+
+    async def _replay(self, positions: Mapping[int, int]) -> bool:
+        view = PageView(self.view.limits)
+        ends = {partition: offset + 1 for partition, offset in positions.items()}
+        changes: list[Change] = []
+        async with contextlib.aclosing(self.source.past(dict.fromkeys(ends, 0), ends)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    if isinstance(item, tuple):
+                        return False
+                    changes.append(item)
+        changes.sort(key=lambda change: change.timestamp_ms)  # of one partition: in the order of its log
+        view.take(changes)
+        for partition, end in ends.items():
+            view.journal.positions[partition] = max(end, view.journal.positions.get(partition, 0))
+        self.view = view
+        return True
+
+    async def _load(self) -> None:
+        self._lost_track = False
+        if self._waiting is None:
+            self._waiting = []
+        starts, positions = await self.source.bundles()
+        self.view.begin(starts, positions)
+        waiting, self._waiting = self._waiting, None
+        self.view.take(waiting)
+
+    # --- what is sent ---------------------------------------------------------------------------------------------------
+
+    def _encode(self) -> None:
+        """One update: the sections that have changed since the last one."""
+        fresh = {
+            name: data
+            for name, section in {**self.view.sections(), **self._topic_sections}.items()
+            if (data := orjson.dumps(section, default=str)) != self._sent.get(name)
+        }
+        self._sent |= fresh
+        cells = self.view.heat_changes()
+        if self.view.heat_layout != self._layout:
+            self._layout = self.view.heat_layout
+            fresh["heat"] = orjson.dumps(self.view.heat())
+        elif cells is not None:
+            fresh["cells"] = orjson.dumps(cells)
+        self._number += 1
+        self._delta = _event(self._number, fresh)
+        self._announce()
+
+    def _snapshot(self) -> bytes:
+        """All sections, encoded once for all who begin now."""
+        if self._whole is None or self._whole[0] != self._number:
+            whole = {**self._sent, "heat": orjson.dumps(self.view.heat())}
+            self._whole = self._number, _event(self._number, whole)
+        return self._whole[1]
+
+    def _announce(self) -> None:
+        turn, self._turn = self._turn, asyncio.Event()
+        turn.set()
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """What one page is sent: everything, then what changes. One that is slow skips to the newest.
+
+        Raises:
+            ProblemError: Before the first part: too many pages are open.
+        """
+        if self.readers >= self._settings.page_readers_max:
+            raise ProblemError("too-busy", f"{self.readers} pages are open already")
+        self.readers += 1
+        try:
+            yield b": statechannel page\n\n"
+            turn = self._turn
+            self._opened.set()
+            await self._wait(turn)
+            known = -1
+            while self._tasks:
+                turn = self._turn
+                if known != self._number:
+                    part = self._delta if known == self._number - 1 else self._snapshot()
+                    known = self._number
+                    yield part
+                    continue
+                if not await self._wait(turn):
+                    yield b": quiet\n\n"
+        finally:
+            self.readers -= 1
+
+    async def _wait(self, turn: asyncio.Event) -> bool:
+        try:
+            async with asyncio.timeout(self._settings.heartbeat_s):
+                await turn.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- what is read from topics ---------------------------------------------------------------------------------------
+
+    def _read_topics(self) -> None:
+        now_s = time.monotonic()
+        if self.topics and now_s >= self._topics_due_s and (self._topics_task is None or self._topics_task.done()):
+            self._topics_due_s = now_s + self._settings.page_topics_s
+            self._topics_task = asyncio.get_running_loop().create_task(self._topics_read(), name="http-page-topics")
+
+    async def _topics_read(self) -> None:
+        for name, read in self.topics.items():
+            try:
+                self._topic_sections[name] = await read()
+            except StateChannelError as error:
+                self._topic_sections[name] = {"error": str(error)}
+            except Exception:
+                _log.exception("http-page-topic-failed", section=name)
+
+
+def _event(number: int, sections: Mapping[str, bytes]) -> bytes:
+    at_ms = time.time_ns() // 1_000_000
+    parts = b",".join(b'"%b":%b' % (name.encode(), data) for name, data in sections.items())
+    return b'event: page\ndata: {"at_ms":%d,"number":%d,"sections":{%b}}\n\n' % (at_ms, number, parts)

@@ -1,0 +1,303 @@
+"""Paths of the page: its files, the stream that feeds it, and what it asks for: a moment, a difference, a bundle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+from starlette.responses import Response
+from starlette.routing import Route
+from typing_extensions import TypedDict
+
+from statechannel.audit.report.ownership import shared_style
+from statechannel.engine.commands import Owned, Undetermined, Unowned
+from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
+from statechannel.http_api.page.heat_map import heat_map_of
+from statechannel.http_api.page.page_view import difference, past_document, step_fields
+from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.reads import EventStream, NameQuery
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, RequestModel
+from statechannel.protocol.bundle import is_bundle, parse_key
+from statechannel.settings.groups_cluster import AccessRole
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from statechannel.http_api.cluster import ApiCluster
+    from statechannel.http_api.page.page_feed import PageFeed
+
+STEPS_SHOWN: Final = 20
+DECISIONS_SHOWN: Final = 50
+HISTORY_MAX: Final = 100
+PLACE_MAX: Final = 10**15
+PAGE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_TYPES: Final[Mapping[str, str]] = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+TOPIC_ROUTES: Final[Mapping[str, str]] = {"decisions": "list-decisions"}
+"""Sections of the page that are the answers of routes of installed packages, by the name of the route."""
+
+
+class MomentQuery(RequestModel):
+    """A moment: by the number of a change, by time, or by place in the log."""
+
+    place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, as this process counts them.")
+    time_ms: int | None = Field(None, ge=0, le=253_402_300_799_999, description="Log time (ms since 1970).")
+    partition: int = Field(0, ge=0, le=9_999, description="Partition of `offset`.")
+    offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Offset in the channel's topic.")
+
+
+class DifferenceQuery(RequestModel):
+    """Two moments, by the numbers of changes."""
+
+    first: int = Field(ge=0, le=PLACE_MAX, description="Number of the earlier change.")
+    second: int = Field(ge=0, le=PLACE_MAX, description="Number of the later change.")
+
+
+class HeatQuery(RequestModel):
+    """Which part of the heat map."""
+
+    namespace: str = Field(min_length=1, max_length=1_024, description="Namespace.")
+
+
+class MomentDocument(TypedDict):
+    """The page as of a moment."""
+
+    place: int | None
+    at_ms: int
+    bundles: int
+    states: dict[str, int]
+    owners: dict[str, int]
+    between: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    next: int | None
+    previous: int | None
+    live: bool
+    whole: bool
+
+
+class PageReads:
+    """Handlers of what the page asks for."""
+
+    def __init__(self, cluster: ApiCluster, feed: PageFeed) -> None:
+        self._cluster = cluster
+        self._feed = feed
+        self._reading = False
+
+    async def stream(self, _: ApiCall) -> ApiAnswer:
+        parts = self._feed.stream()
+        try:
+            first = await anext(parts)
+        except StopAsyncIteration:
+            raise ProblemError("not-current", "this process stops") from None
+        return ApiAnswer(EventStream(first, parts))
+
+    async def moment(self, call: ApiCall) -> ApiAnswer:
+        query: MomentQuery = call.query
+        journal = self._feed.view.journal
+        if query.place is not None:
+            return ApiAnswer(self._at_place(query.place))
+        if query.time_ms is None and query.offset is None:
+            raise ProblemError("bad-request", "none of place, time_ms and offset is there")
+        oldest = next((step for step in journal.steps if step.place > journal.whole_from), None)
+        if query.offset is not None:
+            places = [
+                step.place
+                for step in journal.steps
+                if step.partition == query.partition and step.offset <= query.offset
+            ]
+            if places or journal.whole_from == 0:
+                return ApiAnswer(self._at_place(max(places, default=0)))
+        elif journal.whole_from == 0 or (
+            oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms
+        ):
+            return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0)))
+        return ApiAnswer(await self._from_log(query))
+
+    def _at_place(self, place: int) -> dict[str, Any]:
+        journal = self._feed.view.journal
+        place = min(place, journal.place)
+        table = journal.as_of(place)
+        if table is None:
+            raise ProblemError("bad-request", f"change {place} is not in memory any more", hint="Ask by time_ms.")
+        return _moment(journal, table, place, whole=True)
+
+    async def _from_log(self, query: MomentQuery) -> dict[str, Any]:
+        """Read from Kafka from its first record: one at a time, within the time limit of answers."""
+        if self._reading:
+            raise ProblemError("too-busy", "another moment is being read from the log")
+        self._reading = True
+        try:
+            journal, whole = ChangeJournal(STEPS_SHOWN), True
+            ends = {partition: offset + 1 for partition, offset in (await self._feed.source.positions()).items()}
+            if query.offset is not None:
+                ends = {query.partition: min(query.offset + 1, ends.get(query.partition, 0))}
+            late: set[int] = set()
+            async with contextlib.aclosing(self._feed.source.past(dict.fromkeys(ends, 0), ends)) as batches:
+                async for batch in batches:
+                    for item in batch:
+                        if isinstance(item, tuple):
+                            whole = False
+                        elif query.time_ms is not None and item.timestamp_ms > query.time_ms:
+                            late.add(item.partition)
+                        else:
+                            journal.take(item)
+                    await asyncio.sleep(0)
+                    if len(late) == len(ends) == 1:
+                        break
+            return _moment(journal, journal.table, journal.place, whole=whole) | {
+                "place": None,
+                "previous": None,
+                "next": None,
+            }
+        finally:
+            self._reading = False
+
+    async def difference(self, call: ApiCall) -> ApiAnswer:
+        journal = self._feed.view.journal
+        first, second = sorted((call.query.first, call.query.second))
+        before, after = journal.as_of(first), journal.as_of(min(second, journal.place))
+        if before is None or after is None:
+            raise ProblemError(
+                "bad-request", f"change {first} is not in memory any more", hint="Choose a later moment."
+            )
+        return ApiAnswer({"first": first, "second": second, **difference(before, after)})
+
+    async def bundle(self, call: ApiCall) -> ApiAnswer:
+        """A bundle or the bundle of a topic: what it is, and its newest changes."""
+        name = call.query.name
+        bundle = name if is_bundle(name) else ""
+        outcome = await self._cluster.lookup(name)
+        if not bundle:
+            if not isinstance(outcome, Owned | Unowned | Undetermined) or not (bundle := _bundle_of(outcome)):
+                raise ProblemError(
+                    "bad-request",
+                    f"there is no bundle of {name[:200]}",
+                    hint="Use tenant/namespace/topic, or a bundle.",
+                )
+        parts = parse_key(bundle.encode())
+        if parts is None:
+            raise ProblemError("bad-request", f"{name[:200]} is not a bundle")
+        journal = self._feed.view.journal
+        steps = journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
+        return ApiAnswer(
+            {
+                "asked": name,
+                "bundle": bundle,
+                "row": await self._cluster.bundle(bundle),
+                "history": [step_fields(journal.table, step) for step in steps],
+                "whole": journal.whole_from == 0,
+            }
+        )
+
+    async def heat(self, call: ApiCall) -> ApiAnswer:
+        view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
+        name = call.query.namespace
+        if name not in view.journal.table.namespaces:
+            raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
+        newest = view.journal.steps[-1].at_ms if view.journal.steps else 0
+        at_ms = max(newest, view.looked_at_ms)
+        return ApiAnswer(heat_map_of(view.journal, width_ms, at_ms, name).document())
+
+    def routes(self) -> list[ApiRoute]:
+        """Their routes."""
+        read = AccessRole.READ
+        return [
+            ApiRoute(
+                "GET", "/v1/page/stream", "feed-page", "Feed the page: server-sent events with its sections", read,
+                self.stream, bytes, reasons=("too-busy",), bounds_time=False,
+            ),
+            ApiRoute(
+                "GET", "/v1/page/at", "page-at", "Show owners as of a moment, and the changes before it", read, self.moment,
+                MomentDocument, query=MomentQuery, reasons=("too-busy",),
+            ),
+            ApiRoute(
+                "GET", "/v1/page/difference", "page-difference", "Compare the owners of two moments", read, self.difference,
+                dict[str, Any], query=DifferenceQuery,
+            ),
+            ApiRoute(
+                "GET", "/v1/page/bundle", "page-bundle", "Show a bundle, or that of a topic, with its newest changes", read,
+                self.bundle, dict[str, Any], query=NameQuery,
+            ),
+            ApiRoute(
+                "GET", "/v1/page/heat", "page-heat", "Show the heat map of one namespace", read, self.heat,
+                dict[str, Any], query=HeatQuery,
+            ),
+        ]  # fmt: skip
+
+
+def _bundle_of(outcome: object) -> str:
+    bundle = getattr(outcome, "bundle", None)
+    return bundle if isinstance(bundle, str) else ""
+
+
+def _moment(journal: ChangeJournal, table: LiveBundleTable, place: int, *, whole: bool) -> dict[str, Any]:
+    before = [step for step in journal.steps if step.place <= place][-STEPS_SHOWN:]
+    after = next((step.place for step in journal.steps if step.place > place), None)
+    earlier = [step.place for step in before if step.place < place]
+    at_ms = before[-1].at_ms if before else 0
+    previous = earlier[-1] if earlier else journal.whole_from if place > journal.whole_from else None
+    return {
+        **past_document(table, before, place, at_ms),
+        "next": after,
+        "previous": previous,
+        "live": after is None,
+        "whole": whole,
+    }
+
+
+def topic_reads_of(routes: Sequence[ApiRoute]) -> dict[str, Callable[[], Any]]:
+    """Sections that routes of installed packages answer."""
+    caller = Caller("page", AccessRole.READ, "")
+
+    def read_by(route: ApiRoute) -> Callable[[], Any]:
+        async def read() -> Any:
+            query = None if route.query is None else route.query.model_validate({"limit": DECISIONS_SHOWN})
+            document = (await route.handler(ApiCall(caller, {}, query, None, {}))).document
+            return {"decisions": [_decision_row(row) for row in document["decisions"]]}
+
+        return read
+
+    by_name = {route.name: route for route in routes}
+    return {section: read_by(by_name[name]) for section, name in TOPIC_ROUTES.items() if name in by_name}
+
+
+def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the list shows; the rest is asked for by its id."""
+    kept = {name: row.get(name) for name in ("id", "at_ms", "leader", "subject", "reason", "skipped", "why", "scores")}
+    return kept | {name: len(row.get(name) or ()) for name in ("moves", "splits", "placed", "left")}
+
+
+@cache
+def asset(name: str) -> bytes | None:
+    """A file of the page; None: there is none."""
+    if name == "shared.css":
+        return shared_style().encode()
+    known = {file.name: file for file in resources.files(__package__).joinpath("assets").iterdir()}
+    return known[name].read_bytes() if name in known else None
+
+
+def asset_routes() -> list[Route]:
+    """Files of the page: without a token, since they hold nothing of the cluster."""
+
+    async def serve(request: Request) -> Response:
+        name = request.path_params.get("file", "page.html")
+        content = asset(name)
+        kind = _TYPES.get(name.rpartition(".")[2])
+        if content is None or kind is None:
+            return Response(status_code=404)
+        return Response(content, headers={"Content-Security-Policy": PAGE_POLICY, "Content-Type": kind})
+
+    return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]

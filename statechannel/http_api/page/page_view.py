@@ -1,0 +1,376 @@
+"""What the page shows, as documents by section: from changes of bundles and a look at the members. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statechannel.audit.report.ownership import colours_of
+from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding, LiveBundleTable
+from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
+from statechannel.http_api.page.page_events import PageEvents
+from statechannel.http_api.page.problems_seen import FLAP_WINDOW_MS, FLAPS, ClusterLook, JunkRate, problems_of
+from statechannel.protocol.states import IN_FLIGHT, State
+
+if TYPE_CHECKING:
+    from statechannel.broker.changes import Change
+
+BETWEEN_MAX: Final = 50
+_OLDEST_MAX: Final = 1_000
+FLAPPING_MAX: Final = 5
+PROBLEMS_MAX: Final = 40
+DIFFERENCES_MAX: Final = 200
+JUNK_WINDOW_MS: Final = 30_000
+JUNK_RECORDS: Final = 100
+"""Records without a place on the channel within the window that are worth naming; a lost race rejects a few."""
+_HOOKS: Final = {State.RELEASING: "on_release", State.ASSIGNING: "on_own", State.SPLITTING: "on_split"}
+
+
+class PageLimits(NamedTuple):
+    """Settings that the page shows or needs.
+
+    Attributes:
+        in_flight_s: Age at which the leader repairs an in-flight state.
+        hook_s: Time limit of a hook.
+        history_max: Steps that are kept.
+        column_s: Width of a column of the heat map.
+    """
+
+    in_flight_s: float
+    hook_s: float
+    history_max: int
+    column_s: float
+
+
+class _Between(NamedTuple):
+    upper: int
+    holding: Holding
+    since_ms: int | None
+    operation: str | None
+    flow: str | None
+    decision: str | None
+
+
+class PageView:
+    """The page's state.
+
+    Attributes:
+        journal: States of bundles and their newest changes.
+        events: What has happened.
+        changes: Number of changes taken.
+    """
+
+    def __init__(self, limits: PageLimits) -> None:
+        self.journal = ChangeJournal(limits.history_max)
+        self.events = PageEvents(lambda step: self.journal.table.name_of(step.key, step.upper))
+        self.limits = limits
+        self._look: ClusterLook | None = None
+        self._owned: Counter[str | None] = Counter()
+        self._unasked = 0
+        self._between: dict[int, _Between] = {}
+        self._heat: RangeHeatMap | None = None
+        self._moved: deque[tuple[int, int, str | None, str | None]] = deque()
+        self._times: Counter[int] = Counter()
+        self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
+        self.changes = 0
+
+    def begin(self, starts: Iterable[BundleStart], positions: dict[int, int]) -> None:
+        """Begin with these bundles; what was between owners before this process began has no known age."""
+        kept = list(starts)
+        self.journal.begin(kept, positions)
+        self._owned.clear()
+        self._between.clear()
+        self._heat = None
+        unsure = {start.bundle: start for start in kept if start.holding.state in IN_FLIGHT}
+        self._unasked = 0
+        for key, upper, holding in self.journal.table.rows():
+            self._owned[holding.owner] += 1
+            self._unasked += holding.state is State.UNASSIGNED
+            if holding.state in IN_FLIGHT:
+                start = unsure[self.journal.table.name_of(key, upper)]
+                self._between[key] = _Between(upper, holding, start.since_ms, start.operation, start.flow, None)
+
+    def take(self, changes: Iterable[Change]) -> None:
+        """Changes, in the order of the log."""
+        for change in changes:
+            for step in self.journal.take(change):
+                self._step(step)
+            self.changes += 1
+
+    def _step(self, step: BundleStep) -> None:
+        before, after = step.before, step.after
+        if before is not None:
+            self._owned[before.owner] -= 1
+            self._unasked -= before.state is State.UNASSIGNED
+        self._between.pop(step.key, None)
+        if after is not None:
+            self._owned[after.owner] += 1
+            self._unasked += after.state is State.UNASSIGNED
+            if after.state in IN_FLIGHT:
+                self._between[step.key] = _Between(
+                    step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
+                )
+        self.events.step(step)
+        if after is not None and after.owner is not None and (before is None or before.owner != after.owner):
+            came_from = before.owner or before.source if before is not None else None
+            self._moved.append((step.at_ms, step.key, came_from, after.owner))
+            self._times[step.key] += 1
+            if len(self._moved) > self.limits.history_max:
+                self._forget_move()
+        if self._heat is not None:
+            self._heat.advance(step.at_ms)
+            self._heat.take(step)
+
+    def look(self, look: ClusterLook) -> None:
+        """What is known of the members now."""
+        self._look = look
+        self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
+        while self._moved and self._moved[0][0] < look.at_ms - FLAP_WINDOW_MS:
+            self._forget_move()
+        self._rejected.append((look.at_ms, dict(look.rejected)))
+        while len(self._rejected) > 2 and self._rejected[1][0] <= look.at_ms - JUNK_WINDOW_MS:  # noqa: PLR2004
+            self._rejected.popleft()
+        heat = self._heat
+        if heat is None or not heat.layout.fits(self.journal.table):
+            self._heat = heat_map_of(self.journal, self._width_ms, look.at_ms)
+        else:
+            heat.advance(look.at_ms)
+        if self._heat is not None:
+            self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
+
+    def _forget_move(self) -> None:
+        _, key, _, _ = self._moved.popleft()
+        self._times[key] -= 1
+        if not self._times[key]:
+            del self._times[key]
+
+    @property
+    def looked_at_ms(self) -> int:
+        """Wall clock of the last look; 0 before the first."""
+        return 0 if self._look is None else self._look.at_ms
+
+    @property
+    def _width_ms(self) -> int:
+        return round(1_000 * self.limits.column_s)
+
+    def sections(self) -> dict[str, Any]:
+        """All sections but the heat map; empty before the first look."""
+        look = self._look
+        if look is None:
+            return {}
+        owned = {name: count for name, count in self._owned.items() if name is not None and count}
+        between = self._between_rows(look)
+        return {
+            "head": self._head(look, owned),
+            "brokers": self._brokers(look, owned),
+            "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
+            "problems": [
+                problem.fields()
+                for problem in problems_of(look, owned, between, self._flaps(), self._junk())[:PROBLEMS_MAX]
+            ],
+            "events": self.events.rows(),
+            "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
+        }
+
+    def _heat_owners(self) -> Sequence[str]:
+        return () if self._heat is None else self._heat.owners
+
+    def heat(self) -> dict[str, Any] | None:
+        """The whole heat map."""
+        return None if self._heat is None else self._heat.document()
+
+    def heat_changes(self) -> dict[str, Any] | None:
+        """Cells that changed since the last call; a new object of `heat_layout` means that the whole map is needed."""
+        return None if self._heat is None else self._heat.changed()
+
+    @property
+    def heat_layout(self) -> object:
+        """Changes where rows or owners do: cells then need the whole map."""
+        return None if self._heat is None else (id(self._heat), len(self._heat.owners))
+
+    def _head(self, look: ClusterLook, owned: Mapping[str, int]) -> dict[str, Any]:
+        alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
+        return {
+            "leader": look.leader,
+            "term": look.term,
+            "mode": look.mode,
+            "away_since_ms": look.away_since_ms,
+            "broker": look.broker,
+            "brokers": len(alive),
+            "bundles": len(self.journal.table),
+            "unasked": self._unasked,
+            "unserved": len(self.journal.table) - self._unasked - sum(owned.get(row["broker"], 0) for row in alive),
+            "mean": round(sum(owned.get(row["broker"], 0) for row in alive) / len(alive), 1) if alive else None,
+            "namespaces": len(self.journal.table.namespaces),
+            "repair_paused": look.repair_paused,
+            "repair_resumes_at_ms": look.repair_resumes_at_ms,
+            "place": self.journal.place,
+            "newest_ms": self.journal.steps[-1].at_ms if self.journal.steps else None,
+            "lag_ms": round(1_000 * look.lag_s),
+            "whole_from": self.journal.whole_from,
+            "positions": {str(partition): offset for partition, offset in sorted(look.applied.items())},
+        }
+
+    def _brokers(self, look: ClusterLook, owned: Mapping[str, int]) -> list[dict[str, Any]]:
+        came, went = Counter[str](), Counter[str]()
+        for _, _, source, target in self._moved:
+            if target is not None:
+                came[target] += 1
+            if source is not None:
+                went[source] += 1
+        coming = Counter(row.holding.destination for row in self._between.values())
+        leaving = Counter(row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING)
+        shown = (
+            "broker",
+            "state",
+            "mode",
+            "phase",
+            "accepting",
+            "draining",
+            "leading",
+            "software",
+            "http",
+            "started_at_ms",
+        )
+        rows = []
+        for row in look.brokers:
+            name = row["broker"]
+            fields: dict[str, Any] = {field: row[field] for field in shown}  # type: ignore[literal-required]
+            rows.append(
+                {
+                    **fields,
+                    "bundles": owned.get(name, 0),
+                    "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
+                    "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
+                    "coming": coming[name],
+                    "leaving": leaving[name],
+                    "came": came[name],
+                    "went": went[name],
+                }
+            )
+        return rows
+
+    def _between_rows(self, look: ClusterLook) -> list[dict[str, Any]]:
+        alive = {row["broker"] for row in look.brokers if row["state"] not in ("lost", "left")}
+        oldest = nsmallest(_OLDEST_MAX, self._between.items(), key=lambda item: item[1].since_ms or 0)
+        return [self._between_row(key, row, alive) for key, row in oldest]
+
+    def _between_row(self, key: int, row: _Between, alive: set[str]) -> dict[str, Any]:
+        holding = row.holding
+        who = holding.destination if holding.state is State.ASSIGNING else holding.owner
+        gone = who is not None and who not in alive
+        limit_s = self.limits.hook_s if not gone else self.limits.in_flight_s
+        return {
+            "bundle": self.journal.table.name_of(key, row.upper),
+            "state": holding.state.value,
+            "from": holding.owner or holding.source,
+            "to": holding.destination,
+            "since_ms": row.since_ms,
+            "due_ms": None if row.since_ms is None else row.since_ms + round(1_000 * limit_s),
+            "repaired_ms": None if row.since_ms is None else row.since_ms + round(1_000 * self.limits.in_flight_s),
+            "who": None if gone else who,
+            "lost": who if gone else None,
+            "hook": None if gone else _HOOKS.get(holding.state),
+            "operation": row.operation,
+            "flow": row.flow,
+            "decision": row.decision,
+        }
+
+    def _flaps(self) -> list[tuple[str, int]]:
+        flapping = []
+        for key, times in self._times.most_common(FLAPPING_MAX):
+            held = self.journal.table.get(key)
+            if times >= FLAPS and held is not None:
+                flapping.append((self.journal.table.name_of(key, held[0]), times))
+        return flapping
+
+    def _junk(self) -> JunkRate | None:
+        if len(self._rejected) < 2:  # noqa: PLR2004
+            return None
+        (first_ms, before), (last_ms, now) = self._rejected[0], self._rejected[-1]
+        more = {verdict: count - before.get(verdict, 0) for verdict, count in now.items()}
+        more = {verdict: count for verdict, count in sorted(more.items(), key=lambda item: -item[1]) if count > 0}
+        records = sum(more.values())
+        return JunkRate(records, max(1.0, (last_ms - first_ms) / 1_000), more) if records >= JUNK_RECORDS else None
+
+
+_LAG_SHOWN: Final = 1_000
+
+
+def past_document(view_table: LiveBundleTable, steps: Sequence[BundleStep], place: int, at_ms: int) -> dict[str, Any]:
+    """The page as of a moment: owners and what was between them.
+
+    Args:
+        steps: Around the moment, the newest last; the newest at or before it is the record under the cursor.
+    """
+    owned: Counter[str] = Counter()
+    between: list[dict[str, Any]] = []
+    states: Counter[str] = Counter()
+    for key, upper, holding in view_table.rows():
+        states[holding.state.value] += 1
+        if holding.owner is not None:
+            owned[holding.owner] += 1
+        if holding.state in IN_FLIGHT and len(between) < BETWEEN_MAX:
+            between.append(
+                {
+                    "bundle": view_table.name_of(key, upper),
+                    "state": holding.state.value,
+                    "from": holding.owner or holding.source,
+                    "to": holding.destination,
+                }
+            )
+    return {
+        "place": place,
+        "at_ms": at_ms,
+        "bundles": len(view_table),
+        "states": dict(sorted(states.items())),
+        "owners": dict(sorted(owned.items())),
+        "between": between,
+        "steps": [step_fields(view_table, step) for step in steps],
+    }
+
+
+def step_fields(table: LiveBundleTable, step: BundleStep) -> dict[str, Any]:
+    """A step as the page has it."""
+    note = step.note
+
+    def held(holding: Holding | None) -> dict[str, Any] | None:
+        if holding is None:
+            return None
+        return {"state": holding.state.value, "owner": holding.owner, "to": holding.destination}
+
+    return {
+        "place": step.place,
+        "at_ms": step.at_ms,
+        "partition": step.partition,
+        "offset": step.offset,
+        "bundle": table.name_of(step.key, step.upper),
+        "before": held(step.before),
+        "after": held(step.after),
+        "operation": step.operation,
+        **note._asdict(),
+    }
+
+
+def difference(before: LiveBundleTable, after: LiveBundleTable) -> dict[str, Any]:
+    """Bundles whose owner differs, by pair of owners."""
+    known = {key: (upper, holding) for key, upper, holding in before.rows()}
+    pairs: Counter[tuple[str | None, str | None]] = Counter()
+    rows: list[dict[str, Any]] = []
+    for key, upper, holding in after.rows():
+        earlier = known.pop(key, None)
+        owner = None if earlier is None else earlier[1].owner
+        if earlier is not None and earlier[0] == upper and owner == holding.owner:
+            continue
+        pairs[owner, holding.owner] += 1
+        if len(rows) < DIFFERENCES_MAX:
+            rows.append({"bundle": after.name_of(key, upper), "from": owner, "to": holding.owner})
+    gone = len(known)
+    return {
+        "pairs": [{"from": pair[0], "to": pair[1], "bundles": count} for pair, count in pairs.most_common()],
+        "bundles": rows,
+        "all": sum(pairs.values()),
+        "gone": gone,
+    }

@@ -1,0 +1,258 @@
+"""What is wrong now, the worst first: each with what it concerns, since when, and what to do next. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statechannel.engine.troubles import UnplacedCause
+
+if TYPE_CHECKING:
+    from statechannel.http_api.documents import BrokerRow
+
+FLAPS: Final = 4
+"""Changes of owner of one bundle within FLAP_WINDOW_MS that are too many."""
+FLAP_WINDOW_MS: Final = 300_000
+SLOW_LAG_S: Final = 5.0
+
+
+class ProblemKind(StrEnum):
+    """Kinds, the worst first."""
+
+    KAFKA_AWAY = "kafka-away"
+    REPAIR_PAUSED = "repair-paused"
+    NO_LEADER = "no-leader"
+    BROKER_LOST = "broker-lost"
+    STUCK = "stuck"
+    HOOK_FAILED = "hook-failed"
+    UNPLACED = "unplaced"
+    DRAIN_BLOCKED = "drain-blocked"
+    JUNK = "junk"
+    FLAPPING = "flapping"
+    BLOCKED = "blocked"
+    CANARY = "canary"
+    LAG = "lag"
+    VERSIONS = "versions"
+
+
+SEVERE: Final = frozenset(
+    {
+        ProblemKind.KAFKA_AWAY,
+        ProblemKind.REPAIR_PAUSED,
+        ProblemKind.NO_LEADER,
+        ProblemKind.BROKER_LOST,
+        ProblemKind.STUCK,
+    }
+)
+
+
+class ProblemSeen(NamedTuple):
+    """One of them.
+
+    Attributes:
+        subject: Broker or bundle.
+        since_ms: None if that is unknown.
+        hint: What to do next.
+    """
+
+    kind: ProblemKind
+    subject: str | None
+    message: str
+    hint: str
+    since_ms: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The keys of the page's document."""
+        return {**self._asdict(), "kind": self.kind.value, "severe": self.kind in SEVERE}
+
+
+class JunkRate(NamedTuple):
+    """Records that no correct process writes, lately.
+
+    Attributes:
+        records: In `window_s`.
+        verdicts: By verdict, the most first.
+    """
+
+    records: int
+    window_s: float
+    verdicts: Mapping[str, int]
+
+
+class ClusterLook(NamedTuple):
+    """What this process knows of the cluster beyond bundles.
+
+    Attributes:
+        at_ms: Wall clock.
+        mode: How far it trusts its picture.
+        away_since_ms: Since when Kafka has not answered; None while it does.
+        lag_s: Age of the oldest partition's view.
+        applied: Offset through which each partition was read.
+        rejected: Number of rejected records of each verdict since the process began.
+    """
+
+    at_ms: int
+    broker: str
+    mode: str
+    away_since_ms: int | None
+    lag_s: float
+    applied: Mapping[int, int]
+    leader: str | None
+    term: int | None
+    brokers: Sequence[BrokerRow]
+    repair_paused: str | None
+    repair_resumes_at_ms: int | None
+    rejected: Mapping[str, int]
+
+
+def problems_of(
+    look: ClusterLook,
+    owned: Mapping[str, int],
+    between: Sequence[Mapping[str, Any]],
+    flaps: Sequence[tuple[str, int]],
+    junk: JunkRate | None,
+) -> list[ProblemSeen]:
+    """All of them.
+
+    Args:
+        owned: Bundles by owner.
+        between: Rows of what is between two owners, the oldest first.
+        flaps: Bundles with the number of their changes of owner within the window.
+        junk: None while there is none worth naming.
+    """
+    seen = [
+        *_of_cluster(look),
+        *_of_brokers(look, owned),
+        *_of_bundles(look, between, flaps),
+        *_of_junk(junk),
+        *_of_versions(look),
+    ]
+    order = list(ProblemKind)
+    return sorted(seen, key=lambda problem: order.index(problem.kind))
+
+
+def _of_cluster(look: ClusterLook) -> Iterator[ProblemSeen]:
+    if look.away_since_ms is not None:
+        yield ProblemSeen(
+            ProblemKind.KAFKA_AWAY, None, "Kafka is away: brokers serve what they serve, and nothing is moved or repaired",
+            "Look at Kafka's brokers and the network to them; nothing has to be done here when they are back.",
+            look.away_since_ms,
+        )  # fmt: skip
+    elif look.lag_s > SLOW_LAG_S:
+        yield ProblemSeen(
+            ProblemKind.LAG, None, f"this process is {look.lag_s:.0f} s behind the end of the log",
+            "Look at the load of this machine; another broker's page may be newer.",
+        )  # fmt: skip
+    if look.repair_paused is not None:
+        lost = sum(row["state"] == "lost" for row in look.brokers)
+        yield ProblemSeen(
+            ProblemKind.REPAIR_PAUSED, None, f"mass loss: {lost} brokers were lost together, so the leader does not repair: "
+            f"{look.repair_paused}",
+            "Probably the network. If the brokers are really gone: `statechannel repair resume`.",
+        )  # fmt: skip
+    if look.leader is None and look.away_since_ms is None:
+        yield ProblemSeen(
+            ProblemKind.NO_LEADER, None, "no broker leads: nothing is balanced, and a deputy repairs",
+            "It ends by itself within the election's time; if not, `statechannel doctor` says why no broker can lead.",
+        )  # fmt: skip
+
+
+def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[ProblemSeen]:
+    for row in look.brokers:
+        name = row["broker"]
+        if row["state"] == "lost":
+            left = owned.get(name, 0)
+            waits = f"{left:,} of its bundles wait for repair" if left else "its bundles have other owners"
+            yield ProblemSeen(
+                ProblemKind.BROKER_LOST, name, f"{name} is lost: not heard since then; {waits}",
+                "Look whether its process runs, and at its log; it rejoins when it is started again.",
+                look.at_ms - row["heard_ago_ms"],
+            )  # fmt: skip
+            continue
+        for hook, failed in row["hooks_failed"].items():
+            yield ProblemSeen(
+                ProblemKind.HOOK_FAILED, name,
+                f"hook {hook} of {name} failed {failed['times']} times, last for {failed['bundle']}: {failed['error']}",
+                f"Look at the log of {name}: the hook is code of the service that runs there.",
+                look.at_ms - failed["ago_ms"],
+            )  # fmt: skip
+        unplaced = row["unplaced"]
+        if unplaced is not None:
+            filtered = unplaced["cause"] == UnplacedCause.POLICIES
+            yield ProblemSeen(
+                ProblemKind.UNPLACED, name,
+                f"{unplaced['bundles']} bundles get no broker, {unplaced['bundle']} among them: {unplaced['message']}",
+                "Change the policy that leaves no broker." if filtered else "Start another broker.",
+                unplaced["since_ms"],
+            )  # fmt: skip
+        blocked = row["blocked"]
+        if blocked is not None and blocked["ago_ms"] < FLAP_WINDOW_MS:
+            where = f" in hook {blocked['hook']}" if blocked["hook"] else ""
+            yield ProblemSeen(
+                ProblemKind.BLOCKED, name, f"the event loop of {name} was blocked for {blocked['seconds']:.1f} s{where}",
+                f"Whatever blocks at {blocked['place']} belongs into a thread.", look.at_ms - blocked["ago_ms"],
+            )  # fmt: skip
+        canary = row["canary"]
+        if canary is not None:
+            yield ProblemSeen(
+                ProblemKind.CANARY, name, f"{name} asked as a client: {canary['message']}",
+                f"Look at {canary['member']}: it serves something else than the log says.", canary["since_ms"],
+            )  # fmt: skip
+        if row["draining"] and owned.get(name, 0) and unplaced is not None:
+            yield ProblemSeen(
+                ProblemKind.DRAIN_BLOCKED, name, f"the drain of {name} is blocked: {owned[name]:,} bundles have no other broker",
+                "Change the filter that keeps them here, or uncordon the broker.",
+            )  # fmt: skip
+
+
+def _of_bundles(
+    look: ClusterLook, between: Sequence[Mapping[str, Any]], flaps: Sequence[tuple[str, int]]
+) -> Iterator[ProblemSeen]:
+    late = [row for row in between if row["due_ms"] is not None and look.at_ms > row["due_ms"]]
+    for who, rows in _by_actor(late).items():
+        first = rows[0]
+        hook = f", hook {first['hook']}" if first["hook"] else ""
+        yield ProblemSeen(
+            ProblemKind.STUCK, who, f"{_bundles(len(rows))} stuck: {who}{hook} must act and is late; first {first['bundle']}",
+            f"Look at the log of {who}; the leader repairs what stays so.", first["since_ms"],
+        )  # fmt: skip
+    if flaps:
+        bundle, times = flaps[0]
+        others = f", and {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
+        yield ProblemSeen(
+            ProblemKind.FLAPPING, bundle,
+            f"flapping: {bundle} has changed its owner {times} times in {FLAP_WINDOW_MS // 60_000} minutes{others}",
+            "Its timeline names who moved it, and why; an override pins it.",
+        )  # fmt: skip
+
+
+def _bundles(number: int) -> str:
+    return "1 bundle" if number == 1 else f"{number:,} bundles"
+
+
+def _by_actor(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    by: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by.setdefault(row["who"] or "the leader", []).append(row)
+    return by
+
+
+def _of_junk(junk: JunkRate | None) -> Iterator[ProblemSeen]:
+    if junk is not None:
+        kinds = ", ".join(f"{count:,} {verdict}" for verdict, count in junk.verdicts.items())
+        yield ProblemSeen(
+            ProblemKind.JUNK, None, f"junk on the channel: {junk.records:,} records in {junk.window_s:.0f} s are none ({kinds})",
+            "`statechannel audit rejected` names who writes them; take that client's right to write away.",
+        )  # fmt: skip
+
+
+def _of_versions(look: ClusterLook) -> Iterator[ProblemSeen]:
+    versions = Counter(row["software"] for row in look.brokers if row["software"] is not None)
+    if len(versions) > 1:
+        listed = ", ".join(f"{count} with {version}" for version, count in sorted(versions.items()))
+        yield ProblemSeen(
+            ProblemKind.VERSIONS, None, f"brokers run different versions: {listed}",
+            "Expected while an upgrade is under way; else finish it.",
+        )  # fmt: skip

@@ -1,0 +1,256 @@
+"""The page of the cluster in a headless browser: what happens is named, whatever is written stays text, and all can use it."""
+
+import re
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from statechannel.broker.changes import Derived
+from statechannel.protocol.states import State
+from tests.support.browsers import browser_or_skip, running_browser
+from tests.support.page_incidents import INCIDENTS, past
+from tests.support.page_server import NAMESPACE, now_ms, page_world
+
+PAGE_MAX_BYTES = 300_000
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e${7*7}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser_or_skip()
+    with running_browser() as result:
+        yield result
+
+
+class Opened:
+    """The page of a world, and what went wrong in it."""
+
+    def __init__(self, page, url: str) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        self.loaded: dict[str, int] = {}
+        page.on("console", lambda message: self.errors.append(message.text))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}") or dialog.dismiss())
+        page.goto(url)
+        page.wait_for_selector("html[data-ready=yes]", state="attached")
+
+    def shows(self, selector: str, text: str) -> None:
+        self.page.locator(selector, has_text=text).first.wait_for()
+
+
+@contextmanager
+def opened(browser, world, *, width=1280, **options):
+    context = browser.new_context(viewport={"width": width, "height": 1000}, **options)
+    context.set_default_timeout(60_000)
+    try:
+        yield Opened(context.new_page(), world.url)
+    finally:
+        context.close()
+
+
+@contextmanager
+def quiet_world(**http):
+    with page_world(past, **http) as world:
+        yield world
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+def test_an_incident_is_named_with_its_cause(browser, incident):
+    with quiet_world() as world, opened(browser, world) as seen:
+        seen.shows("#problems", "Nothing.")
+        incident.happen(world)
+        for selector, text in incident.named:
+            seen.shows(selector, text)
+        kinds = seen.page.eval_on_selector_all("#problem-rows li", "all => all.map((one) => one.dataset.kind)")
+        assert (incident.problem in kinds) if incident.problem else kinds == []
+        assert seen.errors == []
+
+
+@pytest.fixture(scope="module")
+def busy():
+    """A world with a lost broker and a stuck hook, for tests that only read."""
+    with quiet_world(page_column_s=5) as world:
+        by_name = {incident.name: incident for incident in INCIDENTS}
+        by_name["owner-killed"].happen(world)
+        by_name["stuck-hook"].happen(world)
+        yield world
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_everybody_can_read_and_use_it(browser, busy, scheme, width):
+    with opened(browser, busy, width=width, color_scheme=scheme, bypass_csp=True) as seen:
+        seen.shows("#problem-rows", "b3 is lost")
+        seen.page.fill("#search-name", next(iter(busy.owners)))
+        seen.page.press("#search-name", "Enter")
+        seen.shows("#bundle-body", "Timeline, the newest first")
+        seen.page.click("#time-previous-event")
+        seen.shows("#time-text", "As of")
+        found = Axe().run(seen.page).response
+        serious = [rule["id"] for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+        assert serious == [], [rule["nodes"][0]["html"] for rule in found["violations"]]
+        assert len(found["passes"]) > 15
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.errors == []
+
+
+def test_it_is_used_by_keys_alone(browser, busy):
+    with opened(browser, busy) as seen:
+        page = seen.page
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        reached = set()
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id || document.activeElement.closest('[id]')?.id"))
+        assert {"search-name", "time-previous", "time-at", "heat-by", "heat-box", "event-rows"} <= reached
+        page.focus("#heat-box")
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowDown")
+        assert list(busy.owners)[1] in page.inner_text("#heat-tip")
+        page.keyboard.press("Enter")
+        seen.shows("#bundle-title", list(busy.owners)[1])
+        assert page.evaluate("document.activeElement.id") == "bundle-title"
+        assert seen.errors == []
+
+
+def test_the_page_goes_back_in_time_and_compares(browser):
+    with quiet_world() as world, opened(browser, world) as seen:
+        page, bundle = seen.page, list(world.owners)[3]
+        before = world.owners[bundle]
+        seen.shows("#head", "32")
+        page.click("#time-mark")
+        seen.shows("#time-text", "is marked")
+        world.take(*world.transfer(bundle, "b1", now_ms(), reason="disks"))
+        page.wait_for_function("place => Number(document.documentElement.dataset.place) >= place", arg=len(world.log))
+        page.click("#time-mark")
+        seen.shows("#time-text", "1 bundles have another owner")
+        seen.shows("#time-body", f"{before} to b1")
+        page.click("#time-previous")
+        seen.shows("#time-text", f"change {len(world.log) - 1}.")
+        seen.shows("#time-body", f"{bundle}: Assigning")
+        page.click("#time-next")
+        seen.shows("#time-text", f"change {len(world.log)}.")
+        page.fill("#time-at", "0:0")
+        page.press("#time-at", "Enter")
+        seen.shows("#time-text", "change 1.")
+        page.fill("#time-at", "yesterday")
+        page.press("#time-at", "Enter")
+        seen.shows("#time-text", "yesterday is no time and no offset")
+        page.click("#time-live")
+        seen.shows("#time-text", "The page shows the present.")
+        assert seen.errors == []
+
+
+def test_a_topic_leads_to_its_bundle_and_history(browser, busy):
+    with opened(browser, busy) as seen:
+        seen.page.fill("#search-name", "t/n/topic")
+        seen.page.press("#search-name", "Enter")
+        seen.shows("#bundle-title", "t/n/0x00000000_0xffffffff")
+        seen.page.locator("#event-rows button").first.click()
+        seen.shows("#bundle-body", "b3 was lost")
+        seen.page.fill("#search-name", "nonsense")
+        seen.page.press("#search-name", "Enter")
+        seen.shows("#bundle-body", "there is no bundle of nonsense")
+
+
+def test_a_caller_who_may_only_read_sees_no_action(browser, busy):
+    with quiet_world(open_role="read") as world, opened(browser, world) as seen:
+        seen.shows("#broker-rows", "b1")
+        assert seen.page.locator("#broker-rows", has_text="Drain").count() == 0
+
+
+def test_an_action_shows_its_dry_run_first(browser, busy):
+    with opened(browser, busy) as seen:
+        page = seen.page
+        page.fill("#search-name", "t/n/topic")
+        page.press("#search-name", "Enter")
+        page.get_by_role("button", name="Unload…").click()
+        begin = page.get_by_role("button", name="Unload now")
+        assert begin.is_disabled()
+        page.get_by_role("button", name="Show what would happen").click()
+        seen.shows("#dialog-body", "It would do this")
+        begin.click()
+        seen.shows("#dialog-body", "Done, or under way")
+        assert begin.is_disabled()
+
+
+def test_what_strangers_write_stays_text(browser):
+    with quiet_world() as world:
+        bundle = next(iter(world.owners))
+        odd = world.change(
+            bundle,
+            State.RELEASING,
+            world.owners[bundle],
+            HOSTILE,
+            by=HOSTILE,
+            reason=HOSTILE,
+            operation=HOSTILE,
+            flow=HOSTILE,
+        )
+        world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE}
+        world.decisions[0] |= {"why": HOSTILE, "leader": HOSTILE}
+        world.look()
+        with opened(browser, world) as seen:
+            world.take(
+                odd,
+                world.change(
+                    f"{NAMESPACE}/x", State.ACTIVE, None, None, derived=[Derived(HOSTILE, State.ASSIGNED, 1, HOSTILE)]
+                ),
+            )
+            seen.shows("#between-rows", "<img src=x")
+            seen.shows("#broker-rows", "<script>alert(2)</script>\ufffd${7*7}")
+            seen.shows("#decision-rows", "<img src=x")
+            seen.page.fill("#search-name", bundle)
+            seen.page.press("#search-name", "Enter")
+            seen.shows("#bundle-body", "<script>")
+            seen.page.click("#time-previous-event")
+            seen.page.wait_for_timeout(300)
+            assert seen.page.locator("img").count() == 0
+            assert seen.page.locator("script").count() == 1
+            assert seen.errors == []
+
+
+def test_nothing_but_its_own_files_can_act(browser, busy):
+    answer = httpx.get(busy.url)
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for name in set(re.findall(r"page/[a-z.]+", answer.text)):
+        assert httpx.get(f"{busy.url}/{name}").status_code == 200
+    for name in ("nothing.js", quote("../page_routes.py", safe=""), "__init__.py"):
+        assert httpx.get(f"{busy.url}/page/{name}").status_code == 404
+    assert httpx.get(busy.url, headers={"Host": "example.org"}).status_code == 421
+    with opened(browser, busy) as seen:
+        violated = seen.page.evaluate(
+            """() => new Promise((done) => {
+              const seen = [];
+              document.addEventListener("securitypolicyviolation", (event) => {
+                seen.push(event.effectiveDirective);
+                if (seen.length === 3) done(seen.sort());
+              });
+              const script = document.createElement("div");
+              script.setAttribute("style", "color: red");
+              const image = document.createElement("img");
+              image.src = "http://127.0.0.1:9/x.png";
+              fetch("http://127.0.0.1:9/").catch(() => {});
+            })"""
+        )
+        assert violated == ["connect-src", "img-src", "style-src-attr"]
+
+
+def test_the_page_is_small(browser, busy):
+    context = browser.new_context()
+    sizes = []
+    page = context.new_page()
+    page.on("response", lambda response: sizes.append(response) if "/v1/" not in response.url else None)
+    page.goto(busy.url)
+    page.wait_for_selector("html[data-ready=yes]", state="attached")
+    assert len(sizes) >= 9
+    assert all(response.url.startswith(busy.url) for response in sizes)
+    assert sum(len(response.body()) for response in sizes) <= PAGE_MAX_BYTES
+    context.close()

@@ -1,0 +1,198 @@
+"""Ten incidents as the page is to name them, and how each comes about in a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from statechannel.broker.changes import Derived
+from statechannel.engine.troubles import UnplacedCause
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.states import State
+from tests.support.page_server import NAMESPACE, PageWorld, now_ms
+
+
+class PageIncident(NamedTuple):
+    """One of them.
+
+    Attributes:
+        name: Of its picture, too.
+        happen: Makes it in a world that a page shows.
+        problem: Kind of the problem that the page lists; None: it is only an event.
+        named: What is read where: a selector, and a text that is in it.
+    """
+
+    name: str
+    happen: Callable[[PageWorld], None]
+    problem: str | None
+    named: tuple[tuple[str, str], ...]
+
+
+def changed(world: PageWorld, broker: str, **values: Any) -> None:
+    """What one broker says of itself from now on."""
+    world.rows = [{**row, **values} if row["broker"] == broker else row for row in world.rows]  # type: ignore[misc, typeddict-item]
+
+
+def past(world: PageWorld) -> None:
+    """A quiet hour: the log from which the page begins."""
+    begin_ms = now_ms() - 420_000
+    bundles = list(world.owners)
+    lower_bounds = [Derived(name, State.UNASSIGNED, 2, None) for name in bundles]
+    world.change(NAMESPACE, State.ACTIVE, None, None, at_ms=begin_ms, by="b1", derived=lower_bounds, flow="namespace")
+    for number, (name, owner) in enumerate(world.owners.items()):
+        at_ms = begin_ms + 1_000 + 400 * number
+        world.change(name, State.ASSIGNING, None, owner, at_ms=at_ms, by="b1", flow="assignment")
+        world.change(name, State.ASSIGNED, None, owner, at_ms=at_ms + 20, by=owner, flow="assignment")
+    for number in range(6):
+        world.transfer(bundles[5 * number], "b1", begin_ms + 30_000 + 4_000 * number, reason="balance", decision="d1")
+    world.decisions = [
+        decision(
+            "d1", begin_ms + 29_000, moves=6, why="b2 at 81 % of its cpu, mean 60 %", scores={"b1": 0.4, "b2": 0.81}
+        ),
+        decision("d2", begin_ms + 90_000, skipped="balanced", why="no broker is more than 10 % above the mean"),
+    ]
+    world.source.log = list(world.log)
+
+
+def decision(identifier: str, at_ms: int, **values: Any) -> dict[str, Any]:
+    """A row of the balancer's decisions."""
+    row: dict[str, Any] = {
+        "id": identifier,
+        "at_ms": at_ms,
+        "leader": "b1",
+        "subject": "shed",
+        "skipped": None,
+        "scores": {},
+    }
+    return row | {"moves": 0, "splits": 0, "placed": 0, "left": 0, "reason": "", "why": ""} | values
+
+
+def owner_killed(world: PageWorld) -> None:
+    world.take(*world.lose("b3", now_ms() - 12_000, now_ms() - 1_000))
+
+
+def leader_killed(world: PageWorld) -> None:
+    changes = world.lose("b1", now_ms() - 11_000, now_ms() - 500)
+    changed(world, "b2", leading=True)
+    world.look()
+    world.take(*changes)
+
+
+def kafka_away(world: PageWorld) -> None:
+    for row in world.rows:
+        changed(world, row["broker"], mode="safe", leading=False, accepting=False)
+    world.look(mode="safe", away_since_ms=now_ms() - 95_000)
+
+
+def stuck_hook(world: PageWorld) -> None:
+    bundle = next(name for name, owner in world.owners.items() if owner == "b2")
+    at_ms = now_ms() - 21_000
+    failed = {
+        "times": 3,
+        "bundle": bundle,
+        "error": "TimeoutError: no answer of the storage",
+        "since_ms": at_ms,
+        "ago_ms": 900,
+    }
+    changed(world, "b2", hooks_failed={"on_release": failed})
+    world.look()
+    world.take(
+        world.change(bundle, State.RELEASING, "b2", "b4", at_ms=at_ms, by="b2", flow="transfer", operation="op-stuck")
+    )
+
+
+def mass_loss(world: PageWorld) -> None:
+    for broker in ("b2", "b3", "b4"):
+        world.lose(broker, now_ms() - 15_000, now_ms(), repaired=False)
+    world.look(repair_paused="3 of 4 brokers were lost within 10 s", repair_resumes_at_ms=now_ms() + 45_000)
+
+
+def drain_blocked(world: PageWorld) -> None:
+    bundle = next(name for name, owner in world.owners.items() if owner == "b2")
+    message = "the isolation policy `acme` allows b2 alone, and b2 is cordoned"
+    unplaced = {
+        "bundles": 8, "bundle": bundle, "reason": "no-broker", "message": message, "since_ms": now_ms() - 40_000,
+        "cause": UnplacedCause.POLICIES, "ago_ms": 10,
+    }  # fmt: skip
+    changed(world, "b2", state="draining", draining=True, accepting=False, unplaced=unplaced)
+    world.look()
+
+
+def flapping(world: PageWorld) -> None:
+    bundle, at_ms = list(world.owners)[9], now_ms() - 60_000
+    changes = []
+    for number in range(7):
+        owner = "b3" if world.owners[bundle] != "b3" else "b4"
+        changes += world.transfer(
+            bundle, owner, at_ms + 8_000 * number, reason="load shedding", decision=f"d{3 + number}"
+        )
+    world.take(*changes)
+
+
+def hot_split(world: PageWorld) -> None:
+    bundle = list(world.owners)[12]
+    owner, at_ms = world.owners.pop(bundle), now_ms() - 2_000
+    lower, upper = (int(bound, 16) for bound in bundle.rpartition("/")[2].split("_"))
+    middle = (lower + upper) // 2
+    children = [f"{NAMESPACE}/{range_name(low, high)}" for low, high in ((lower, middle), (middle, upper))]
+    world.owners |= dict.fromkeys(children, owner)
+    fields = {"by": owner, "flow": "split", "decision": "d9", "reason": "hot: 48,000 messages/s, the limit is 30,000"}
+    derived = [Derived(name, State.ASSIGNED, 9, owner) for name in children]
+    world.decisions.append(
+        decision("d9", at_ms - 500, splits=1, why=f"{bundle} is hot: 48,000 messages/s, the limit is 30,000")
+    )
+    world.take(
+        world.change(bundle, State.SPLITTING, owner, None, at_ms=at_ms, **fields),
+        world.change(bundle, State.DELETED, owner, None, at_ms=at_ms + 300, derived=derived, **fields),
+    )
+
+
+def junk_flood(world: PageWorld) -> None:
+    world.look(rejected={"undecodable": 41_000, "wrong-broker": 2_100})
+
+
+def mixed_versions(world: PageWorld) -> None:
+    changed(world, "b4", software="1.5.0")
+    world.look()
+
+
+LIST, EVENTS = "#problem-rows", "#event-rows"
+INCIDENTS = (
+    PageIncident(
+        "owner-killed", owner_killed, "broker-lost", ((LIST, "b3 is lost"), (EVENTS, "of b3 without owner: owner lost"))
+    ),
+    PageIncident(
+        "leader-killed", leader_killed, "broker-lost", ((LIST, "b1 is lost"), (EVENTS, "b2 leads now"), ("#head", "b2"))
+    ),
+    PageIncident("kafka-away", kafka_away, "kafka-away", ((LIST, "Kafka is away"), ("#light", "Kafka away since"))),
+    PageIncident(
+        "stuck-hook",
+        stuck_hook,
+        "stuck",
+        (
+            (LIST, "b2, hook on_release must act"),
+            (LIST, "no answer of the storage"),
+            ("#between-rows", "b2, hook on_release; late"),
+        ),
+    ),
+    PageIncident("mass-loss", mass_loss, "repair-paused", ((LIST, "mass loss: 3 brokers"), (LIST, "repair resume"))),
+    PageIncident(
+        "drain-blocked",
+        drain_blocked,
+        "drain-blocked",
+        (
+            (LIST, "the drain of b2 is blocked"),
+            (LIST, "the isolation policy `acme` allows b2 alone"),
+            ("#broker-rows", "draining"),
+        ),
+    ),
+    PageIncident("flapping-bundle", flapping, "flapping", ((LIST, "has changed its owner 7 times"),)),
+    PageIncident(
+        "hot-bundle-split",
+        hot_split,
+        None,
+        ((EVENTS, "1 bundle split"), (EVENTS, "hot: 48,000 messages/s"), ("#decision-rows", "1 split")),
+    ),
+    PageIncident("junk-flood", junk_flood, "junk", ((LIST, "43,100 records"), (LIST, "41,000 undecodable"))),
+    PageIncident("mixed-versions", mixed_versions, "versions", ((LIST, "3 with 1.4.0"), (LIST, "1 with 1.5.0"))),
+)
