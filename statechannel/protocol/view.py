@@ -173,11 +173,10 @@ class View:
             key.bounds = None
             return
         key.bounds = record.bounds()
-        if key.bounds is not None:
-            if key.lower >= 0:
-                key.server = writer
-            if derive:
-                self.derive(key)
+        if key.lower >= 0:
+            key.server = writer
+        if derive and key.bounds is not None:
+            self.derive(key)
 
     def writer_of(self, broker: str, incarnation: str) -> Writer:
         """The process of this name, as one shared object, unless forgotten meanwhile."""
