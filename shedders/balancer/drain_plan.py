@@ -110,7 +110,7 @@ class DrainReceivers:
         return max(0, times * self._ahead_max - len(self._uncounted.get(broker, ())))
 
     def ahead(self, brokers: Mapping[str, Broker], now_s: float) -> dict[str, list[str]]:
-        """By broker, bundles that its report does not count; it has those that came before it was made, although more came since."""
+        """By broker, bundles that its report does not count; it has those that came before it, although more came since."""
         ages_s = {name: broker.load_age_s for name, broker in brokers.items() if broker.load is not None}
         return {
             name: [
