@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kv_store import FencedError, KvStore
+from kv_store import FencedError, FullError, KvStore
 
 from statechannel.api import Admission, ArgumentValueError, BlockingStateChannel, Redirect, Rejected, StateChannelError
 
@@ -63,7 +63,7 @@ class KvHandler(BaseHTTPRequestHandler):
         try:
             shard = self.server.store.shard(*admitted)
             version = shard.put(self.name, value, client, write)
-        except (FencedError, OSError) as error:
+        except (FencedError, FullError, OSError) as error:
             self._answer(503, {"reason": "storage", "message": str(error)})
         else:
             self._answer(200, {"version": version, "generation": admitted.generation})

@@ -6,7 +6,11 @@ that is paused keeps nobody waiting. What keeps its late writes out is an order:
 
 - a new owner first raises the fence (a file named by its generation), and then reads;
 - a writer first appends, and then looks at the fence. If it is higher than the writer's generation, the write was too late for
-  the new owner to read, or it was not; the writer does not know, and acknowledges nothing. The client tries again at the new one.
+  the new owner to read, or it was not; the writer does not know, and acknowledges nothing. The client tries again at the new one;
+- a reader likewise first reads, and then looks at the fence: where it is not higher, nobody has acknowledged a newer write.
+
+The last write of a client is remembered for RETRY_S, in which it may be tried again, and of at most CLIENTS_MAX clients: beyond
+that, writes of further clients are refused until some are forgotten.
 
 On one machine, or a file system whose folders are coherent; a database does the same by a condition on the generation.
 """
@@ -14,11 +18,20 @@ On one machine, or a file system whose folders are coherent; a database does the
 import json
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from statechannel.api import BlockingBrokerHooks
+
+CLIENTS_MAX = 10_000
+RETRY_S = 600.0
+"""Longer than any client tries (the brokers' clocks may differ by the rest): later its write would be taken a second time."""
+
+
+class FullError(Exception):
+    """More clients write than are remembered: the client tries again later."""
 
 
 class FencedError(Exception):
@@ -38,7 +51,7 @@ class Shard:
         self._lock = threading.Lock()
         self._open = True
         self._entries: dict[str, tuple[str, int]] = {}
-        self._clients: dict[str, tuple[int, int]] = {}
+        self._clients: dict[str, tuple[int, int, float]] = {}  # the one that wrote last is the last
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{generation:020}.fence").touch()
         while not self._read_newest():
@@ -66,7 +79,17 @@ class Shard:
 
     def _take(self, change: dict[str, Any]) -> None:
         self._entries |= {key: (value, version) for key, (value, version) in change["entries"].items()}
-        self._clients |= {client: (write, version) for client, (write, version) in change["clients"].items()}
+        for client, (write, version, at_s) in change["clients"].items():
+            self._clients.pop(client, None)
+            self._clients[client] = write, version, at_s
+
+    def _forget(self, now_s: float) -> None:
+        """Drop clients whose last write is not tried again any more, the longest silent first."""
+        while self._clients:
+            client, (_, _, at_s) = next(iter(self._clients.items()))
+            if now_s - at_s < RETRY_S:
+                return
+            del self._clients[client]
 
     def _append(self, change: dict[str, Any]) -> None:
         line, end = json.dumps(change).encode() + b"\n", self._log.seek(0, os.SEEK_END)
@@ -86,22 +109,34 @@ class Shard:
             raise FencedError(f"generation {highest} owns the shard, which is above {self.generation}")
 
     def get(self, key: str) -> tuple[str, int] | None:
-        return self._entries.get(key)
+        """Value and version of a key as of this moment; None: there is no such key."""
+        entry = self._entries.get(key)
+        if not self._open:
+            raise FencedError("the shard was released")
+        self._check_fence()
+        return entry
 
     def put(self, key: str, value: str, client: str, write: int) -> int:
         """Take a write once, however often it comes; the version of the key that it made.
 
         Args:
             write: Number of the write: grows from one write of the client to the next.
+
+        Raises:
+            FullError: Too many clients write.
         """
         with self._lock:
             if not self._open:
                 raise FencedError("the shard was released")
-            last, version = self._clients.get(client, (-1, 0))
+            last, version, _ = self._clients.get(client, (-1, 0, 0.0))
             if write <= last:
                 return version
+            now_s = time.time()
+            self._forget(now_s)
+            if client not in self._clients and len(self._clients) >= CLIENTS_MAX:
+                raise FullError(f"{CLIENTS_MAX} clients have written within {RETRY_S:g} s")
             version = self._entries.get(key, ("", 0))[1] + 1
-            change = {"entries": {key: (value, version)}, "clients": {client: (write, version)}}
+            change = {"entries": {key: (value, version)}, "clients": {client: (write, version, now_s)}}
             self._append(change)
             try:
                 self._check_fence()

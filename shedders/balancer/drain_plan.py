@@ -110,7 +110,7 @@ class DrainReceivers:
         return max(0, times * self._ahead_max - len(self._uncounted.get(broker, ())))
 
     def ahead(self, brokers: Mapping[str, Broker], now_s: float) -> dict[str, list[str]]:
-        """As `booked`, without those that came before the newest report was made: it counts them, although more came since."""
+        """By broker, bundles that its report does not count; it has those that came before it, although more came since."""
         ages_s = {name: broker.load_age_s for name, broker in brokers.items() if broker.load is not None}
         return {
             name: [
@@ -120,11 +120,6 @@ class DrainReceivers:
             ]
             for name, bundles in sorted(self._uncounted.items())
         }
-
-    @property
-    def booked(self) -> dict[str, list[str]]:
-        """By broker, the bundles that its report does not count yet, for filters and placement."""
-        return {name: sorted(bundles) for name, bundles in sorted(self._uncounted.items())}
 
 
 TICK_S: Final = 0.25  # time between two steps; a bucket saves the tokens of one
@@ -244,9 +239,9 @@ class DrainPlan:
 
     def _choose(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
         free = min(self.bucket.available(now_s), self.settings.moves_at_once - len(self.under_way))
-        destinations = _Destinations(cluster, pipeline, self.receivers, self.force, self._default)
+        ahead = self.receivers.ahead(cluster.brokers, now_s)
+        destinations = _Destinations(cluster, pipeline, ahead, self.force, self._default)
         planned = None if self.restart is None else self._planned(cluster, pipeline, self.restart)
-        ahead = {} if planned is None else self.receivers.ahead(cluster.brokers, now_s)
         moves: list[BundleMove] = []
         placed: list[Placed] = []
         left: list[Left] = []
@@ -320,19 +315,28 @@ class DrainPlan:
 
 
 class _Destinations:
-    """Possible destinations on one cluster."""
+    """Possible destinations on one cluster.
+
+    Args:
+        booked: By broker, bundles that its report does not count: those counted twice would turn others away.
+    """
 
     def __init__(
-        self, cluster: Cluster, pipeline: Pipeline, receivers: DrainReceivers, force: bool, default: FewestBundles
+        self,
+        cluster: Cluster,
+        pipeline: Pipeline,
+        booked: Mapping[str, Sequence[str]],
+        force: bool,
+        default: FewestBundles,
     ) -> None:
         self._cluster = cluster
         self._pipeline = pipeline
         self._filters = pipeline.filters(cluster)
-        for broker, names in receivers.booked.items():
+        for broker, names in booked.items():
             for name in names:
                 self._filters.book(broker, name)
         self._force = force
-        self._booked = receivers.booked
+        self._booked = {broker: tuple(names) for broker, names in booked.items()}
         self._default = default
         self._counts: Counter[str] | None = None
         self._forced: Pipeline | None = None

@@ -1,7 +1,8 @@
 """Handlers of requests to the balancing extension through the requests topic (design/requests-topic.md).
 
 `split`: by an algorithm or at given positions, on the broker that serves the bundle, as only it knows the topics. On the leader:
-`decide`, one decision now; `drain` (`shedders.balancer.drain`); `may-take` and `fresh` (`MoveChecks`).
+`decide`, one decision now; `drain` (`shedders.balancer.drain`); `may-take` and `fresh` (`MoveChecks`); `rolling-restart`, the
+claim of a rolling restart.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class RequestHandlers:
                 return self._checks.may_take(ask)
             case "fresh":
                 return await self._checks.fresh(ask)
-        known = "split, decide, drain, may-take and fresh"
+            case "rolling-restart":
+                return Done(ask.operation, "noted")  # commands read the claims themselves, in the order of the log
+        known = "split, decide, drain, may-take, fresh and rolling-restart"
         return Rejected("unknown-ask", f"the balancer does not know the request {ask.ask}", f"Known requests: {known}.")
 
     def _decide(self, ask: ExtensionAsk) -> Outcome:

@@ -142,6 +142,45 @@ def test_a_write_is_taken_once(examples, tmp_path) -> None:
         one.shard(BUNDLE, 3)
 
 
+def test_a_former_owner_answers_no_read(examples, tmp_path) -> None:
+    one, two = examples.KvStore(tmp_path), examples.KvStore(tmp_path)
+    one.on_own(BUNDLE, 3)
+    paused = one.shard(BUNDLE, 3)
+    assert paused.put("k", "a", "c1", 1) == 1
+    assert paused.get("k") == ("a", 1)
+    two.on_own(BUNDLE, 4)
+    two.shard(BUNDLE, 4).put("k", "b", "c2", 1)
+    with pytest.raises(examples.FencedError):
+        paused.get("k")
+    assert two.shard(BUNDLE, 4).get("k") == ("b", 2)
+    released = two.shard(BUNDLE, 4)
+    two.on_release(BUNDLE, 4, None)
+    with pytest.raises(examples.FencedError):
+        released.get("k")
+
+
+def test_clients_are_remembered_for_a_while_and_no_more_than_some(examples, tmp_path, monkeypatch) -> None:
+    """Also by later owners; whoever may still try again is never forgotten to make room."""
+    storage, now_s = sys.modules["kv_store"], [1_000.0]
+    monkeypatch.setattr(storage, "CLIENTS_MAX", 2)
+    monkeypatch.setattr(storage, "time", SimpleNamespace(time=lambda: now_s[0]))
+    store = examples.KvStore(tmp_path)
+    store.on_own(BUNDLE, 3)
+    for client in ("c1", "c2"):
+        store.shard(BUNDLE, 3).put("k", client, client, 1)
+    store.on_own(BUNDLE, 4)
+    shard = store.shard(BUNDLE, 4)
+    with pytest.raises(examples.FullError):
+        shard.put("k", "c3", "c3", 1)
+    assert shard.put("k", "c1", "c1", 1) == 1, "it is not taken again"
+    now_s[0] += storage.RETRY_S / 2
+    assert shard.put("k", "again", "c1", 2) == 3
+    now_s[0] += storage.RETRY_S / 2
+    assert shard.put("k", "c3", "c3", 1) == 4, "c2 is forgotten"
+    assert shard.put("k", "again", "c1", 2) == 3, "c1 is not"
+    assert len(shard._clients) == 2
+
+
 def test_an_owner_that_comes_late_is_refused(examples, tmp_path) -> None:
     one, two = examples.KvStore(tmp_path), examples.KvStore(tmp_path)
     two.on_own(BUNDLE, 4)

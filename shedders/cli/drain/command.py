@@ -296,6 +296,14 @@ def rolling_restart(
     operation: Annotated[
         str | None, typer.Option("--operation", metavar="ID", help="Id of a restart to continue.")
     ] = None,
+    instead_of: Annotated[
+        str,
+        typer.Option(
+            "--instead-of",
+            metavar="ID",
+            help="Id of a restart under way that this one replaces, with brokers of its own.",
+        ),
+    ] = "",
     back_within: Annotated[
         float,
         typer.Option("--back-within", metavar="SECONDS", min=1, max=86_400, help="Time limit until a broker is back."),
@@ -353,6 +361,7 @@ def rolling_restart(
         drain_s=timeout,
         fresh_s=fresh_within,
         leader_s=leader_within,
+        instead_of=instead_of,
     )
     with bar(lines=True) as shown:
         restart = Restart(connection, request, shown)

@@ -6,6 +6,7 @@ runs as another process since then is done.
 
 The drain of each broker knows which brokers are done: those take its bundles (`shedders.decision.planned_restart`). Until the
 last one is back the balancer moves nothing, so that it does not fill a broker that is about to receive the next one's bundles.
+Only one restart at a time has the claim to do so (`shedders.cli.drain.claim`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from shedders.cli.drain.claim import ClaimedRestart, RestartUnderWayError, read_claims
 from shedders.cli.drain.cordons import (
     DRAIN,
     cordon_of,
@@ -72,6 +74,7 @@ class RestartRequest:
         command: Words of the command that restarts one broker, `{broker}` in place of its id; None: an operator restarts it.
         back_s: Time limit until a broker is back; `command_s`, `drain_s`, `fresh_s` likewise.
         leader_s: Time limit until a leader is elected, if the order depends on it.
+        instead_of: Id of a restart under way that this one replaces; empty: none.
     """
 
     restart: str
@@ -85,6 +88,7 @@ class RestartRequest:
     drain_s: float = 1_800.0
     fresh_s: float = 60.0
     leader_s: float = 60.0
+    instead_of: str = ""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,9 @@ def progressed(connection: Connection, restart: str) -> RestartProgress:
         progress.before.setdefault(broker, incarnation)
         if isinstance(brokers, list) and all(isinstance(name, str) for name in brokers):
             progress.brokers = progress.brokers or list(brokers)
+    if not progress.brokers:  # it was claimed, and its command died before the first drain
+        claimed = (claim for claim in read_claims(connection) if claim.restart == restart and claim.brokers)
+        progress.brokers = next((list(claim.brokers) for claim in claimed), [])
     return progress
 
 
@@ -197,6 +204,8 @@ class Restart:
         self._request = request
         self._bar = bar
         self._said = False
+        self._brokers: Sequence[str] = ()
+        self._claim = ClaimedRestart.new(connection, request.restart, request.instead_of, request.by)
 
     def run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
         """Restart all brokers and return what was done, in order.
@@ -205,13 +214,19 @@ class Restart:
             wanted: Brokers; empty: all live ones. A continued restart keeps the brokers that it began with.
 
         Raises:
+            RestartUnderWayError: Another restart is under way, or another command has taken this one over.
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
-        known, registry, brokers = self._begin(wanted)
+        known, registry, self._brokers = self._begin(wanted)
         try:
-            return self._run(known, registry, brokers)
-        finally:
+            results = self._run(known, registry, self._brokers)
+        except RestartUnderWayError:  # the override is the other one's
+            raise
+        except BaseException:
             self._release()
+            raise
+        self._release()
+        return results
 
     def _run(self, known: RestartProgress, registry: Registry, brokers: Sequence[str]) -> list[dict[str, Any]]:
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
@@ -241,6 +256,7 @@ class Restart:
     def _hold(self, within_s: float) -> None:
         """Keep the balancer from moving bundles during the next step; if this command dies, it goes on after that time."""
         request = self._request
+        self._claim.hold(self._brokers, within_s + MARGIN_S)
         if not hold_balancing(self._connection, request.restart, within_s + MARGIN_S, by=request.by) and not self._said:
             say("note: an override of shedding is in force and stays as it is")
             self._said = True
@@ -251,6 +267,10 @@ class Restart:
         except StateChannelError as error:
             # What ended the restart is to be reported; the override expires by itself.
             say(f"note: the balancer moves no bundles until the override of shedding expires: {error}")
+        try:
+            self._claim.end()
+        except StateChannelError as error:
+            say(f"note: another rolling restart is refused until the claim of this one lapses: {error}")
 
     def order(self, wanted: Sequence[str]) -> list[str]:
         """The brokers that `run` would restart, in order, as long as the leader stays the same; raises as `run`."""
@@ -264,6 +284,7 @@ class Restart:
         return order
 
     def _begin(self, wanted: Sequence[str]) -> tuple[RestartProgress, Registry, list[str]]:
+        self._claim.check()
         known = progressed(self._connection, self._request.restart)
         registry = read_registry(self._connection)
         brokers = known.brokers or self._chosen(wanted, registry)
@@ -311,6 +332,7 @@ class Restart:
             self._hold(self._request.drain_s)
             moved = self._drain(name, member, brokers, done)
         self._hold(self._request.command_s + self._request.back_s + self._request.fresh_s + self._request.leader_s)
+        member = read_registry(self._connection, listen=False).members.alive.get(name)
         if member is None or before[name] == member.incarnation:
             self._restart(name)
         back = self._wait_back(name, before[name])

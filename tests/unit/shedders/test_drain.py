@@ -367,7 +367,7 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
     refused = await Leader(FakeChannel({}, ("b1",))).ask("dance")
     assert isinstance(refused, Rejected)
     assert refused.reason == "unknown-ask"
-    assert "drain, may-take and fresh" in refused.hint
+    assert "drain, may-take, fresh and rolling-restart" in refused.hint
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------

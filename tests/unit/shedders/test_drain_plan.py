@@ -10,6 +10,7 @@ from shedders.balancer.drain_plan import FAILED, DrainReceivers, TokenBucket, ho
 from shedders.decision.placing import Pipeline
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy, Policies
 from shedders.model.plan import Placed, Reason
+from shedders.weighted_move.strategy import WeightedMove
 from statechannel.engine.cluster_view import BundleSeen, ClusterView
 from tests.support import loads
 from tests.support.drains import OPERATION, Twin, holding, make_cluster, pipeline, plan
@@ -119,7 +120,7 @@ def test_a_move_that_failed_and_a_receiver_that_is_gone_hold_nothing_back() -> N
     assert (receivers.room("b2"), receivers.in_vain) == (1, 0)
 
 
-def test_a_restart_counts_what_a_report_has_although_more_came_since() -> None:
+def test_a_report_has_what_came_before_it_although_more_came_since() -> None:
     receivers = DrainReceivers(100, report_wait_s=30.0)
     for name in NAMES[:3]:
         receivers.begun("b2", name)
@@ -127,10 +128,27 @@ def test_a_restart_counts_what_a_report_has_although_more_came_since() -> None:
     receivers.ended("b2", NAMES[1], 14.0, arrived=True)
     lapsed = {"b2": replace(loads.broker("b2", 0.1), load_lapsed=True, load_age_s=2.0)}
     receivers.look(lapsed, 15.0)
-    assert receivers.booked == {"b2": NAMES[:3]}, "of a report that is older than one of them a drain counts none"
     assert receivers.ahead(lapsed, 15.0) == {"b2": NAMES[1:3]}, "the report of 13.0 has the first"
     silent = {"b2": replace(lapsed["b2"], load=None)}
     assert receivers.ahead(silent, 15.0) == {"b2": NAMES[:3]}
+
+
+def test_a_bundle_that_a_stale_report_has_counts_once() -> None:
+    """Of two equal receivers, the one whose report has what came is not fuller for that it has become stale since."""
+    planned = plan(ahead_max=10, moves_at_once=100)
+    cluster = make_cluster({"b1": 1, "b2": 0, "b3": 0}, weights=lambda _: 5e6)
+    came = [loads.bundle(number, "b2", bytes_per_s=5e6) for number in range(10, 14)]
+    for bundle in came:
+        planned.receivers.begun("b2", bundle.name)
+        planned.receivers.ended("b2", bundle.name, 10.0, arrived=True)
+    brokers = {
+        **cluster.brokers,
+        "b2": replace(loads.broker("b2", 0.30, bytes_per_s=30e6), load_lapsed=True, load_age_s=2.0),
+        "b3": replace(loads.broker("b3", 0.35, bytes_per_s=35e6), load_age_s=2.0),
+    }
+    seen = replace(cluster, brokers=brokers, bundles={**cluster.bundles, **{bundle.name: bundle for bundle in came}})
+    step = planned.step(seen, holding(cluster, "b1"), Pipeline(WeightedMove(WeightedMove.Settings())), 15.0)
+    assert [move.destination for move in step.moves] == ["b2"]
 
 
 # --- which, and where -----------------------------------------------------------------------------------------------

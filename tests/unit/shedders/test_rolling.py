@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shedders.cli.drain import rolling
+from shedders.cli.drain.claim import RestartClaim, RestartUnderWayError
 from shedders.cli.drain.follower import DrainRequest, DrainResult
 from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
@@ -44,6 +45,9 @@ class World:
         self.held_by: str | None = None
         self.released = 0
         self.done_before: dict[str, list[str]] = {}
+        self.crashes: set[str] = set()
+        self.claims: list[tuple[str, float]] = []
+        self.refused_after: int | None = None
 
     def follow(self, *_: object) -> RequestAnswer:
         """Whoever is asked whether reports are fresh."""
@@ -58,6 +62,8 @@ class World:
         args = {"broker": asked.broker, "drain": asked.drain, **(asked.extra or {})}
         request = Request(asked.drain, RequestCommand.EXTENSION.value, 0, args, "me")
         self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
+        if asked.broker in self.crashes:
+            self.processes[asked.broker] = f"{asked.broker}-9"
         left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
         return DrainResult(asked, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
 
@@ -68,7 +74,7 @@ class World:
             self.processes[name] = f"{name}-{int(self.processes.get(name, 'x-1')[-1]) + 1}"
         return SimpleNamespace(returncode=self.exit_code)
 
-    def registry(self, _: object) -> Any:
+    def registry(self, _: object, **__: object) -> Any:
         info = {"phase": "caught-up", "accepting": True, "mode": "normal"}
         alive = {name: Member(name, process, 0.0, 0, 0, info) for name, process in self.processes.items()}
         return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader or ""))
@@ -91,6 +97,18 @@ class World:
         self.held_by = restart
         return True
 
+    def claimed(self, _: object, restart: str, *__: object) -> Any:
+        """The claim of one command, which another one takes over where the test wants that."""
+
+        def hold(brokers: object, within_s: float) -> None:
+            del brokers
+            if self.refused_after is not None and len(self.claims) >= self.refused_after:
+                holder = RestartClaim("01OTHER", "run", ("b1",), "you@there", 7, 0, 60_000)
+                raise RestartUnderWayError("rolling restart 01OTHER is under way", holder, hint="Wait.")
+            self.claims.append((restart, within_s))
+
+        return SimpleNamespace(check=lambda: None, hold=hold, end=lambda: self.claims.append((restart, 0.0)))
+
     def release(self, _: object, restart: str) -> None:
         assert restart == RESTART
         self.held_by = None
@@ -111,6 +129,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "standing_of", world.effective)
     monkeypatch.setattr(rolling, "uncordon", world.uncordon)
     monkeypatch.setattr(rolling, "hold_balancing", world.hold)
+    monkeypatch.setattr(rolling, "ClaimedRestart", SimpleNamespace(new=world.claimed))
+    monkeypatch.setattr(rolling, "read_claims", lambda _: [])
     monkeypatch.setattr(rolling, "release_balancing", world.release)
     monkeypatch.setattr(rolling, "held_by", lambda _: world.held)
     monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(world.requests))
@@ -143,6 +163,33 @@ def test_each_drain_knows_who_is_done_and_the_balancer_holds_still_until_the_las
     assert (world.held_by, world.released) == (None, 1)
     assert min(world.holds) > rolling.MARGIN_S
     assert max(world.holds) == 1_800 + rolling.MARGIN_S, "the drain has the longest limit"
+
+
+def test_the_claim_is_held_longer_than_each_step_and_ended(world: World) -> None:
+    world.run()
+    assert {restart for restart, _ in world.claims} == {RESTART}
+    assert [within_s for _, within_s in world.claims[:-1]] == world.holds
+    assert world.claims[-1][1] == 0.0
+
+
+@pytest.mark.parametrize(("after", "done"), [(0, []), (1, []), (2, ["drain b2"]), (3, steps("b2"))])
+def test_whoever_loses_the_claim_stops_and_leaves_the_override_to_the_other_one(
+    world: World, after: int, done: list[str]
+) -> None:
+    world.refused_after = after
+    with pytest.raises(RestartUnderWayError) as result:
+        world.run()
+    assert (result.value.holder.restart, result.value.code) == ("01OTHER", "restart-under-way")
+    assert world.done == done
+    assert world.released == 0
+    assert (RESTART, 0.0) not in world.claims
+
+
+def test_a_broker_that_comes_back_by_itself_during_its_drain_is_not_ended_again(world: World) -> None:
+    """Else its second end would come when the next broker is drained already."""
+    world.crashes = {"b2"}
+    world.run()
+    assert world.done == ["drain b2", "uncordon b2", *steps("b3", "b1")]
 
 
 def test_a_balancer_that_was_held_goes_on_where_the_restart_stops(world: World) -> None:
@@ -342,7 +389,7 @@ def test_whose_turn_it_is_waits_for_a_leader(world: World, monkeypatch: pytest.M
     world.leader = None
     looks: list[int] = []
 
-    def look(_: object) -> Any:
+    def look(_: object, **__: object) -> Any:
         looks.append(1)
         if len(looks) > 4:
             world.leader = "b2"
