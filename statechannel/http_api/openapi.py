@@ -145,7 +145,7 @@ def _responses(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         if stream
         else {"application/json": {"schema": _schema_of(route.answer, schemas)}}
     )
-    about = {200: "Done." if route.acts else "The answer.", 202: "Under way: poll `Location`."}
+    about = {200: "Done." if route.acts else "The answer.", 202: "Under way: poll `Location`.", 204: "Done."}
     responses: dict[str, Any] = {
         str(status): {"description": about[status], "content": content} for status in route.statuses
     }
