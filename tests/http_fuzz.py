@@ -42,7 +42,7 @@ _THERE = {
     "tenant": "t", "namespace": "n", "range": "0x00000000_0xffffffff", "bundle": "0x00000000_0xffffffff", "broker": "b1",
     "cluster": "bundle-state", "domain": "persistent",
 }  # fmt: skip
-_STREAM = "follow-changes"
+_STREAMS = {"follow-changes", "feed-page"}
 _NO_TOPICS = {"list-operations", "list-policies", "list-overrides", "list-decisions", "show-decision", "why", "why-not"}
 _NO_TOPICS |= {"pulsar-isolations", "pulsar-isolation"}
 _WRITES = {"set-policy", "end-policy", "set-override", "end-override", "drain", "uncordon"}
@@ -112,7 +112,7 @@ class _Run:
         every = [result.ok() for result in schema.get_all_operations()]
         every = [operation for operation in every if "unsupported" not in operation.definition.raw["operationId"]]
         # Those that read topics, or are written to them, need a Kafka; a stream has no end.
-        left_out = {_STREAM} | _NO_TOPICS | _WRITES
+        left_out = _STREAMS | _NO_TOPICS | _WRITES
         return [operation for operation in every if operation.definition.raw["operationId"] not in left_out]
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tests.bench import (
     members,
     memory,
     outage,
+    page,
     partitions,
     replay,
     rolling,
@@ -46,7 +47,7 @@ from tests.bench.pulsar import lane as pulsar_lane
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
-    *("rolling", "router", "http", "testkit"),
+    *("rolling", "router", "http", "testkit", "page"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -128,6 +129,7 @@ def main() -> None:
         "testkit": partial(testkit.run, given.rounds),
         "router": router.run,
         "http": partial(http.run, given.rounds),
+        "page": page.run,
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),

@@ -21,6 +21,7 @@ from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, Rig, broker_row, http_settings, look_of
 
 NAMESPACE = "acme/orders"
+EACH_MAX = 4_096
 
 
 def now_ms() -> int:
@@ -28,7 +29,9 @@ def now_ms() -> int:
 
 
 def names(bundles: int, namespace: str = NAMESPACE) -> list[str]:
-    return [f"{namespace}/{part}" for part in children_of(namespace_bounds(bundles))]
+    each = min(bundles, EACH_MAX)
+    spaces = [namespace if at == 0 else f"{namespace}-{at}" for at in range(-(-bundles // each))]
+    return [f"{space}/{part}" for space in spaces for part in children_of(namespace_bounds(each))]
 
 
 class PageWorld:
@@ -53,7 +56,7 @@ class PageWorld:
         self.decisions: list[dict[str, Any]] = []
         self.feed: PageFeed | None = None
         self.url = ""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.look()
 
     def look(self, rows: list[BrokerRow] | None = None, **values: Any) -> None:
@@ -114,8 +117,8 @@ class PageWorld:
 
     def take(self, *changes: Change) -> None:
         """The feed is given these."""
-        if self._loop is not None and self.feed is not None:
-            asyncio.run_coroutine_threadsafe(self._take(changes), self._loop).result(30)
+        if self.loop is not None and self.feed is not None:
+            asyncio.run_coroutine_threadsafe(self._take(changes), self.loop).result(30)
 
     async def _take(self, changes: Any) -> None:
         if self.feed is not None:
@@ -125,7 +128,7 @@ class PageWorld:
         """Made in the server's loop."""
         rig = Rig(self.settings)
         rig.feed.source = self.source
-        self.feed, self._loop = rig.feed, asyncio.get_running_loop()
+        self.feed, self.loop = rig.feed, asyncio.get_running_loop()
 
         async def decisions() -> Any:
             return {"decisions": self.decisions}
