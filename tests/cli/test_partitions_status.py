@@ -12,13 +12,14 @@ import pytest
 from click.testing import Result
 
 from shedders.kafka_rebalance.cli import executions
+from shedders.kafka_rebalance.cli.watch import status_fields
 from shedders.kafka_rebalance.execution import overview
 from shedders.kafka_rebalance.execution.journal import Journal, write_durable
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, known
 from shedders.kafka_rebalance.execution.state_records import StateBook, record
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes
-from shedders.kafka_rebalance.settings import PartitionsSettings
+from shedders.kafka_rebalance.settings import PartitionsSettings, WatchSettings
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.partition_twin import Part, Twin, make_plan, move
 
@@ -45,10 +46,14 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)
     monkeypatch.setattr(executions.time, "time_ns", lambda: NOW_MS * 1_000_000)
+    monkeypatch.setattr(executions, "autopilot_of", lambda *_: (AUTOPILOT, ""))
     return twin
 
 
 PLAN = make_plan([move(("t", number), (1, 2), (3, 2), 10 * MB) for number in range(3)])
+
+
+AUTOPILOT = status_fields(None, WatchSettings(), NOW_MS) | {"watcher": "first", "seen_at_ms": NOW_MS}
 
 
 def begun(*events: dict[str, Any], plan: ReassignmentPlan = PLAN, root: Path = Path("state")) -> None:
@@ -146,6 +151,8 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
     assert "rate 100.0 kB/s" in text
     assert "left unknown; 1 move in flight, there in 50.00 s" in text
     assert f"statechannel partitions resume {PLAN.id}" in text
+    assert "autopilot none acts, first was last seen 2026-09-21" in text
     document = json.loads(run("partitions", "status", *where, "--output", "json").stdout)
     assert (document["unsent"], document["progress"]["left_s"]) == (1, None)
+    assert (document["autopilot"], document["autopilot_trouble"]) == (AUTOPILOT, None)
     assert replace(PLAN, id=document["plan_id"]) == PLAN

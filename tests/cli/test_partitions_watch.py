@@ -11,13 +11,16 @@ import pytest
 from click.testing import Result
 
 from shedders.kafka_rebalance.cli import watch as command
-from shedders.kafka_rebalance.settings import WatchSettings
+from shedders.kafka_rebalance.execution.session import ExecutionPlace
+from shedders.kafka_rebalance.settings import PartitionsSettings, WatchSettings
 from shedders.kafka_rebalance.watch import topic as topics
 from shedders.kafka_rebalance.watch.holds import HoldCode
 from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity, claim_record, state_record
 from shedders.kafka_rebalance.watch.values import HoldNote, Spending, WatchedExecution, WatchState
 from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, WatchEvent, WatchEventKind
 from statechannel.errors import ExitCode
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
 
 Run = Callable[..., Result]
 NOWHERE = ("-b", "127.0.0.1:9", "--state", "state", "--set", "kafka.command_timeout_s=1")
@@ -103,6 +106,43 @@ def test_the_fields_of_the_status() -> None:
     assert not command.status_fields(book, WatchSettings(), NOW_MS + 60_001)["alive"]
     fill(gone := WatchBook(60), STATE, left=True)
     assert not command.status_fields(gone, WatchSettings(), NOW_MS)["alive"]
+
+
+def test_the_line_in_the_status_of_a_plan() -> None:
+    book = WatchBook(60)
+    fill(book, STATE)
+    line = command.autopilot_line(command.status_fields(book, WatchSettings(budget_bytes=300_000_000_000), NOW_MS))
+    for words in (
+        "first acts",
+        "last look 2026-01-01",
+        "has paused plan p1",
+        "it is a quiet time (quiet",
+        "200.0 GB of",
+    ):
+        assert words in line
+    gone = command.status_fields(book, WatchSettings(), NOW_MS + 60_001)
+    assert command.autopilot_line(gone).startswith("none acts, first was last seen 2026-01-01")
+
+
+def test_what_the_status_of_a_plan_has_of_the_autopilot(
+    book: WatchBook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=tmp_path)
+    assert command.autopilot_of(place, NOW_MS) == (None, "")
+    fill(book, STATE)
+    facts, trouble = command.autopilot_of(place, NOW_MS)
+    assert facts is not None
+    assert (facts["watcher"], trouble) == ("first", "")
+    book._packed = "eA=="
+    facts, trouble = command.autopilot_of(place, NOW_MS)
+    assert facts is None
+    assert "cannot be parsed" in trouble
+
+    def fail(_: Any) -> bool:
+        raise KafkaUnavailableError("no answer")
+
+    monkeypatch.setattr(topics.WatchTopic, "exists", fail)
+    assert command.autopilot_of(place, NOW_MS) == (None, "no answer")
 
 
 def test_a_topic_of_another_program_ends_it_with_a_hint(

@@ -32,10 +32,12 @@ from shedders.kafka_rebalance.cli.execution import (
     tell_end,
     who,
 )
+from shedders.kafka_rebalance.cli.watch import autopilot_line, autopilot_of
 from shedders.kafka_rebalance.errors import PlanUnknownError
 from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
@@ -201,11 +203,17 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         if trouble is not None:  # the topic may know it
             raise trouble from None
         raise
-    result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
+    now_ms = time.time_ns() // 1_000_000
+    result = status_of(place, plan, now_ms=now_ms)
+    autopilot, autopilot_trouble = autopilot_of(place, now_ms)
     if output is Output.JSON:
-        print_json(_document(result) | {"topic_trouble": None if trouble is None else str(trouble)})
+        troubles = {"topic_trouble": trouble and str(trouble), "autopilot_trouble": autopilot_trouble or None}
+        print_json(_document(result) | {"autopilot": autopilot} | troubles)
         return
-    print_facts([("plan", result.plan_id), *_rows(result)])
+    own = [] if autopilot is None else [("autopilot", autopilot_line(autopilot))]
+    print_facts([("plan", result.plan_id), *_rows(result), *own])
+    if autopilot_trouble:
+        say(cell(f"note: the status of the autopilot could not be read: {autopilot_trouble}"))
     if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
     if result.throttles_left and not result.running:

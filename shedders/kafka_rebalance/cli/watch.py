@@ -258,12 +258,43 @@ def _preview(place: ExecutionPlace, settings: WatchSettings, request: PlanReques
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def _show_status(place: ExecutionPlace, settings: WatchSettings, output: Output) -> None:
-    from shedders.kafka_rebalance.execution.checks import now_ms
+def _read_book(place: ExecutionPlace, settings: WatchSettings) -> WatchBook | None:
+    """Contents of the autopilot's topic; None: it does not exist.
+
+    Raises:
+        KafkaAdapterError: The topic cannot be read.
+    """
     from shedders.kafka_rebalance.watch.topic import WatchTopic
 
     with WatchTopic(place.client, settings.topic, away_s=settings.away_s, timeout_s=place.timeout_s) as topic:
-        book = topic.read() if topic.exists() else None
+        return topic.read() if topic.exists() else None
+
+
+def autopilot_of(place: ExecutionPlace, now_ms: int) -> tuple[dict[str, Any] | None, str]:
+    """Status of the autopilot, beside that of a plan: None where it never ran; and why it could not be read, for people."""
+    settings = place.settings.watch
+    try:
+        book = _read_book(place, settings)
+        facts = status_fields(book, settings, now_ms)
+    except StateChannelError as error:
+        return None, str(error)
+    return (None if facts["watcher"] is None else facts), ""
+
+
+def autopilot_line(facts: dict[str, Any]) -> str:
+    """Who acts, the last look, why nothing is started, and what is left of the budget."""
+    rows = dict(_status_rows(facts))
+    seen = moment(facts["seen_at_ms"])
+    acts = f"{facts['watcher']} acts" if facts["alive"] else f"none acts, {facts['watcher']} was last seen {seen}"
+    doing = [] if facts["execution"] is None else [rows["does"]]
+    holds = [] if rows["holds"] is None else [f"holds: {rows['holds']}"]
+    return "; ".join([acts, f"last look {rows['last look']}", *doing, *holds, f"budget left {rows['budget left']}"])
+
+
+def _show_status(place: ExecutionPlace, settings: WatchSettings, output: Output) -> None:
+    from shedders.kafka_rebalance.execution.checks import now_ms
+
+    book = _read_book(place, settings)
     facts = status_fields(book, settings, now_ms())
     if output is Output.JSON:
         print_json(facts)

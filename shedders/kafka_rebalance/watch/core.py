@@ -158,7 +158,7 @@ def _with_execution(
     if seen.plan_lost:
         alert = RaiseAlert(code=PLAN_LOST, message=f"plan {execution.plan_id} is found nowhere", hint=_LOOK)
         return _over(now_ms, state, execution, StopKind.FAILED, alert.message, (alert,))
-    stages = (HoldStage.HEALTH, *(() if execution.giving_up else (HoldStage.TIME,)))
+    stages = (HoldStage.HEALTH, HoldStage.CONTINUE, *(() if execution.giving_up else (HoldStage.TIME,)))
     held = first_hold(view, stages)
     if held is not None:
         return _hold(settings, now_ms, state, held)

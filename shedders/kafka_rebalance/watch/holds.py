@@ -48,6 +48,7 @@ class HoldCode(StrEnum):
     SMALL_GAIN = "small-gain"
     YOUNG = "young"
     PROPOSE_ONLY = "propose-only"
+    OPEN_PLAN = "open-plan"
     BLOCKED = "blocked"
     RETRY = "retry"
     QUIET = "quiet"
@@ -58,12 +59,13 @@ class HoldStage(StrEnum):
     """When a reason is checked.
 
     `health`: before a plan is made, continued or cancelled; `plan`: against the plan; `act`: before it is started;
-    `time`: before it is started or continued, and while it is executed.
+    `continue`: before it is continued or cancelled; `time`: before it is started or continued, and while it is executed.
     """
 
     HEALTH = "health"
     PLAN = "plan"
     ACT = "act"
+    CONTINUE = "continue"
     TIME = "time"
 
 
@@ -224,6 +226,13 @@ def _young(view: HoldView) -> str | None:
 
 def _propose_only(view: HoldView) -> str | None:
     return "the mode is `propose`: plans are proposed, not executed" if view.settings.mode == "propose" else None
+
+
+def _open_plan(view: HoldView) -> str | None:
+    execution = view.state.execution
+    if execution is None or view.settings.mode != "propose":
+        return None
+    return f"plan {execution.plan_id} of the mode `act` is not over, and this watcher has the mode `propose`"
 
 
 _BLOCKS: Final = {
@@ -391,6 +400,14 @@ HOLDS: Final[tuple[HoldReason, ...]] = (
         about="a plan was cancelled by an operator, or given up, less than `after_cancel_s` ago",
         hint="",
         check=_blocked,
+    ),
+    HoldReason(
+        code=HoldCode.OPEN_PLAN,
+        stage=HoldStage.CONTINUE,
+        alerts=True,
+        about="the mode is `propose`, and a plan that the autopilot started with `act` is not over",
+        hint="Continue it with `statechannel partitions resume`, revert it with `cancel`, or use --act.",
+        check=_open_plan,
     ),
     HoldReason(
         code=HoldCode.RETRY,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 BEATS: Final = 4
 """States that a holder writes at least within `away_s`."""
+BEATS_AHEAD_MAX: Final = 2
+"""How far, in beats, the clock may be ahead of the newest record of this process; beyond, the time of the log counts."""
 
 
 class WatchedCluster(Protocol):
@@ -167,6 +169,8 @@ class PartitionWatcher:
         self._log, self._cluster, self._plans, self._report = log, cluster, plans, report
         self._next_look_ms = 0
         self._next_beat_ms = 0
+        self._written_at_ms = 0
+        self._beat_ms = round(settings.away_s * 1_000 / BEATS)
         self._generation = 0
         self._said = ""
         self._ended = False
@@ -199,6 +203,9 @@ class PartitionWatcher:
         if not self._holds(book, now_ms):
             self._started = ""
             return
+        log_ms = self._log_time_ms(book, now_ms)
+        if log_ms is None:
+            return
         if not book.mended:
             self._next_beat_ms = 0
         driving = self._plans.running
@@ -208,7 +215,7 @@ class PartitionWatcher:
         if not driving and not ended and now_ms < self._next_look_ms:
             self._beat(now_ms, state)
             return
-        result, plan = self._decide(now_ms, state, driving=driving, ended=ended)
+        result, plan = self._decide(log_ms, state, driving=driving, ended=ended)
         self._perform(now_ms, state, result, plan, driving=driving, ended=ended)
 
     def preview(self, now_ms: int, book: WatchBook | None) -> WatchState:
@@ -264,6 +271,7 @@ class PartitionWatcher:
             self._say_standby(holder)
             return False
         self._next_claim_ms = now_ms + round(self._settings.away_s * 1_000 / 2)
+        self._written_at_ms = now_ms
         self._log.append(claim_record(self._identity, holder))
         holder = self._log.read().holder
         if holder is None or holder.watcher != self._identity:
@@ -283,6 +291,21 @@ class PartitionWatcher:
             )
         )
         return True
+
+    def _log_time_ms(self, book: WatchBook, now_ms: int) -> int | None:
+        """Present time, at most `BEATS_AHEAD_MAX` beats beyond the newest record of this holder; None: it was replaced meanwhile.
+
+        A clock that is far ahead would let spent bytes and moved partitions leave their windows too early. After a pause
+        the state is written once more first, as the newest record may be old.
+        """
+        if abs(now_ms - self._written_at_ms) > BEATS_AHEAD_MAX * self._beat_ms:
+            self._next_look_ms = min(self._next_look_ms, now_ms + round(self._settings.interval_s * 1_000))
+            self._write(now_ms, book.state or WatchState())
+            book = self._log.read()
+        holder = book.holder
+        if book.newer is not None or holder is None or holder.watcher != self._identity:
+            return None
+        return min(now_ms, holder.seen_at_ms + BEATS_AHEAD_MAX * self._beat_ms)
 
     def _stop_acting(self, reason: str) -> None:
         with self._writing:
@@ -318,7 +341,8 @@ class PartitionWatcher:
             self._written = None  # if the outcome is unknown, the next look reads what there is
             self._log.append(record)
             self._written = record
-        self._next_beat_ms = now_ms + round(self._settings.away_s * 1_000 / BEATS)
+        self._written_at_ms = now_ms
+        self._next_beat_ms = now_ms + self._beat_ms
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,7 @@ TABLE = [
     (HoldCode.YOUNG, BRAKES, seen(), state(imbalance_seen_ms=NOW_MS - 4 * HOUR_MS)),
     (HoldCode.PROPOSE_ONLY, brakes(mode="propose"), seen(), OLD),
     (HoldCode.BLOCKED, BRAKES, seen(), state(blocked=BlockKind.CANCELLED, blocked_until_ms=NOW_MS + 1)),
+    (HoldCode.OPEN_PLAN, brakes(mode="propose"), seen(proposal=None), UNDER_WAY),
     (HoldCode.RETRY, BRAKES, seen(proposal=None), replace(UNDER_WAY, execution=replace(RUN, retry_at_ms=NOW_MS + 1))),
     (HoldCode.QUIET, brakes(quiet=["Thu 00:00-01:00"]), seen(), OLD),
     (HoldCode.QUIET, brakes(quiet=["2026-01-01"], hours=["00:00-24:00"]), seen(), OLD),
@@ -239,6 +240,24 @@ def test_a_plan_without_an_executor_is_continued() -> None:
     (held, _) = (*step(quiet, NOW_MS, seen(proposal=None), UNDER_WAY).effects, None)
     assert isinstance(held, HoldBack)
     assert held.code == HoldCode.QUIET
+
+
+@pytest.mark.parametrize("giving_up", [False, True])
+def test_the_mode_propose_neither_continues_nor_cancels_a_plan_of_the_mode_act(*, giving_up: bool) -> None:
+    """An operator ends it, or a watcher with the mode `act`; it is an alert that it waits, and its bytes stay spent."""
+    memory, alerts = replace(UNDER_WAY, execution=replace(RUN, giving_up=giving_up)), []
+    for hour in range(3):
+        result = step(brakes(mode="propose"), NOW_MS + hour * HOUR_MS, seen(proposal=None), memory)
+        memory = result.state
+        assert not any(isinstance(effect, StartPlan | PausePlan | FinishPlan) for effect in result.effects)
+        alerts += [effect.code for effect in result.effects if isinstance(effect, RaiseAlert)]
+    assert alerts == [HoldCode.OPEN_PLAN]
+    assert memory.left_bytes(NOW_MS + 30 * DAY_MS, BRAKES) == 600
+    acts = step(BRAKES, NOW_MS + 3 * HOUR_MS, seen(proposal=None), memory)
+    request = ExecutionRequest.CANCEL if giving_up else ExecutionRequest.GO
+    assert acts.effects == (StartPlan(plan_id="p1", request=request, begins=False),)
+    over = step(brakes(mode="propose"), NOW_MS + 3 * HOUR_MS, seen(proposal=None, ended=StopKind.DONE), memory)
+    assert over.state.execution is None, "an operator has finished it"
 
 
 def test_its_own_reassignments_do_not_hold_it() -> None:

@@ -24,7 +24,7 @@ from shedders.kafka_rebalance.watch.topic import (
     claim_record,
     state_record,
 )
-from shedders.kafka_rebalance.watch.values import WatchState
+from shedders.kafka_rebalance.watch.values import Spending, WatchState
 from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
 from statechannel.kafka.errors import KafkaUnavailableError
 
@@ -287,3 +287,39 @@ def test_a_wrong_clock_takes_nothing_over_and_does_not_flood_the_topic() -> None
         behind.at_s = at_s
         behind.watcher.tick((at_s - 500) * 1_000)
     assert topic.holder == "c", "silence is noticed by waiting, too"
+
+
+@pytest.mark.parametrize("ahead_s", [0, 60, 40 * 86_400])
+def test_a_clock_that_is_ahead_forgets_no_spent_bytes(ahead_s: int) -> None:
+    """What was spent and moved leaves its window by the time of the log, also at the first look and after a pause."""
+    topic = Topic()
+    topic.claim(0, A)
+    spent = (Spending(plan_id="p", from_ms=1_000, to_ms=2_000, size_bytes=7),)
+    topic.write(2, state_record(A, 1, WatchState(spent=spent, moved={("t", 0): 2_000}), left=True))
+    late = Here(topic, B)
+    for at_s in (3, 8, 13, 50_000, 50_005):
+        late.at_s = at_s
+        late.watcher.tick((at_s + ahead_s) * 1_000)
+        assert topic.holder == "b"
+        assert topic.book.state is not None
+        assert topic.book.state.spent == spent
+        assert topic.book.state.moved == {("t", 0): 2_000}
+    window_s = WatchSettings().budget_window_s
+    for at_s in (int(window_s) + 100, int(window_s) + 105):
+        late.at_s = at_s
+        late.watcher.tick((at_s + ahead_s) * 1_000)
+    assert topic.book.state is not None
+    assert topic.book.state.spent == (), "the window is over"
+
+
+def test_a_clock_that_jumps_ahead_forgets_no_spent_bytes() -> None:
+    topic = Topic()
+    topic.claim(0, A)
+    spent = (Spending(plan_id="p", from_ms=1_000, to_ms=2_000, size_bytes=7),)
+    topic.write(2, state_record(A, 1, WatchState(spent=spent), left=True))
+    here = Here(topic, B)
+    for at_s, clock_s in ((3, 3), (8, 10**8), (13, 10**8 + 5), (18, 18)):
+        here.at_s = at_s
+        here.watcher.tick(clock_s * 1_000)
+        assert topic.book.state is not None
+        assert topic.book.state.spent == spent
