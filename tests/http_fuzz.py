@@ -35,6 +35,7 @@ REFUSALS = {503, 504}
 _THERE = {"tenant": "t", "namespace": "n", "range": "0x00000000_0xffffffff", "broker": "b1"}
 _STREAM = "follow-changes"
 _NO_TOPICS = {"list-operations", "list-policies", "list-overrides", "list-decisions", "show-decision", "why", "why-not"}
+_NO_TOPICS |= {"audit", "audit-owner", "audit-history", "audit-gaps", "audit-diff"}
 _WRITES = {"set-policy", "end-policy", "set-override", "end-override", "drain", "uncordon"}
 
 
