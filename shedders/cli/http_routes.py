@@ -16,13 +16,14 @@ from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.policies.kinds import kind_of
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyWriteOutcome
+from statechannel.broker import outcomes
 from statechannel.broker.request_record import Addressee, Request
 from statechannel.broker.request_writer import balancer_args
 from statechannel.cli.http_routes import TIME_MAX_MS, CommandAnswers
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
-from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import NameQuery
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
@@ -113,6 +114,9 @@ class DrainDocument(TypedDict, total=False):
     operation: str
     broker: str
     answer: str
+    outcome: str
+    result: str
+    facts: dict[str, Any]
     dry_run: bool
     would: list[str]
     notes: list[str]
@@ -197,21 +201,18 @@ class BalancerAnswers:
             known = follower.first_of(to, drain) if key is not None else None
             if known is not None:
                 _require_same(known, args)
-            if known is None:
-                follower.check(to, broker, force=body.force)
-                if body.dry_run:
-                    return {
-                        "dry_run": True,
-                        "would": [f"{broker} would be cordoned, and its bundles moved"],
-                        "broker": broker,
-                    }
-                cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
-                within_s = body.timeout_s or self._drain_s
-                follower.send(to, cordons.DRAIN, args, within_s, identifier=drain, by=call.caller.by)
+                return _state_of(to, drain, broker)
+            follower.check(to, broker, force=body.force)
+            if body.dry_run:
+                would = f"{broker} would be cordoned, and its bundles moved"
+                return {"dry_run": True, "would": [would], "broker": broker}
+            cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
+            within_s = body.timeout_s or self._drain_s
+            follower.send(to, cordons.DRAIN, args, within_s, identifier=drain, by=call.caller.by)
             return {"operation": drain, "broker": broker, "answer": "pending"}
 
         document = await self._answers.of(begin)
-        if "dry_run" in document:
+        if document.get("answer") != "pending":
             return ApiAnswer(document)
         return ApiAnswer(document, 202, {"Location": f"/v1/operations/{drain}", "Retry-After": "1"})
 
@@ -228,6 +229,22 @@ class BalancerAnswers:
             return _written(done)
 
         return await self._read(end)
+
+
+def _state_of(to: Connection, drain: str, broker: str) -> dict[str, Any]:
+    """What has become of a drain: the state of its request.
+
+    Raises:
+        ProblemError: It was refused, or its leader has lost leadership.
+    """
+    request = follower.newest(to, drain)
+    document: dict[str, Any] = {"operation": drain, "broker": broker, "answer": "pending"}
+    if request is None or request.reply is None:
+        return document
+    outcome = outcomes.from_json(request.reply.outcome)
+    if not is_success(outcome):
+        raise of_outcome(outcome, name=broker, operation=drain, executed_by=request.reply.broker)
+    return document | outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome).value, "operation": drain}
 
 
 def _forced(call: ApiCall) -> Any:

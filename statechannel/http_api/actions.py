@@ -121,6 +121,9 @@ class RequestDocument(ActionDocument, total=False):
     name: str
     by: str
     asked_ms: int
+    executor_lost: bool
+    retryable: bool | None
+    hint: str | None
 
 
 Check = Callable[[], Awaitable[None]]
@@ -393,7 +396,20 @@ class Actions:
             document |= _ended(story, outcome)
         expired = outcome is None and self._book.is_expired(story)
         request = {"command": story.command, "name": story.name, "by": story.by, "asked_ms": story.asked_ms}
-        return ApiAnswer({**document, **request, "expired": expired}, headers={} if outcome else {"Retry-After": "1"})
+        document |= {**request, "expired": expired, **await self._next_step(story, outcome)}
+        return ApiAnswer(document, headers={} if outcome else {"Retry-After": "1"})
+
+    async def _next_step(self, story: RequestStory, outcome: Outcome | None) -> dict[str, Any]:
+        """Whether the executing broker is lost meanwhile; of a refusal, whether the same may be asked again, and the hint."""
+        if outcome is not None:
+            problem = None if is_success(outcome) else of_outcome(outcome, name=story.name, operation=story.id)
+            again, hint = (None, None) if problem is None else (problem.retryable, problem.hint)
+            return {"executor_lost": False, "retryable": again, "hint": hint}
+        rows, _ = await self._cluster.brokers()
+        alive = {row["broker"] for row in rows if row["state"] in ("alive", "draining")}
+        is_lost = story.executed_by is not None and story.executed_by not in alive
+        hint = "The next leader or owner goes on with it: poll again." if is_lost else None
+        return {"executor_lost": is_lost, "retryable": None, "hint": hint}
 
     def routes(self) -> list[ApiRoute]:
         """Their routes."""

@@ -441,16 +441,16 @@ class ChangesHub:
         if any(since.get(lane, 0) < end for lane, end in channel.items()):
             async with contextlib.aclosing(self._cluster.past(since, channel)) as batches:
                 async for batch in batches:
-                    if not await self._hand([kept(item) for item in batch], to):
+                    if not await self._hand_over([kept(item) for item in batch], to):
                         return
         for lane, end in ends.items():
             if isinstance(lane, str) and wanted.get(lane, 0) < end:
                 async with contextlib.aclosing(past_of(self._sources[lane], wanted.get(lane, 0), end)) as portions:
                     async for portion in portions:
-                        if not await self._hand([kept(item) for item in portion], to):
+                        if not await self._hand_over([kept(item) for item in portion], to):
                             return
 
-    async def _hand(self, batch: Sequence[KeptEvent], to: _CatchUp) -> bool:
+    async def _hand_over(self, batch: Sequence[KeptEvent], to: _CatchUp) -> bool:
         """Hand over a batch; False if the reader has lost its turn."""
         most_s, began_s = self._settings.receive_timeout_s, time.monotonic()
         try:

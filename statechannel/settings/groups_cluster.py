@@ -290,6 +290,15 @@ class HttpSettings(SettingsGroup):
     topic_reads_max: int = setting(
         2, "Concurrent answers that are read from topics, such as decisions; further ones are refused.", ge=1, le=100
     )
+    audit_records_max: int = setting(
+        100_000,
+        "Records of the log that one audit question over HTTP reads; the answer says where it stopped.",
+        ge=1,
+        le=10_000_000,
+    )
+    audit_read_s: float = setting(
+        10.0, "Time for which such a question reads the log; the answer says where it stopped.", gt=0, le=600
+    )
     actions_max: int = setting(
         64,
         "Concurrent requests that change something, those that wait included; further ones are refused.",

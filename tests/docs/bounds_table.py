@@ -141,6 +141,12 @@ BOUNDED = (
         "`too-busy` (503), `answer-late` (504); an action that was begun is polled",
     ),
     Bounded(
+        "records of the log that an audit question over HTTP reads",
+        ("http.audit_records_max", "http.audit_read_s"),
+        "the answer is from what was read",
+        "`log` of the answer: `complete` is false, `stopped_at` has the first offset left out of each partition",
+    ),
+    Bounded(
         "readers of the admin API's changes, and changes kept for them",
         ("http.readers_max", "http.catch_ups_max", "http.changes_max", "http.changes_max_mib"),
         "refused; one that is further behind is cut off, the others go on",

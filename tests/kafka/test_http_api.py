@@ -13,6 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from statechannel.audit.transfer.export_file import read_export
+from statechannel.cli.kit.connection import connection_of
+from statechannel.cli.kit.live_log import ExportBounds, export_live
+from statechannel.settings import load
 from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 
@@ -55,6 +59,27 @@ def pages(client: httpx.Client, path: str, name: str, **query: Any) -> list[dict
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in names}
+
+
+def ask_the_log(cluster: ApiCluster, get: Callable[..., Any], bundle: str) -> None:
+    """The questions of `audit`, of a moment that both ways see whole; and of a part of the log, which says that it is one."""
+    end = max(cluster("audit")["end_offsets"].values()) - 1
+    whole = {"complete": True, "stopped_at": {}}
+    for path, command, rows, query in (
+        ("/v1/audit", ("audit", "--as-of", str(end)), None, {"as_of": str(end)}),
+        ("/v1/audit/owner", ("lookup", bundle, "--as-of", str(end)), None, {"name": bundle, "as_of": str(end)}),
+        ("/v1/audit/history", ("audit", "history", bundle), "history", {"name": bundle, "limit": 1_000}),
+        ("/v1/audit/gaps", ("audit", "gaps"), "gaps", {"limit": 1_000}),
+        ("/v1/audit/diff", ("audit", "diff", "3", str(end)), "differences", {"earlier": "3", "later": str(end)}),
+    ):
+        asked, answered = cluster(*command), get(path, **query)
+        assert answered["log"] == whole
+        assert answered.get("rows_left_out", 0) == 0
+        assert rows is None or len(answered[rows]) == len(asked[rows])
+        moving = ("digest", "records", "end_offsets", "notes", "log", "rows_left_out", "unheard")
+        assert without(answered, *moving) == without(asked, *moving), path
+    newest = get("/v1/audit/history", name=bundle, limit=1)
+    assert newest["rows_left_out"] == len(get("/v1/audit/history", name=bundle)["history"]) - 1
 
 
 def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> None:
@@ -108,6 +133,7 @@ def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> Non
         identifier = decisions[-1]["id"]
         shown = cluster("decisions", "show", identifier)
         assert without(get(f"/v1/decisions/{identifier}"), "notes") == shown
+    ask_the_log(cluster, get, bundle)
     why_not = cluster("why-not", bundle)
     assert (
         without(get("/v1/why-not", name=bundle), "notes", "said", "verdicts").keys()
@@ -214,7 +240,17 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
 
         # A console is no broker, and serves the same.
         console = subprocess.Popen(
-            [*COMMAND, "console", "--port", "0", *cluster.place, "--output", "json"],
+            [
+                *COMMAND,
+                "console",
+                "--port",
+                "0",
+                "--set",
+                "http.audit_records_max=5",
+                *cluster.place,
+                "--output",
+                "json",
+            ],
             stdout=subprocess.PIPE,
             stderr=(tmp_path / "console.err").open("w"),
             text=True,
@@ -225,9 +261,19 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
         with httpx.Client(base_url=url, headers=CLIENT, timeout=WAIT_S) as client:
             assert client.get("/v1").json()["broker"] is None
             assert client.get(f"/v1/bundles/{bundle}").json() == other.get(f"/v1/bundles/{bundle}").json()
+            part = client.get("/v1/audit").json()
+            assert (part["records"], part["log"]) == (5, {"complete": False, "stopped_at": {"0": 5}})
             drained = client.request(
                 "PUT", "/v1/policies/shedding/cluster", json={"value": {"on": False}, "reason": "test"}
             )
             assert drained.status_code in (200, 400), drained.text
         console.terminate()
         assert console.wait(WAIT_S) == 0
+
+        # An export whose time is up has the ends that it has read to.
+        place = {"kafka": {"bootstrap_servers": cluster.bootstrap}, "channel": {"name": cluster.channel}}
+        bounds, path = ExportBounds(1_000_000, 0.0), tmp_path / "part.jsonl"
+        written = export_live(connection_of(load(overrides=place)), path, bounds=bounds)
+        export = read_export(path)
+        assert bounds.stopped_at == {0: 1} == written.end_offsets == export.header.end_offsets
+        assert (export.records, export.header.digest) == (1, written.digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,6 +18,7 @@ from statechannel.audit.gaps import GapCause, GapEnd, with_standstill
 from statechannel.audit.history import meant
 from statechannel.audit.incidents import TOGETHER_MS
 from statechannel.audit.local import audit_export
+from statechannel.audit.moments import LogWindow
 from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.spool import Spool
 from statechannel.audit.writers import EXPIRY_MS, Unheard, WritersHeard
@@ -94,40 +95,27 @@ def gaps_of(
     chosen = GapFilter(window, frozenset(of_these.value for of_these in cause or ()), longest_ms, open_only, broker)
     to_end = asked.as_of is None and until is None
 
-    def read() -> tuple[AuditResult, Any, list[dict[str, Any]], WritersHeard | None, list[Unheard] | None]:
-        with asked.as_file() as still:
-            result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
-            rows, sums = _of(result, of)
-            if broker is not None and not len(result.gaps or ()):
-                require_writer(still, broker)
-            if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
-                raise not_named(of)
-            writers = still.heard()
-            return result, rows, sums, writers, _unheard(writers, result.owned or ()) if to_end else []
+    def read() -> GapsRead:
+        return read_gaps(asked, of, chosen, to_end=to_end)
 
     if watch:
         seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
 
         def read_blocks() -> tuple[list[Block], dict[str, Any]]:
-            _, rows, _, _, _ = read()
+            rows = read().rows
             return [_block(list(rows), single=single)], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
         show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
-    result, rows, sums, writers, unheard = read()
-    rows = Requested(rows, requesters(asked, "the list"), lambda gap: gap["start_offset"] in gap["forged"])
-    by_time = rows = _Standstills(rows, writers)
+    gaps = read()
+    result, sums, unheard = gaps.result, gaps.sums, gaps.unheard
+    rows: Any = gaps.with_requesters(asked)
+    by_time = rows
     if sort is GapOrder.LENGTH:
         rows = sorted(rows, key=_longest_first)
     if not asked.table:
-        head = {
-            "window": window.fields(),
-            "namespaces": sums,
-            "all": total_gap_sum(sums),
-            "unheard": [late._asdict() for late in unheard or ()],
-        }
-        print_json_lists(about(asked, result) | head, {"gaps": rows})
+        print_json_lists(gaps.head(asked, window), {"gaps": rows})
         return
     log_line(asked, result, window)
     tables.gap_sums(sums)
@@ -141,6 +129,51 @@ def gaps_of(
         say("note: gaps of one broker that began together are one row; --single lists each")
     _remark_unheard(unheard, open_only=open_only)
     _remark_deleted(rows)
+
+
+class GapsRead(NamedTuple):
+    """Gaps in service of a log, with what belongs to them."""
+
+    result: AuditResult
+    rows: Any
+    sums: list[dict[str, Any]]
+    writers: WritersHeard | None
+    unheard: list[Unheard] | None
+
+    def with_requesters(self, asked: AuditOptions) -> _Standstills:
+        """The rows with who requested what, and how long a lost owner stood still."""
+        persons = requesters(asked, "the list")
+        rows = Requested(self.rows, persons, lambda gap: gap["start_offset"] in gap["forged"])
+        return _Standstills(rows, self.writers)
+
+    def head(self, asked: AuditOptions, window: LogWindow) -> dict[str, Any]:
+        """The document without its rows."""
+        return about(asked, self.result) | {
+            "window": window.fields(),
+            "namespaces": self.sums,
+            "all": total_gap_sum(self.sums),
+            "unheard": [late._asdict() for late in self.unheard or ()],
+        }
+
+
+def read_gaps(asked: AuditOptions, of: str | None, chosen: GapFilter, *, to_end: bool) -> GapsRead:
+    """The gaps of a namespace, bundle or topic, or all.
+
+    Args:
+        to_end: Also the owners that are not heard at the end of the log.
+
+    Raises:
+        CommandError: The log has no record of it, or of the broker of `chosen`.
+    """
+    with asked.as_file() as still:
+        result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
+        rows, sums = _of(result, of)
+        if chosen.broker is not None and not len(result.gaps or ()):
+            require_writer(still, chosen.broker)
+        if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
+            raise not_named(of)
+        writers = still.heard()
+        return GapsRead(result, rows, sums, writers, _unheard(writers, result.owned or ()) if to_end else [])
 
 
 _NAMED_MAX = 5

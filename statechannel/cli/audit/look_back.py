@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statechannel.audit.engine import ExportSource, LiveSource, Source
 from statechannel.audit.local import NotInLogThenError, OwnerThen, first_created, open_export, owner_then
@@ -24,10 +24,31 @@ from statechannel.errors import StateChannelError
 from statechannel.http_api.documents import bundle_row
 from statechannel.protocol.bundle import parse_key
 
+if TYPE_CHECKING:  # files are read on machines without the Kafka client
+    from statechannel.cli.kit.connection import Connection
+
 
 def look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, table: bool) -> None:
     """Print who owned a topic or bundle at a moment: what `audit history` has in its last line before it."""
-    source = source_of(file, None, None, connect)
+    then, when, shown = _then(connect, source_of(file, None, None, connect), name, as_of)
+    if table:
+        _print(then, shown)
+    else:
+        print_json(_fields(then, name, as_of, when))
+
+
+def owner_document(connect: Callable[[], Connection], source: Source, name: str, as_of: str) -> dict[str, Any]:
+    """Who owned a topic or bundle at a moment, as `lookup --as-of` prints it in JSON.
+
+    Raises:
+        CommandError: It did not exist then.
+        AuditQuestionError: The moment is invalid, or the log no longer shows it.
+    """
+    then, when, _ = _then(connect, source, name, as_of)
+    return _fields(then, name, as_of, when)
+
+
+def _then(connect: Callable[[], Connection], source: Source, name: str, as_of: str) -> tuple[OwnerThen, AsOf, str]:
     when = moment_of(as_of, source)
     shown = moment(when.time_ms) if when.time_ms is not None else f"offset {when.offset}"
     writers = writers_of(source, connect)
@@ -38,10 +59,7 @@ def look_back(connect: Connect, name: str, as_of: str, file: Path | None, *, tab
         except NotInLogThenError as error:
             raise _gone(error, export, name, shown, as_of, source, connect) from error
         _remark_young(export, then, writers)
-    if table:
-        _print(then, shown)
-    else:
-        print_json(_fields(then, name, as_of, when))
+    return then, when, shown
 
 
 def _remark(export: ExportFile, when: AsOf) -> None:
@@ -63,7 +81,13 @@ def _remark_young(export: ExportFile, then: OwnerThen, writers: WritersHeard | N
 
 
 def _gone(
-    error: NotInLogThenError, export: ExportFile, name: str, shown: str, as_of: str, source: Source, connect: Connect
+    error: NotInLogThenError,
+    export: ExportFile,
+    name: str,
+    shown: str,
+    as_of: str,
+    source: Source,
+    connect: Callable[[], Connection],
 ) -> CommandError:
     """That it did not exist then, with who ended it, when, and what followed."""
     ended = error.ended
@@ -103,7 +127,7 @@ def _record(row: Mapping[str, Any], why: Sequence[str]) -> str:
     return f"{'; '.join((place, *why))})"
 
 
-def _requester(operation: str, source: Source, connect: Connect) -> str | None:
+def _requester(operation: str, source: Source, connect: Callable[[], Connection]) -> str | None:
     """Who requested an operation, by their own account."""
     if isinstance(source, ExportSource):
         side = side_records(source.path, SideRole.REQUESTS)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +39,9 @@ from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import SideRole, side_records, writers_of_file
 from statechannel.errors import StateChannelError
+
+if TYPE_CHECKING:  # files are read on machines without the Kafka client
+    from statechannel.cli.kit.connection import Connection
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -75,7 +78,7 @@ class AuditOptions:
     engine: str
     options: Mapping[str, str] = field(repr=False)
     table: bool
-    connect: Connect
+    connect: Callable[[], Connection]
     writers: WritersHeard | None = None
 
     def window(self, since: str | None, until: str | None) -> LogWindow:
@@ -136,14 +139,14 @@ class AuditOptions:
             yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
 
 
-def writers_of(source: Source, connect: Connect) -> WritersHeard | None:
+def writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHeard | None:
     """What the registry shows of the processes: the live one, or its file beside an export; None: there is none."""
     if isinstance(source, ExportSource):
         return None if source.made_here else writers_of_file(source.path)
     return registry_of(connect) if isinstance(source, LiveSource) else None
 
 
-def acknowledged_of(source: Source, connect: Connect) -> Acknowledgements:
+def acknowledged_of(source: Source, connect: Callable[[], Connection]) -> Acknowledgements:
     """Forged records that persons have acknowledged: by the requests topic, or by its file beside an export."""
     if isinstance(source, ExportSource):
         side = None if source.made_here else side_records(source.path, SideRole.REQUESTS)
@@ -160,13 +163,13 @@ def acknowledged_of(source: Source, connect: Connect) -> Acknowledgements:
         return Acknowledgements()
 
 
-def marked(forgeries: Mapping[str, Any], source: Source, connect: Connect) -> dict[str, Any]:
+def marked(forgeries: Mapping[str, Any], source: Source, connect: Callable[[], Connection]) -> dict[str, Any]:
     """A list of forged records, each with its acknowledgement; requests are read only if it has some."""
     seen = acknowledged_of(source, connect) if forgeries["records"] else Acknowledgements()
     return seen.marked(forgeries)
 
 
-def registry_of(connect: Connect) -> WritersHeard:
+def registry_of(connect: Callable[[], Connection]) -> WritersHeard:
     """What the registry of the channel of the settings shows of its processes."""
     # Only a live audit needs the Kafka client.
     from statechannel.cli.kit.registry import live_writers

@@ -71,19 +71,36 @@ def history_of(
         )
     title = "all namespaces" if name is None else title_of(name)
     window = asked.window(since, until)
+    result, rows = history_rows(asked, name, by, window)
+    if not asked.table:
+        print_json_lists(history_head(asked, result, name, by, window), {"history": rows})
+        return
+    log_line(asked, result, window)
+    tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
+
+
+def history_rows(
+    asked: AuditOptions, name: str | None, by: str | None, window: LogWindow
+) -> tuple[AuditResult, Requested]:
+    """Every record of a bundle, topic or namespace, or of all.
+
+    Raises:
+        CommandError: The log has none of it.
+    """
     result = asked.answer(Wants(history=name, all_records=name is None, window=window, by=by, cuts=True))
     if name is not None and not result.named:
         raise not_named(name)
     rows: Rows = result.history if result.history is not None else Spool()
     if by is not None and name is None and window.is_whole and not len(rows):
         raise _no_record_by(by, result)
-    rows = Requested(rows, requesters(asked, "the history"), _began_forged)
-    if not asked.table:
-        head = {"of": name, "by": by, "window": window.fields()}
-        print_json_lists(head | about(asked, result), {"history": rows})
-        return
-    log_line(asked, result, window)
-    tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
+    return result, Requested(rows, requesters(asked, "the history"), _began_forged)
+
+
+def history_head(
+    asked: AuditOptions, result: AuditResult, name: str | None, by: str | None, window: LogWindow
+) -> dict[str, Any]:
+    """The document without its rows."""
+    return {"of": name, "by": by, "window": window.fields()} | about(asked, result)
 
 
 class Requested:
@@ -137,7 +154,22 @@ def diff(
         raise AuditQuestionError("diff compares T1 with T2 and does not support --as-of.", hint="Remove --as-of.")
     first = moment_of(t1, asked.source, "T1")
     second = None if t2 is None else moment_of(t2, asked.source, "T2")
-    t2 = t2 or "the end"
+    before, after, head, rows = difference_rows(asked, (t1, first), (t2 or "the end", second))
+    if not asked.table:
+        print_json_lists(head, {"differences": rows})
+        return
+    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
+
+
+def difference_rows(
+    asked: AuditOptions, earlier: tuple[str, AsOf], later: tuple[str, AsOf | None]
+) -> tuple[AuditResult, AuditResult, dict[str, Any], Spool]:
+    """The states that differ between two moments, each with its text; and the document without these rows.
+
+    Raises:
+        AuditQuestionError: The first moment is later than the second.
+    """
+    (t1, first), (t2, second) = earlier, later
     with asked.as_file() as still:
         before = still.answer(Wants(states=True, cuts=True), first)
         after = still.answer(Wants(states=True, cuts=True), second)
@@ -159,10 +191,7 @@ def diff(
             "incomplete": sorted(unsure),
             "complete_from": (before if before.complete else after).complete["complete_from"],
         }
-    if not asked.table:
-        print_json_lists(head, {"differences": rows})
-        return
-    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
+    return before, after, head, rows
 
 
 def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:

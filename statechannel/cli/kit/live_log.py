@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -195,13 +195,62 @@ def open_tail(
         yield tail
 
 
-def export_live(connection: Connection, path: Path, *, beside: Mapping[str, str] | None = None) -> ExportHeader:
+class ExportBounds:
+    """How much of a log is exported.
+
+    Args:
+        records_max: Offsets that are read; each partition has its share, and what one does not need goes to the others.
+        time_s: Time after which reading stops.
+
+    Attributes:
+        stopped_at: By partition, the first offset that was left out; empty if the whole log was read.
+    """
+
+    def __init__(self, records_max: int, time_s: float) -> None:
+        self._records_max = records_max
+        self._ends_s = time.monotonic() + time_s
+        self.stopped_at: dict[int, int] = {}
+
+    def spans(self, spans: Sequence[Span]) -> list[Span]:
+        """The spans that are read."""
+        left, ends = self._records_max, {}
+        by_size = sorted(range(len(spans)), key=lambda number: spans[number].end - spans[number].start)
+        for place, number in enumerate(by_size):
+            share = min(spans[number].end - spans[number].start, left // (len(spans) - place))
+            ends[number], left = spans[number].start + share, left - share
+        self.stopped_at = {number: end for number, end in sorted(ends.items()) if end < spans[number].end}
+        return [replace(span, end=ends[number]) for number, span in enumerate(spans)]
+
+    def within(self, records: Iterable[RecordRead], spans: Sequence[Span]) -> Iterator[RecordRead]:
+        """The records until the time is up."""
+        newest: RecordRead | None = None
+        for newest in records:
+            yield newest
+            if time.monotonic() > self._ends_s:
+                break
+        else:
+            return
+        for number, span in enumerate(spans):
+            if number == newest.partition:
+                self.stopped_at[number] = newest.offset + 1
+            elif number > newest.partition:
+                self.stopped_at[number] = span.start
+
+
+def export_live(
+    connection: Connection,
+    path: Path,
+    *,
+    beside: Mapping[str, str] | None = None,
+    bounds: ExportBounds | None = None,
+) -> ExportHeader:
     """Write the channel's topic to an export file: all records below the end offsets as of the start.
 
     Args:
         beside: Digests of the files of other topics that were made with it, by role; None: the file does not say so.
+        bounds: Where it stops before the end.
     """
-    from statechannel.audit.transfer.export_file import write_export
+    from statechannel.audit.transfer.export_file import read_export, write_export
     from statechannel.audit.transfer.line import ExportHeader
     from statechannel.cli.kit.progress import progress
 
@@ -213,14 +262,27 @@ def export_live(connection: Connection, path: Path, *, beside: Mapping[str, str]
             for partition in range(info.partitions)
         ]
         spans = [tail.span() for tail in tails]
+        if bounds is not None:
+            spans = bounds.spans(spans)
         header = ExportHeader(
             info.name, {number: span.end for number, span in enumerate(spans)}, now_ms(), beside=beside
         )
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
         # Closed before the tails are, also if the file cannot be written.
-        records = stack.enter_context(closing(_all(tails, spans, advance)))
-        return write_export(path, header, records, now_ms=now_ms, headers_of=headers.take)
+        every = stack.enter_context(closing(_all(tails, spans, advance)))
+        records: Iterable[RecordRead] = every if bounds is None else bounds.within(every, spans)
+        written = write_export(path, header, records, now_ms=now_ms, headers_of=headers.take)
+    stopped_at = {} if bounds is None else bounds.stopped_at
+    ends = dict(header.end_offsets) | stopped_at
+    if ends == header.end_offsets:
+        return written
+    # The time was up: the first line is to name the ends that the file has.
+    cut = read_export(path, made_here=True)
+    headers = _HeadersRead()
+    lines = (line for _, part in sorted(cut.partitions.items()) for line in part.lines())
+    again = (headers.keep(line.record, line.headers) for line in lines)
+    return write_export(path, replace(header, end_offsets=ends), again, now_ms=now_ms, headers_of=headers.take)
 
 
 class _HeadersRead:
@@ -232,6 +294,11 @@ class _HeadersRead:
     def of_partition(self, partition: int) -> Callable[[int, Headers], None]:
         """Observes the headers of a partition's records."""
         return lambda offset, headers: self._held.__setitem__((partition, offset), headers)
+
+    def keep(self, record: RecordRead, headers: Headers) -> RecordRead:
+        """The record, whose headers are held."""
+        self._held[record.partition, record.offset] = headers
+        return record
 
     def take(self, record: RecordRead) -> Headers:
         """Those of a record, which are held no longer."""

@@ -244,6 +244,11 @@ def say(text: str) -> None:
 _remarks: set[str] = set()
 
 
+def are_remarks_collected() -> bool:
+    """Whether this answers a program: then nothing is shown meanwhile."""
+    return _collected.get() is not None
+
+
 def say_once(text: str) -> None:
     """The same, unless this command has said it already: several of its parts read one file."""
     if text not in _remarks:

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.output import ends_on_sigterm, is_display_on, say, stderr
+from statechannel.cli.kit.output import are_remarks_collected, ends_on_sigterm, is_display_on, say, stderr
 
 _COUNT_EVERY_S = 1.0
 _LEFT_EVERY_S = 10.0
@@ -28,6 +28,7 @@ _LEFT_EVERY_S = 10.0
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
     console = stderr()
+    hidden = is_display_on(console) or not console.is_terminal or are_remarks_collected()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -35,9 +36,7 @@ def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
         TextColumn(unit),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=is_display_on(console) or not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda done: bar.update(task, completed=done)
 

@@ -505,3 +505,28 @@ async def test_a_default_of_another_process_is_not_another_request():
     assert len(requests.written) == 1
     async with rigs[1].client(**headers) as client:
         refused(await client.post("/v1/namespaces", json={"namespace": "t/other"}), "idempotency-key-reused")
+
+
+async def test_an_operation_says_that_its_executor_is_lost_and_how_to_go_on():
+    async with rigged(lambda _: None) as (rig, client):
+        begun = (await client.post(f"{PATH}/unload", json={"force": True})).json()
+        path = f"/v1/operations/{begun['operation']}"
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running = (await client.get(path)).json()
+        assert (running["answer"], running["executed_by"], running["executor_lost"]) == ("pending", "b1", False)
+        rig.cluster.members = [broker_row("b1", state="lost"), broker_row("b2")]
+        lost = (await client.get(path)).json()
+        assert (lost["answer"], lost["executor_lost"]) == ("pending", True)
+        assert "poll again" in lost["hint"]
+
+
+@pytest.mark.parametrize(("reason", "again"), [("not-leader", True), ("bad-split", False)])
+async def test_an_ended_operation_says_whether_to_ask_again(reason, again):
+    async with rigged(lambda _: Rejected(reason, "so it ended")) as (_, client):
+        begun = await client.post(f"{PATH}/unload", json={"force": True}, headers={"Prefer": "wait=5"})
+        ended = (await client.get(f"/v1/operations/{begun.json()['operation']}")).json()
+        assert (ended["answer"], ended["reason"], ended["retryable"], ended["executor_lost"]) == (
+            "rejected", reason, again, False,
+        )  # fmt: skip
+        assert ended["hint"]
