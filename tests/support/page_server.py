@@ -51,7 +51,9 @@ class PageWorld:
             for number in range(1, brokers + 1)
         ]
         self.owners = {name: f"b{1 + at % brokers}" for at, name in enumerate(names(bundles))}
-        self.source.starts = [BundleStart(name, Holding(State.ASSIGNED, owner)) for name, owner in self.owners.items()]
+        self.source.starts = [
+            BundleStart(name.encode(), Holding(State.ASSIGNED, owner)) for name, owner in self.owners.items()
+        ]
         self.log: list[Change] = []
         self.decisions: list[dict[str, Any]] = []
         self.feed: PageFeed | None = None
