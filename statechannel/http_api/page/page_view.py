@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BETWEEN_MAX: Final = 50
 _OLDEST_MAX: Final = 1_000
 FLAPPING_MAX: Final = 5
+MOVES_MAX: Final = 5_000
+"""Moves that are counted by broker and bundle, at most: more come only in a storm."""
 PROBLEMS_MAX: Final = 40
 DIFFERENCES_MAX: Final = 200
 JUNK_WINDOW_MS: Final = 30_000
@@ -125,7 +127,7 @@ class PageView:
             came_from = before.owner or before.source if before is not None else None
             self._moved.append((step.at_ms, step.key, came_from, after.owner))
             self._count_move(step.key, came_from, after.owner, 1)
-            if len(self._moved) > self.limits.history_max:
+            if len(self._moved) > MOVES_MAX:
                 self._forget_move()
         if self._heat is not None:
             self._heat.advance(step.at_ms)
