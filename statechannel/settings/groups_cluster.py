@@ -332,7 +332,7 @@ class HttpSettings(SettingsGroup):
     )
     page_column_s: float = setting(5.0, "Time that a column of the page's heat map stands for.", ge=0.1, le=3_600)
     page_history_max: int = setting(
-        10_000,
+        8_000,
         "Newest changes of bundles over which the page goes back in time from memory; it reads older ones from Kafka.",
         ge=100,
         le=1_000_000,

@@ -100,8 +100,11 @@ def run(bundles: int = BUNDLES) -> list[Figure]:
     process, load = PageProcess(bundles), Load()
     try:
         floor = process.ask("run", RATE_PER_S, SECONDS / 2, True)
-        bare_bytes = process.ask("resident")
         url = process.ask("begin")
+        for _ in range(PAGES):
+            httpx.get(f"{url}/v1").raise_for_status()
+        bare_bytes = process.ask("resident")  # of the admin API without the page
+        process.ask("feed")
         process.ask("run", RATE_PER_S, WARM_S, False)
         alone = process.ask("run", RATE_PER_S, SECONDS / 2, False)
         kept_bytes = process.ask("resident")

@@ -62,7 +62,7 @@ class ChangeSource:
 
 
 def main() -> None:
-    """Answer commands, a line each: `run RATE SECONDS DROP`, `resident`, `begin` (serve), `end`."""
+    """Answer commands, a line each: `run RATE SECONDS DROP`, `resident`, `begin` (serve), `feed`, `sent`, `end`."""
     bundles = int(sys.argv[1])
     world = PageWorld(BROKERS, bundles, page_each_s=0.25, page_topics_s=15, page_past_max=0, requests_per_s=10_000)
     source = ChangeSource(world)
@@ -76,8 +76,11 @@ def main() -> None:
         if command == "resident":
             answer = resident_bytes()
         elif command == "begin":
+            world.feeds = False
             server = HttpServer(world.settings.http, world.served, broker="b1")
             answer = server.start()
+        elif command == "feed":
+            world.begin_feed()
         elif command == "run":
             per_s, seconds, drop = given
             before_s, began_s = time.process_time(), time.monotonic()

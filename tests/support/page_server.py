@@ -39,6 +39,7 @@ class PageWorld:
 
     Attributes:
         owners: Of each bundle.
+        feeds: The feed begins with the server.
         log: All changes so far.
         decisions: Rows of the balancer's decisions.
     """
@@ -51,11 +52,14 @@ class PageWorld:
             for number in range(1, brokers + 1)
         ]
         self.owners = {name: f"b{1 + at % brokers}" for at, name in enumerate(names(bundles))}
-        self.source.starts = [BundleStart(name, Holding(State.ASSIGNED, owner)) for name, owner in self.owners.items()]
+        self.source.starts = [
+            BundleStart(name.encode(), Holding(State.ASSIGNED, owner)) for name, owner in self.owners.items()
+        ]
         self.log: list[Change] = []
         self.decisions: list[dict[str, Any]] = []
         self.feed: PageFeed | None = None
         self.url = ""
+        self.feeds = True
         self.loop: asyncio.AbstractEventLoop | None = None
         self.look()
 
@@ -135,7 +139,12 @@ class PageWorld:
 
         rig.feed.topics = {"decisions": decisions}
         app = application(rig.routes, self.settings.http, HttpCallers(self.settings.http), asset_routes())
-        return Served(app, rig.feed.start, rig.feed.close, rig.feed.close)
+        return Served(app, rig.feed.start if self.feeds else lambda: None, rig.feed.close, rig.feed.close)
+
+    def begin_feed(self) -> None:
+        """Where it does not begin with the server."""
+        if self.loop is not None and self.feed is not None:
+            self.loop.call_soon_threadsafe(self.feed.start)
 
 
 @contextlib.contextmanager

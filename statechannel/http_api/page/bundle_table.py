@@ -37,10 +37,11 @@ class BundleStart(NamedTuple):
     """A live bundle as it is when a table begins.
 
     Attributes:
+        key: As in the log: shared with the view that it is from.
         since_ms: When it came into its state; None if that is unknown.
     """
 
-    bundle: str
+    key: bytes
     holding: Holding
     operation: str | None = None
     flow: str | None = None
@@ -147,10 +148,7 @@ class LiveBundleTable:
                 for column in (self.keys, self._uppers, self._holdings):
                     del column[at]
             return
-        kind = self._kind_numbers.get(holding)
-        if kind is None:
-            kind = self._kind_numbers[holding] = len(self._kinds)
-            self._kinds.append(holding)
+        kind = self._kind_of(holding)
         if there:
             self._uppers[at], self._holdings[at] = upper, kind
         else:
@@ -162,17 +160,25 @@ class LiveBundleTable:
         """Begin with these, at once."""
         rows = []
         for start in starts:
-            parts = parse_key(start.bundle.encode())
+            parts = parse_key(start.key)
             if parts is not None and not parts.is_namespace:
-                rows.append((self.key_of(parts.namespace, parts.lower), parts.upper, start.holding))
-        rows.sort(key=lambda row: row[0])
-        for key, upper, holding in rows:
-            kind = self._kind_numbers.setdefault(holding, len(self._kinds))
-            if kind == len(self._kinds):
-                self._kinds.append(holding)
-            self.keys.append(key)
-            self._uppers.append(upper)
-            self._holdings.append(kind)
+                kind = self._kind_of(start.holding)
+                key = self.key_of(parts.namespace, parts.lower)
+                rows.append(
+                    (key << _LOWER_BITS | parts.upper) << _LOWER_BITS | kind
+                )  # a number takes less than a tuple
+        rows.sort()
+        low = (1 << _LOWER_BITS) - 1
+        self.keys = array("Q", (row >> 2 * _LOWER_BITS for row in rows))
+        self._uppers = array("I", (row >> _LOWER_BITS & low for row in rows))
+        self._holdings = array("I", (row & low for row in rows))
+
+    def _kind_of(self, holding: Holding) -> int:
+        kind = self._kind_numbers.get(holding)
+        if kind is None:
+            kind = self._kind_numbers[holding] = len(self._kinds)
+            self._kinds.append(holding)
+        return kind
 
     def rows(self) -> Iterator[tuple[int, int, Holding]]:
         """Key, upper bound and state of every bundle."""
@@ -180,13 +186,16 @@ class LiveBundleTable:
         for key, upper, kind in zip(self.keys, self._uppers, self._holdings, strict=True):
             yield key, upper, kinds[kind]
 
+    def span(self, number: int) -> tuple[int, int]:
+        """Where the bundles of a namespace, by its number, begin and end in `keys`."""
+        return bisect_left(self.keys, number << _LOWER_BITS), bisect_left(self.keys, (number + 1) << _LOWER_BITS)
+
     def of_namespace(self, namespace: str) -> list[tuple[int, int, Holding]]:
         """The same of one namespace."""
         number = self._numbers.get(namespace)
         if number is None:
             return []
-        first = bisect_left(self.keys, number << _LOWER_BITS)
-        last = bisect_left(self.keys, (number + 1) << _LOWER_BITS)
+        first, last = self.span(number)
         return [
             (self.keys[at], self._uppers[at], self._kinds[self._holdings[at]]) for at in range(first, last)
         ]  # fmt: skip

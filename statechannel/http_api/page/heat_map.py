@@ -39,18 +39,22 @@ class RowLayout:
         self._ranks = array("I", [0] * len(order))
         for rank, number in enumerate(order):
             self._ranks[number] = rank
-        only = None if namespace is None else {n for n, name in enumerate(table.namespaces) if name == namespace}
-        self._only = only
-        starts = sorted(
-            (self._ranks[key >> 32] << 32 | (key & 0xFFFFFFFF), key, upper)
-            for key, upper, _ in table.rows()
-            if only is None or key >> 32 in only
-        )
-        step = max(1, -(-len(starts) // ROWS_MAX))
-        firsts = starts[::step]
-        self.bounds = array("Q", [start for start, _, _ in firsts])
-        self.names = [table.name_of(key, upper) for _, key, upper in firsts]
-        self.bundles = len(starts)
+        self._only = None
+        if namespace is not None:
+            self._only = frozenset(number for number in order if table.namespaces[number] == namespace)
+            order = [number for number in order if number in self._only]
+        parts = [(number, *table.span(number)) for number in order]
+        self.bundles = sum(last - first for _, first, last in parts)
+        step = max(1, -(-self.bundles // ROWS_MAX))
+        self.bounds, self.names = array("Q"), list[str]()
+        before = 0
+        for number, first, last in parts:
+            for at in range(first + -before % step, last, step):
+                key = table.keys[at]
+                self.bounds.append(self._ranks[number] << 32 | (key & 0xFFFFFFFF))
+                held = table.get(key)
+                self.names.append("" if held is None else table.name_of(key, held[0]))
+            before += last - first
         self.namespaces = len(table.namespaces)
         self.bundles_per_row = step
 

@@ -16,7 +16,7 @@ from statechannel.engine.freshness import lag_s
 from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import StateChannelError
 from statechannel.http_api.documents import broker_rows, leader_of
-from statechannel.http_api.page.bundle_table import BundleStart, holding_of
+from statechannel.http_api.page.bundle_table import BundleStart, Holding, holding_of
 from statechannel.http_api.page.page_view import PageLimits, PageView
 from statechannel.http_api.page.problems_seen import ClusterLook
 from statechannel.http_api.problems import ProblemError
@@ -125,8 +125,13 @@ class RouterSource:
 
 def _bundles_of(partition: int, engine: Engine, _: float) -> tuple[list[BundleStart], int]:
     view = next(part.view for part in engine.replicas if part.partition == partition)
+    kinds: dict[Holding, Holding] = {}
+
+    def same(holding: Holding) -> Holding:
+        return kinds.setdefault(holding, holding)
+
     rows = [
-        BundleStart(key.name, holding_of(key.state, key.from_, key.to), key.operation, key.flow)
+        BundleStart(key.key, same(holding_of(key.state, key.from_, key.to)), key.operation, key.flow)
         for key in view.keys.values()
         if key.lower >= 0 and key.state is not None and key.state is not State.DELETED
     ]

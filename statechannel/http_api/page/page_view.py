@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
@@ -12,6 +13,7 @@ from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, Cha
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.http_api.page.problems_seen import FLAP_WINDOW_MS, FLAPS, ClusterLook, JunkRate, problems_of
+from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 BETWEEN_MAX: Final = 50
 _OLDEST_MAX: Final = 1_000
 FLAPPING_MAX: Final = 5
+MOVES_MAX: Final = 5_000
+"""Moves that are counted by broker and bundle, at most: more come only in a storm."""
 PROBLEMS_MAX: Final = 40
 DIFFERENCES_MAX: Final = 200
 JUNK_WINDOW_MS: Final = 30_000
@@ -73,6 +77,9 @@ class PageView:
         self._heat: RangeHeatMap | None = None
         self._moved: deque[tuple[int, int, str | None, str | None]] = deque()
         self._times: Counter[int] = Counter()
+        self._flapping: dict[int, int] = {}
+        self._came: Counter[str | None] = Counter()
+        self._went: Counter[str | None] = Counter()
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -83,14 +90,17 @@ class PageView:
         self._owned.clear()
         self._between.clear()
         self._heat = None
-        unsure = {start.bundle: start for start in kept if start.holding.state in IN_FLIGHT}
         self._unasked = 0
-        for key, upper, holding in self.journal.table.rows():
+        for _, _, holding in self.journal.table.rows():
             self._owned[holding.owner] += 1
             self._unasked += holding.state is State.UNASSIGNED
-            if holding.state in IN_FLIGHT:
-                start = unsure[self.journal.table.name_of(key, upper)]
-                self._between[key] = _Between(upper, holding, start.since_ms, start.operation, start.flow, None)
+        for start in kept:
+            parts = parse_key(start.key) if start.holding.state in IN_FLIGHT else None
+            if parts is not None:
+                key = self.journal.table.key_of(parts.namespace, parts.lower)
+                self._between[key] = _Between(
+                    parts.upper, start.holding, start.since_ms, start.operation, start.flow, None
+                )
 
     def take(self, changes: Iterable[Change]) -> None:
         """Changes, in the order of the log."""
@@ -116,8 +126,8 @@ class PageView:
         if after is not None and after.owner is not None and (before is None or before.owner != after.owner):
             came_from = before.owner or before.source if before is not None else None
             self._moved.append((step.at_ms, step.key, came_from, after.owner))
-            self._times[step.key] += 1
-            if len(self._moved) > self.limits.history_max:
+            self._count_move(step.key, came_from, after.owner, 1)
+            if len(self._moved) > MOVES_MAX:
                 self._forget_move()
         if self._heat is not None:
             self._heat.advance(step.at_ms)
@@ -141,9 +151,18 @@ class PageView:
             self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
 
     def _forget_move(self) -> None:
-        _, key, _, _ = self._moved.popleft()
-        self._times[key] -= 1
-        if not self._times[key]:
+        _, key, source, target = self._moved.popleft()
+        self._count_move(key, source, target, -1)
+
+    def _count_move(self, key: int, source: str | None, target: str | None, by: int) -> None:
+        self._came[target] += by
+        self._went[source] += by
+        times = self._times[key] = self._times[key] + by
+        if times >= FLAPS:
+            self._flapping[key] = times
+        else:
+            self._flapping.pop(key, None)
+        if not times:
             del self._times[key]
 
     @property
@@ -214,12 +233,6 @@ class PageView:
         }
 
     def _brokers(self, look: ClusterLook, owned: Mapping[str, int]) -> list[dict[str, Any]]:
-        came, went = Counter[str](), Counter[str]()
-        for _, _, source, target in self._moved:
-            if target is not None:
-                came[target] += 1
-            if source is not None:
-                went[source] += 1
         coming = Counter(row.holding.destination for row in self._between.values())
         leaving = Counter(row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING)
         shown = (
@@ -246,8 +259,8 @@ class PageView:
                     "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
                     "coming": coming[name],
                     "leaving": leaving[name],
-                    "came": came[name],
-                    "went": went[name],
+                    "came": self._came[name],
+                    "went": self._went[name],
                 }
             )
         return rows
@@ -280,9 +293,9 @@ class PageView:
 
     def _flaps(self) -> list[tuple[str, int]]:
         flapping = []
-        for key, times in self._times.most_common(FLAPPING_MAX):
+        for key, times in nlargest(FLAPPING_MAX, self._flapping.items(), key=itemgetter(1)):
             held = self.journal.table.get(key)
-            if times >= FLAPS and held is not None:
+            if held is not None:
                 flapping.append((self.journal.table.name_of(key, held[0]), times))
         return flapping
 

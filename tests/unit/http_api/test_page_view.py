@@ -1,0 +1,181 @@
+"""What the page computes from changes: whatever comes, the present is the fold of it, and every past is that of its prefix."""
+
+import asyncio
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statechannel.broker.changes import Change, Derived
+from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, Holding, LiveBundleTable, holding_of
+from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
+from statechannel.http_api.page.page_feed import PageFeed
+from statechannel.http_api.page.page_view import PageLimits, PageView, difference
+from statechannel.http_api.page.problems_seen import FLAPS
+from statechannel.http_api.problems import ProblemError
+from statechannel.protocol.states import State
+from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of
+from tests.support.page_server import names
+
+LIMITS = PageLimits(in_flight_s=30, hook_s=15, history_max=1_000, column_s=5)
+BUNDLES = names(4)
+BROKERS = ("b1", "b2", "b3")
+
+
+def change(offset, bundle, state, from_=None, to=None, at_ms=None, **fields):
+    at_ms = 1_000 * offset if at_ms is None else at_ms
+    return Change(0, offset, at_ms, bundle, state, offset, from_, to, to or from_ or "b1", "i", **fields)
+
+
+@st.composite
+def logs(draw):
+    """Changes of four bundles, any state after any other, splits among them."""
+    changes, live = [], list(BUNDLES)
+    for offset in range(draw(st.integers(0, 25))):
+        bundle = draw(st.sampled_from(live))
+        owner, target = draw(st.sampled_from(BROKERS)), draw(st.sampled_from(BROKERS))
+        state = draw(
+            st.sampled_from([State.ASSIGNED, State.ASSIGNING, State.RELEASING, State.UNASSIGNED, State.DELETED])
+        )
+        low, high = (int(part, 16) for part in bundle.rpartition("/")[2].split("_"))
+        if state is not State.DELETED or high - low < 4:
+            changes.append(change(offset, bundle, State.ASSIGNED if state is State.DELETED else state, owner, target))
+            continue
+        middle = (low + high) // 2
+        children = [f"acme/orders/0x{a:08x}_0x{b:08x}" for a, b in ((low, middle), (middle, high))]
+        live.remove(bundle)
+        live += children
+        derived = [Derived(child, State.ASSIGNED, 1, owner) for child in children]
+        changes.append(change(offset, bundle, state, owner, flow="split", derived=derived))
+    return changes
+
+
+def begun():
+    view = PageView(LIMITS)
+    view.begin([BundleStart(name.encode(), Holding(State.UNASSIGNED, None)) for name in BUNDLES], {0: 0})
+    return view
+
+
+def rows_of(table):
+    return {table.name_of(key, upper): holding for key, upper, holding in table.rows()}
+
+
+def folded(changes):
+    """The same, as plainly as can be."""
+    rows = dict.fromkeys(BUNDLES, Holding(State.UNASSIGNED, None))
+    for item in changes:
+        if item.state is State.DELETED:
+            del rows[item.bundle]
+            rows |= {child.bundle: Holding(child.state, child.owner) for child in item.derived}
+        else:
+            rows[item.bundle] = holding_of(item.state, item.from_, item.to)
+    return rows
+
+
+@given(logs())
+def test_the_present_is_the_fold_and_every_past_that_of_a_prefix(changes):
+    view = begun()
+    view.take(changes)
+    view.take(changes)  # what is known already changes nothing
+    assert rows_of(view.journal.table) == folded(changes)
+    for place in range(len(changes) + 1):
+        table = view.journal.as_of(place)
+        assert rows_of(table) == folded(changes[:place])
+        assert list(table.keys) == sorted(table.keys)
+    before, after = view.journal.as_of(0), view.journal.table
+    differing = {name for name, held in folded(changes).items() if name not in BUNDLES or held.owner is not None}
+    assert {row["bundle"] for row in difference(before, after)["bundles"]} == differing
+
+
+@given(logs())
+def test_sums_are_those_of_the_rows(changes):
+    view = begun()
+    view.take(changes)
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=60_000))
+    sections, rows = view.sections(), folded(changes)
+    assert {row["broker"]: row["bundles"] for row in sections["brokers"]} == {
+        name: sum(held.owner == name for held in rows.values()) for name in BROKERS
+    }
+    moving = [held for held in rows.values() if held.state in (State.ASSIGNING, State.RELEASING)]
+    assert sections["between"]["all"] == len(sections["between"]["rows"]) == len(moving)
+    assert sections["head"]["unasked"] == sum(held.state is State.UNASSIGNED for held in rows.values())
+    assert sections["head"]["unserved"] == sum(held.state is State.ASSIGNING for held in rows.values())
+    orjson.dumps(sections)
+    newest = view.heat()
+    cells = {}
+    for column in newest["columns"]:
+        cells |= {row: owner for row, owner, _, _ in column}
+    in_order = sorted(rows)
+    if len(newest["rows"]) == len(in_order):
+        numbers = {"": UNASKED} | {name: number for number, name in enumerate(newest["owners"])}
+        for row, name in enumerate(in_order):
+            held = rows[name]
+            missing = UNASKED if held.state is State.UNASSIGNED else UNSERVED
+            assert cells[row] == (missing if held.owner is None else numbers[held.owner])
+
+
+def test_older_changes_are_forgotten_and_said_so():
+    journal = ChangeJournal(10)
+    journal.begin([BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b1"))], {0: 0})
+    for offset in range(30):
+        journal.take(change(offset, BUNDLES[0], State.ASSIGNED, "b1", f"b{offset}"))
+    assert len(journal.steps) == 10
+    assert journal.whole_from == 20
+    assert journal.as_of(19) is None
+    assert rows_of(journal.as_of(20))[BUNDLES[0]].owner == "b19"
+
+
+@pytest.mark.parametrize("bundles", [1, ROWS_MAX, ROWS_MAX + 1, 4_096, 8_192])
+def test_rows_have_every_bundle_and_about_equally_many(bundles):
+    table = LiveBundleTable()
+    table.fill(BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in reversed(names(bundles)))
+    layout = RowLayout(table)
+    counts = [0] * len(layout.names)
+    for key in table.keys:
+        counts[layout.row_of(key)] += 1
+    assert len(counts) <= ROWS_MAX
+    assert sum(counts) == bundles
+    assert max(counts) == counts[0] == layout.bundles_per_row
+    assert min(counts[:-1], default=counts[0]) == counts[0]
+
+
+def test_a_change_is_in_its_column_and_in_no_other():
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES], {0: 0})
+    journal.take(change(1, BUNDLES[1], State.ASSIGNED, "b1", "b2", at_ms=7_000))
+    heat = heat_map_of(journal, 5_000, 23_000)
+    columns = heat.document()["columns"]
+    assert [[row for row, _, _, changes in column if changes] for column in columns] == [[1], [], [], []]
+    assert heat.document()["first"] == 1
+
+
+def test_a_bundle_that_goes_to_and_fro_is_named_until_it_rests():
+    view = begun()
+    for number in range(FLAPS):
+        view.take([change(number, BUNDLES[2], State.ASSIGNED, "b1", BROKERS[number % 2], at_ms=1_000 * number)])
+    members = [broker_row(name) for name in BROKERS]
+    view.look(look_of(members, at_ms=10_000))
+    assert [problem["subject"] for problem in view.sections()["problems"]] == [BUNDLES[2]]
+    view.look(look_of(members, at_ms=400_000))
+    assert view.sections()["problems"] == []
+
+
+async def test_all_pages_are_sent_the_same_bytes_and_a_slow_one_skips_to_the_newest():
+    feed = PageFeed(FakeSource(), http_settings(page_each_s=0.05, page_readers_max=3))
+    feed.start()
+    fast, second, slow = feed.stream(), feed.stream(), feed.stream()
+    parts = [[await anext(stream), await anext(stream)] for stream in (fast, second, slow)]
+    assert all(part[1].startswith(b"event: page\n") for part in parts)
+    with pytest.raises(ProblemError, match="3 pages are open"):
+        await anext(feed.stream())
+    await asyncio.gather(anext(fast), anext(second))  # the first has missed some while the others began
+    for _ in range(5):
+        one, other = await asyncio.gather(anext(fast), anext(second))
+        assert one is other  # encoded once
+    newest = orjson.loads((await anext(slow)).split(b"data: ")[1])
+    assert {"head", "brokers", "heat", "events"} <= newest["sections"].keys()
+    for stream in (fast, second, slow):
+        await stream.aclose()
+    await feed.close()
+    assert feed.readers == 0
