@@ -21,7 +21,7 @@ from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, Reason
+from statechannel.cli.kit.options import Connect, IfGeneration, Reason
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
@@ -29,6 +29,7 @@ from statechannel.cli.kit.requests import (
     RequestAnswer,
     ask,
     confirmed_request,
+    require_generation,
     require_name,
 )
 from statechannel.engine.commands import Done, Rejected
@@ -52,11 +53,12 @@ def transfer(
     name: Name,
     dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Destination of the bundle.")],
     force: ForceOption = False,
+    if_generation: IfGeneration = None,
     reason: Reason = None,
 ) -> BrokerRequest:
     """Transfer a bundle to a broker, if policies allow it."""
     require_name(name)
-    return _transfer(name, dest, reason, force=force)
+    return _transfer(name, dest, reason, if_generation, force=force)
 
 
 @unload_app.command()
@@ -68,36 +70,40 @@ def unload(
         str | None, typer.Option("--dest", metavar="BROKER", help="Destination: makes it a transfer.")
     ] = None,
     force: ForceOption = False,
+    if_generation: IfGeneration = None,
     reason: Reason = None,
 ) -> BrokerRequest:
     """Unload a bundle, if policies allow another broker; the next lookup assigns it again."""
     require_name(name)
     if dest is not None:
-        return _transfer(name, dest, reason, force=force)
-    args = {"name": name, "reason": _reason(reason, force=force)}
+        return _transfer(name, dest, reason, if_generation, force=force)
+    args = {"name": name, "reason": _reason(reason, force=force), "if_generation": if_generation}
     return BrokerRequest(
         RequestCommand.UNLOAD,
         args,
         f"{name} unloaded",
         None if force else lambda connection: _refused(connection, name, None),
-        lambda connection: _effect(connection, name, None),
+        lambda connection: _effect(connection, name, None, if_generation),
     )
 
 
-def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> BrokerRequest:
-    args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
+def _transfer(name: str, dest: str, reason: str | None, if_generation: int | None, *, force: bool) -> BrokerRequest:
+    args = {
+        "name": name, "destination": dest, "reason": _reason(reason, force=force), "if_generation": if_generation,
+    }  # fmt: skip
     done = f"{name} transferred to {dest}"
     return BrokerRequest(
         RequestCommand.TRANSFER,
         args,
         done,
         None if force else lambda connection: _refused(connection, name, dest),
-        lambda connection: _effect(connection, name, dest),
+        lambda connection: _effect(connection, name, dest, if_generation),
     )
 
 
-def _effect(connection: Connection, name: str, dest: str | None) -> Effect:
+def _effect(connection: Connection, name: str, dest: str | None, if_generation: int | None) -> Effect:
     key = locate(read_channel(connection), name)
+    require_generation(key, if_generation)
     if key.owner is None:
         raise CommandError(
             f"no broker serves {key.name}",

@@ -460,6 +460,11 @@ def check(command: Command) -> None:
             _check_change(command)
 
 
+def _generation(value: object) -> None:
+    if value is not None:
+        whole("if_generation", value)
+
+
 def _check_change(command: Command) -> None:
     """The commands that write records."""
     match command:
@@ -467,9 +472,11 @@ def _check_change(command: Command) -> None:
             text("name", name)
             text("destination", destination)
             _operation(operation, reason)
+            _generation(command.if_generation)
         case commands.Unload(name, operation, timeout_s, reason):
             text("name", name)
             _operation(operation, reason)
+            _generation(command.if_generation)
         case commands.Split(name, operation, timeout_s, at, parts, reason):
             text("name", name)
             if not isinstance(at, tuple | list):
@@ -477,6 +484,7 @@ def _check_change(command: Command) -> None:
             hashes("at", at)
             whole("parts", parts)
             _operation(operation, reason)
+            _generation(command.if_generation)
         case commands.CreateNamespace(namespace, bounds, operation, timeout_s, reason):
             text("namespace", namespace)
             _bounds("bounds", bounds)

@@ -33,6 +33,7 @@ REJECTED: dict[str, str] = {
     "not-assigned": f"While it is in flight: {_AGAIN.lower()}; `statechannel status` shows that. Where no broker owns it, a "
     "lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`.",
     "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
+    "generation-changed": "`statechannel audit --history {name}` shows what was first. Look at it, and decide again.",
     "superseded": "Begin it again if it is still wanted. `statechannel audit --history {name}` shows the changes in between.",
     "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",
     "taken-back": "`statechannel operation show {operation}` shows why; the previous owner serves it.",

@@ -271,12 +271,16 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
             return commands.DeleteNamespace(_namespace(args), operation, timeout_s, _reason(args))
         case RequestCommand.TRANSFER:
             name, destination = _text(args, "name"), _text(args, "destination")
-            return commands.Transfer(name, destination, operation, timeout_s, _reason(args))
+            return commands.Transfer(
+                name, destination, operation, timeout_s, _reason(args), if_generation=_generation(args)
+            )
         case RequestCommand.UNLOAD:
-            return commands.Unload(_text(args, "name"), operation, timeout_s, _reason(args))
+            name, if_generation = _text(args, "name"), _generation(args)
+            return commands.Unload(name, operation, timeout_s, _reason(args), if_generation=if_generation)
         case RequestCommand.SPLIT:
             at, parts = _whole_numbers(args, "at"), _whole(args, "parts", 2)
-            return commands.Split(_text(args, "name"), operation, timeout_s, at, parts, _reason(args))
+            name, if_generation = _text(args, "name"), _generation(args)
+            return commands.Split(name, operation, timeout_s, at, parts, _reason(args), if_generation)
         case RequestCommand.RESUME_REPAIR:
             return commands.ResumeRepair()
         case RequestCommand.DISMISS_BROKER:
@@ -308,6 +312,10 @@ def _namespace(args: Mapping[str, Any]) -> str:
     if not is_namespace(value):
         raise RequestError(f"{value!r} is not of the form tenant/namespace")
     return value
+
+
+def _generation(args: Mapping[str, Any]) -> int | None:
+    return None if args.get("if_generation") is None else _whole(args, "if_generation", 0)
 
 
 def _flag(args: Mapping[str, Any], name: str) -> bool:

@@ -16,11 +16,12 @@ from statechannel.cli.kit.channel_view import bundle_of, locate, read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
+from statechannel.cli.kit.options import Connect, IfGeneration, OutputAs, Reason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.cli.kit.requests import (
     BrokerRequest,
     confirmed_request,
+    require_generation,
     require_name,
 )
 from statechannel.errors import ExitCode
@@ -66,11 +67,18 @@ def split(
     unload_children: Annotated[
         bool, typer.Option("--unload-children", help="Unload the children, so that they are placed again.")
     ] = False,
+    if_generation: IfGeneration = None,
     reason: Reason = None,
 ) -> BrokerRequest:
     """Split a bundle in one record: into halves, into equal parts, at given hashes, or by an algorithm."""
     require_name(name)
     _check_choice(at, parts, algorithm, own_flags)
+    if if_generation is not None and (unload_children or algorithm is not None):
+        raise CommandError(
+            "--if-generation is checked by the owner itself, and its balancer does not know it",
+            hint="Use it without --algorithm and --unload-children.",
+            code=ExitCode.USAGE,
+        )
     if algorithm is not None:
         asked = {"algorithm": algorithm, "settings": _settings(own_flags)}
         request = _of_owner(name, asked, reason, f"{name} split by {algorithm}", unload_children=unload_children)
@@ -82,13 +90,16 @@ def split(
     request = (
         _of_owner(name, where, reason, done, unload_children=True)
         if unload_children
-        else BrokerRequest(RequestCommand.SPLIT, {"name": name, **where, "reason": reason}, done)
+        else BrokerRequest(
+            RequestCommand.SPLIT, {"name": name, **where, "reason": reason, "if_generation": if_generation}, done
+        )
     )
-    return replace(request, effect=lambda connection: _effect(connection, name, cuts, parts or 2))
+    return replace(request, effect=lambda connection: _effect(connection, name, cuts, parts or 2, if_generation))
 
 
-def _effect(connection: Connection, name: str, cuts: list[int], parts: int) -> Effect:
+def _effect(connection: Connection, name: str, cuts: list[int], parts: int, if_generation: int | None) -> Effect:
     key, place = _served(connection, name)
+    require_generation(key, if_generation)
     _check_range(key.name, cuts, parts)
     bounds = bounds_at(place.lower, place.upper, cuts) if cuts else even_bounds(parts, place.lower, place.upper)
     children = [f"{place.namespace}/{child}" for child in children_of(bounds)]

@@ -52,6 +52,7 @@ class Transfer:
 
     Attributes:
         decision: Id of the balancer's decision that wants it; None: a person, or another program.
+        if_generation: Only while its owner serves it by this generation; None: by any.
     """
 
     name: str
@@ -60,22 +61,24 @@ class Transfer:
     timeout_s: float
     reason: str | None = None
     decision: str | None = None
+    if_generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Let a bundle go without naming a destination. `decision`: see `Transfer`."""
+    """Let a bundle go without naming a destination. `decision`, `if_generation`: see `Transfer`."""
 
     name: str
     operation: str
     timeout_s: float
     reason: str | None = None
     decision: str | None = None
+    if_generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Split a bundle at the given hashes, or into `parts` even parts where none are given."""
+    """Split a bundle at the given hashes, or into `parts` even parts where none are given. `if_generation`: see `Transfer`."""
 
     name: str
     operation: str
@@ -83,6 +86,7 @@ class Split:
     at: tuple[int, ...] = ()
     parts: int = 2
     reason: str | None = None
+    if_generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

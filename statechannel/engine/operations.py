@@ -242,6 +242,10 @@ class Operations:
                 "Try again in a moment: it is in flight." if key.state in IN_FLIGHT else "",
                 winner=key.accepted_id,
             )
+        if command.if_generation not in (None, key.generation):
+            # The record that follows names this version as its base: no other change can come in between.
+            message = f"{key.name} has the generation {key.generation}, not {command.if_generation}"
+            return Rejected("generation-changed", message, "Look at it again.", winner=key.accepted_id)
         context = self._context
         if key.to == context.identity.broker and not self._reactions.serves(key):
             return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker", "Try again in a moment.")

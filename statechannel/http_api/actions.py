@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+_TAG: Final = re.compile(r'"([0-9]{1,16})\.[0-9]{1,16}"', re.ASCII)
 _WAIT: Final = re.compile(r"wait=([0-9]{1,6})", re.ASCII)
 _TRIES: Final = 4
 _AGAIN_S: Final = 0.5
@@ -292,7 +293,7 @@ class Actions:
         if body.force:
             call.require(AccessRole.FORCE, "a move against policies")
         reason = body.reason if not body.force else f"{FORCED}: {body.reason}" if body.reason else FORCED
-        args = {"name": name, "destination": destination, "reason": reason}
+        args = {"name": name, "destination": destination, "reason": reason, "if_generation": _generation_of(call)}
 
         async def check() -> None:
             await self._existing(call)
@@ -331,6 +332,7 @@ class Actions:
     async def split(self, call: ApiCall) -> ApiAnswer:
         body, name = call.body, bundle_name(call)
         args = {"name": name, "reason": body.reason, **({"at": body.at} if body.at else {"parts": body.parts})}
+        args["if_generation"] = _generation_of(call)
 
         async def check() -> None:
             await self._existing(call)
@@ -455,6 +457,12 @@ class Actions:
                 RequestDocument, reasons=("operation-not-found", "not-current"), bounds_time=False,
             ),
         ]  # fmt: skip
+
+
+def _generation_of(call: ApiCall) -> int | None:
+    """The generation of `If-Match`, which the executing broker checks, too; None without one tag of a served bundle."""
+    match = _TAG.fullmatch(call.headers.get("if-match", "").strip())
+    return None if match is None else int(match[1])
 
 
 def _outcome_of(story: RequestStory) -> Outcome | None:

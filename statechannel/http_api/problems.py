@@ -17,6 +17,7 @@ from statechannel.printable import printable
 
 PROBLEM_JSON: Final = "application/problem+json"
 RETRY_AFTER: Final = "Retry-After"
+_GENERATION_CHANGED: Final = "generation-changed"
 
 
 class Problem(TypedDict):
@@ -200,7 +201,8 @@ def of_outcome(
         case Rejected(reason=reason, message=message):
             hint = hint_for(outcome, name=name, operation=operation)
             again = may_be_asked_again(outcome)
-            return ProblemError(str(reason), message, status=409, hint=hint, retryable=again, facts=facts)
+            status = 412 if reason == _GENERATION_CHANGED else 409
+            return ProblemError(str(reason), message, status=status, hint=hint, retryable=again, facts=facts)
         case NotFound(reason=reason, message=message):
             hint = hint_for(outcome, name=name, operation=operation)
             return ProblemError(str(reason), message, status=404, hint=hint, facts=facts)

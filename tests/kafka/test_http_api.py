@@ -16,6 +16,7 @@ import pytest
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.cli.kit.connection import connection_of
 from statechannel.cli.kit.live_log import ExportBounds, export_live
+from statechannel.errors import ExitCode
 from statechannel.settings import load
 from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
@@ -204,6 +205,8 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
         shown = cluster("operation", "show", operation)
         assert shown["by"] == "ann@127.0.0.1"
         assert (shown["reason"], shown["destination"]) == ("by test", destination)
+        known = row.json()["generation"]  # that of before the move
+        cluster.error("unload", bundle, "--if-generation", str(known), "--yes", code=ExitCode.REJECTED)
 
         events = []
         with first.stream("GET", "/v1/changes", params={"since": position}) as stream:

@@ -89,6 +89,12 @@ def _checked_text(option: str, longest: int) -> Callable[[str | None], str | Non
 _reason = typer.Option(
     "--reason", metavar="TEXT", callback=_checked_text("--reason", REASON_MAX), help="Why, for people; kept in the log."
 )
+IfGeneration = Annotated[
+    int | None,
+    typer.Option(
+        "--if-generation", metavar="N", min=0, help="Only while the bundle has this generation (`bundles` shows it)."
+    ),
+]
 Reason = Annotated[str | None, _reason]
 RequiredReason = Annotated[str, _reason]
 By = Annotated[

@@ -28,6 +28,7 @@ from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:  # lookups need no audit
@@ -521,6 +522,20 @@ def message_of(outcome: Mapping[str, Any]) -> str | None:
         return message if isinstance(message, str) else None
     except ValueError:  # anybody may write a reply
         return None
+
+
+def require_generation(key: KeyState, wanted: int | None) -> None:
+    """Refuse a bundle of another generation than the one that was asked for.
+
+    Raises:
+        CommandError: It has another one.
+    """
+    if wanted not in (None, key.generation):
+        raise CommandError(
+            f"{key.name} has the generation {key.generation}, not {wanted}",
+            hint=f"Another move was first: `statechannel audit --history {key.name}` shows it.",
+            code=ExitCode.REJECTED,
+        )
 
 
 def require_name(name: str) -> None:

@@ -255,6 +255,21 @@ async def test_a_generation_that_has_changed_stops_it_but_not_its_repetition():
         assert (await client.post(f"{PATH}/transfer", json=MOVE, headers=headers)).json() == first.json()
 
 
+@pytest.mark.parametrize(("tag", "sent"), [('"7.7"', 7), ('"7.7", "9.9"', None), ("*", None), (None, None)])
+async def test_the_generation_goes_to_the_executing_broker_whose_refusal_is_the_same(tag, sent):
+    def late(request):
+        if request.args.get("ask") == "may-take":
+            return Done(request.id, "allowed", {})
+        return Rejected("generation-changed", "it has the generation 9, not 7")
+
+    async with rigged(late) as (rig, client):
+        headers = {"Prefer": "wait=5", **({} if tag is None else {"If-Match": tag})}
+        for action, body in (("transfer", MOVE), ("unload", {}), ("split", {})):
+            problem = refused(await client.post(f"{PATH}/{action}", json=body, headers=headers), "generation-changed")
+            assert (problem["status"], problem["operation"]) == (412, rig.requests.written[-1].id)
+            assert rig.requests.written[-1].args.get("if_generation") == sent
+
+
 async def test_a_filter_refuses_a_move_and_force_takes_the_role():
     def filtered(request):
         if request.args.get("ask") == "may-take":

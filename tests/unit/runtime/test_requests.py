@@ -315,11 +315,22 @@ def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> No
         ("pre-stop", {}),
         ("pre-stop", {"broker": "b1", "notice_s": "soon"}),
         ("unload", {}),
+        ("unload", {"name": BUNDLE, "if_generation": "7"}),
+        ("transfer", {"name": BUNDLE, "destination": "b2", "if_generation": True}),
+        ("split", {"name": BUNDLE, "if_generation": 7.0}),
     ],
 )
 def test_arguments_of_the_wrong_form_are_refused(command: str, args: dict) -> None:
     with pytest.raises(RequestError):
         command_of(Request("op1", command, 0, args, ""), 1.0)
+
+
+@pytest.mark.parametrize("command", ["transfer", "unload", "split"])
+@pytest.mark.parametrize("generation", [None, 0, 7])
+def test_a_generation_arrives_at_the_engine(command: str, generation: int | None) -> None:
+    args = {"name": BUNDLE, "destination": "b2", "if_generation": generation}
+    made_command = command_of(Request("op1", command, 0, args, ""), 1.0)
+    assert getattr(made_command, "if_generation", "none") == generation
 
 
 def test_records_are_plain_json_as_the_page_says() -> None:
