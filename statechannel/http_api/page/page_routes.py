@@ -59,7 +59,7 @@ class MomentQuery(RequestModel):
     offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Offset in the channel's topic.")
 
 
-class DifferenceQuery(RequestModel):
+class PageDifferenceQuery(RequestModel):
     """Two moments, by the numbers of changes."""
 
     first: int = Field(ge=0, le=PLACE_MAX, description="Number of the earlier change.")
@@ -225,7 +225,7 @@ class PageReads:
             ),
             ApiRoute(
                 "GET", "/v1/page/difference", "page-difference", "Compare the owners of two moments", read, self.difference,
-                dict[str, Any], query=DifferenceQuery,
+                dict[str, Any], query=PageDifferenceQuery,
             ),
             ApiRoute(
                 "GET", "/v1/page/bundle", "page-bundle", "Show a bundle, or that of a topic, with its newest changes", read,
