@@ -45,7 +45,7 @@ from tests.bench.pulsar import lane as pulsar_lane
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
-    *("rolling", "router", "testkit"),
+    *("rolling", "rolling-simulated", "router", "testkit"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -122,6 +122,7 @@ def main() -> None:
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
         "rolling": rolling.run,
+        "rolling-simulated": rolling.simulated,
         "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),
