@@ -43,6 +43,11 @@ class _Line:
         return self.size >= self._limit or self.size_bytes >= self._limit_bytes
 
     def put(self, inputs: Sequence[Input]) -> None:
+        if len(inputs) == 1:  # nearly always, where nothing waits
+            self.items.append(inputs[0])
+            self.size += _weight(inputs[0])
+            self.size_bytes += _bytes(inputs[0])
+            return
         self.items.extend(inputs)
         self.size += sum(map(_weight, inputs))
         self.size_bytes += sum(map(_bytes, inputs))
@@ -50,6 +55,9 @@ class _Line:
     def take(self, limit: int) -> list[Input]:
         items = self.items
         taken = [items.popleft()]
+        if not items:
+            self.size = self.size_bytes = 0
+            return taken
         size = _weight(taken[0])
         while items and size < limit and (size := size + _weight(items[0])) <= limit:
             taken.append(items.popleft())
@@ -77,7 +85,8 @@ class Inbox:
         self._wake = wake
         self._lines = {lane: _Line(limit, limit_bytes) for lane in InboxLane}
         self._turns = cycle(self._lines.values())
-        self._room = threading.Condition()
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
         self._woken = False
         self._closed = False
 
@@ -95,7 +104,7 @@ class Inbox:
         A batch is not divided, so a lane may exceed its limits by one batch.
         """
         line = self._lines[lane]
-        with self._room:
+        with self._lock:
             while line.full and not self._closed:
                 self._room.wait()
             wake = self._put(line, inputs)
@@ -104,7 +113,7 @@ class Inbox:
 
     def push(self, item: Input, lane: InboxLane = InboxLane.LOG) -> None:
         """Put one input without blocking: reports and commands, whose number is bounded at their origin."""
-        with self._room:
+        with self._lock:
             wake = self._put(self._lines[lane], (item,))
         if wake:
             self._wake()
@@ -119,9 +128,12 @@ class Inbox:
 
     def take(self, limit: int) -> list[Input]:
         """Take at most `limit` inputs of one lane, or one portion; after an empty result the next input wakes the loop."""
-        with self._room:
-            line = next((line for line in (next(self._turns) for _ in InboxLane) if line.items), None)
-            if line is None:
+        with self._lock:
+            for _ in self._lines:
+                line = next(self._turns)
+                if line.items:
+                    break
+            else:
                 self._woken = False
                 return []
             was_full = line.full
@@ -132,7 +144,7 @@ class Inbox:
 
     def close(self) -> None:
         """Refuse further inputs, drop queued ones, and release blocked readers."""
-        with self._room:
+        with self._lock:
             self._closed = True
             for line in self._lines.values():
                 line.clear()

@@ -168,7 +168,8 @@ class KitProcess:
     @property
     def now(self) -> Now:
         """Clocks of the process."""
-        return Now(self.mono_s, self.stage.now_ms)
+        now_s = self.stage.events.now_s  # asked for at each step of an engine, so once for both
+        return Now(now_s + self._mono_s, _EPOCH_MS + int(now_s * 1_000))
 
     # --- for the simulator's clients --------------------------------------------------------------------------------
 

@@ -37,7 +37,9 @@ HINTS: dict[HookPromise, str] = {
         "must be idempotent`)."
     ),
     HookPromise.ON_TIME: (
-        "End within hooks.deadline_s, or raise the setting: a late hook counts as failed, and keeps its bundle's turn."
+        "End within hooks.deadline_s, or raise the setting: a late hook counts as failed, and keeps its bundle's turn. "
+        "If it waits for a thread of its own (`asyncio.wrap_future(pool.submit(...))`, `anyio.to_thread`), virtual time does not "
+        "wait for that: use `asyncio.to_thread`, or `loop.run_in_executor(pool, ...)`, or test it in a kit with `real_time=True`."
     ),
     HookPromise.YIELDS: (
         "Await instead, or call what blocks in a thread (`asyncio.to_thread`), or use BlockingBrokerHooks: while the loop"

@@ -49,7 +49,7 @@ LANES = (
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
     *("rolling", "router", "http", "testkit", "page"),
 )
-NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
+NAMED = ("spark", "partitions", "large", "pulsar", "evenness", "rolling-simulated")
 """Those that take many minutes, or need what others do not: only where they are named."""
 
 
@@ -124,6 +124,7 @@ def main() -> None:
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
         "rolling": rolling.run,
+        "rolling-simulated": rolling.simulated,
         "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),

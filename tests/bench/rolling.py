@@ -24,6 +24,10 @@ from loaddata.model.bundle_load import BundleStats
 from loaddata.source import MeasuredBundle, TopicRates
 from shedders.balancer.extension import BalancerExtension
 from shedders.balancer.settings import configured
+from shedders.contest.contenders import contender
+from shedders.contest.scenario import load_scenario
+from shedders.contest.workload import scenario_trace
+from shedders.contest.world import ContestWorld
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel, StateChannelError
 from statechannel.api.guard import Admission, Redirect
 from statechannel.router import Route, Router
@@ -358,3 +362,36 @@ def run() -> list[Figure]:
     """All figures."""
     with kafka() as bootstrap:
         return asyncio.run(measure(bootstrap))
+
+
+SIMULATED_BROKERS, SIMULATED_NAMESPACES = 100, 20
+EVERY_S, BEGUN_MIN = 90.0, 10.0
+
+
+def simulated() -> list[Figure]:
+    """The contest's rolling restart with a hundred brokers and 1,000 bundles, in virtual time: moves and evenness."""
+    scenario = load_scenario("rolling-restart")
+    scenario = scenario.model_copy(
+        update={
+            "hours": (BEGUN_MIN * 60 + EVERY_S * (SIMULATED_BROKERS + 2)) / 3_600,
+            "fleet": [scenario.fleet[0].model_copy(update={"count": SIMULATED_BROKERS})],
+            "namespaces": [scenario.namespaces[0].model_copy(update={"count": SIMULATED_NAMESPACES})],
+            "events": [scenario.events[0].model_copy(update={"every_s": EVERY_S, "at_min": BEGUN_MIN})],
+        }
+    )
+    trace = scenario_trace(scenario, 1)
+    # A bundle that is split has no count of its own moves.
+    world = ContestWorld(trace, contender("ours,balancer.splitting=false"))
+    for step in range(trace.steps):
+        world.step(step)
+    bundles = sum(namespace.bundles for namespace in trace.namespaces)
+    begun_s, ended_s = (pick(event.at_s for event in trace.events) for pick in (min, max))
+    meanwhile = sum(begun_s <= move.at_s < ended_s for move in world.meter.moves)
+    measures, load = world.meter.measures(), str(Load())
+    notes = {"brokers": SIMULATED_BROKERS, "bundles": bundles, "splits": measures.splits}
+    return [
+        Figure("rolling-simulated.moves", world.handed_over, "moves", load=load, notes=notes),
+        Figure("rolling-simulated.moves-a-bundle", world.handed_over / bundles, "moves", aim="<= 1.1", load=load),
+        Figure("rolling-simulated.moves-of-the-balancer", meanwhile, "moves meanwhile", aim="0", load=load),
+        Figure("rolling-simulated.load.max", measures.max_over_bound, "of the bound", load=load),
+    ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -12,10 +15,12 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import Topic
+from tests.kafka.test_drain import FLAGS
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
+ROOT = Path(__file__).parents[2]
 NEWER = [sys.executable, "-m", "tests.support.newer_broker"]
 WAIT = ("--timeout", "90")
 NEWER_FORMAT = 2
@@ -24,10 +29,47 @@ NEWER_FORMAT = 2
 class MixedCluster(BrokerCluster):
     """Brokers of both versions."""
 
-    def spawn_newer(self, name: str) -> None:
+    def spawn_newer(self, name: str, newest: int = NEWER_FORMAT) -> None:
         command = [*NEWER, "broker", "run", "--id", name, *self.place]
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[2])
+            self.brokers[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=ROOT, env=os.environ | {"NEWEST_FORMAT": str(newest)}
+            )
+
+    def newer(self, *args: str) -> Any:
+        """A command of the newer version, which reads the whole log."""
+        command = [*NEWER, *args, *self.place, "--output", "json"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert result.returncode == 0, (result.stdout, result.stderr, self.logs())
+        return json.loads(result.stdout)
+
+    def _asked(self) -> Path | None:
+        """The file by which the restart asks for a broker."""
+        return min(self.folder.glob("*.again"), default=None)
+
+    def roll(self, newest: int, *names: str) -> dict[str, Any]:
+        """A rolling restart of these brokers into a version."""
+        named = [part for name in names for part in ("--broker", name)]
+        script = self.folder / "restart"
+        script.write_text(f"#!/bin/sh\ntouch {self.folder}/$1.again\n")
+        script.chmod(0o755)
+        command = [*NEWER, "rolling-restart", "--command", f"{script} {{broker}}", "--yes", *named]
+        rolling = subprocess.Popen(
+            [*command, *self.place, "--output", "json"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.commands.append(rolling)
+        for _ in names:
+            self.wait(lambda: self._asked() is not None or rolling.poll() is not None)
+            path = self._asked()
+            if path is not None:
+                path.unlink()
+                self.ended(path.stem)
+                self.spawn_newer(path.stem, newest)
+        return dict(self.end(rolling)[0])
 
     def ended(self, name: str) -> None:
         self.brokers[name].terminate()
@@ -103,3 +145,36 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         mixed.wait(lambda: mixed.status_of("late").get("accepting") is True)
         mixed("transfer", "t/n/x", "--dest", "late", *WAIT)
         assert mixed.formats() == {1, NEWER_FORMAT}
+
+
+def test_a_rolling_restart_into_the_next_version_and_back_with_two_formats_in_the_log(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Format 2 is the present one here, and the next version knows a third, which waits for `b3`."""
+    with broker_cluster(MixedCluster(kafka, topic_prefix, tmp_path, FLAGS)) as mixed:
+        mixed.start("old")
+        bundles = mixed.create("t/n", 4, "old")
+        for name in ("b1", "b2", "b3"):
+            mixed.spawn_newer(name)
+        mixed.wait(lambda: len(mixed.alive()) == 4)
+        mixed.ended("old")  # it hands its bundles over
+        mixed.wait(lambda: all("format.changed" in mixed.log_of(name) for name in ("b1", "b2", "b3")))
+
+        for newest in (NEWER_FORMAT + 1, NEWER_FORMAT):
+            owners = {row["bundle"]: row["owner"] for row in mixed.newer("bundles")["bundles"]}
+            held = sum(owner != "b3" for owner in owners.values())
+            rolled = mixed.roll(newest, "b1", "b2")
+            assert sorted(row["broker"] for row in rolled["restarted"]) == ["b1", "b2"]
+            assert sum(row["moved"] for row in rolled["restarted"]) <= 2 * held, (
+                "once, and twice from the first of the two"
+            )
+            seen = {row["broker"]: row for row in mixed.newer("brokers")["brokers"] if row["broker"] != "old"}
+            assert [(name, row["mode"], row["accepting"]) for name, row in sorted(seen.items())] == [
+                (name, "normal", True) for name in ("b1", "b2", "b3")
+            ]
+            owners = {row["bundle"]: row["owner"] for row in mixed.newer("bundles")["bundles"]}
+            assert sorted(owners) == sorted(bundles)
+            assert set(owners.values()) <= {"b1", "b2", "b3"}
+            assert mixed.formats() == {1, NEWER_FORMAT}, "nobody writes what another broker cannot read"
+            assert mixed("policy", "list")["policies"] == []
+            assert not any("cannot read" in mixed.log_of(name) for name in seen)

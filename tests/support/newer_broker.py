@@ -1,10 +1,12 @@
 """The command line of a version that does not exist yet: it reads and writes format 2 (`python -m tests.support.newer_broker`).
 
-Which formats a version reads is no setting, so it is put into the code that makes an engine's configuration.
+With NEWEST_FORMAT=3 in the environment it is the version after that. Which formats a version reads is no setting, so it is put
+into the code that makes an engine's configuration.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from statechannel.broker import assembly
 from statechannel.cli import main as command_line
 from statechannel.engine.config import EngineConfig
 
-FORMAT = 2
+FORMAT = int(os.environ.get("NEWEST_FORMAT", "2"))
 
 
 def _reads_two(settings: Any, **more: Any) -> EngineConfig:
