@@ -12,14 +12,13 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import count, repeat
 from typing import Any
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
-from statechannel.api.extensions import Extension
 from statechannel.demo.plane import PROTOCOL, DataPlane
-from statechannel.settings import Settings, load
+from statechannel.settings import load
 from tests.bench.lookup_watch import LookupWatch
 from tests.bench.measure import percentile, resident_bytes
 
@@ -237,28 +236,13 @@ class Broker:
         return {"s": time.monotonic() - began_s, "bundles": bundles, "reason": stopped.reason, "detail": stopped.detail}
 
 
-async def main(
-    broker: str,
-    bootstrap: str,
-    channel: str,
-    *,
-    made_with: type[Broker] = Broker,
-    more: Mapping[str, Mapping[str, Any]] | None = None,
-    extensions: Callable[[Settings], Sequence[Extension]] = lambda _: (),
-) -> None:
-    """Serve commands until standard input ends.
-
-    Args:
-        more: Further settings, by group.
-        extensions: What runs with the broker.
-    """
+async def main(broker: str, bootstrap: str, channel: str, *, made_with: type[Broker] = Broker) -> None:
     plane = DataPlane(broker)
     stamps = Stamps(plane)
-    settings = load(overrides={"kafka": {"bootstrap_servers": bootstrap}, "channel": {"name": channel}, **(more or {})})
+    groups = {"kafka": {"bootstrap_servers": bootstrap}, "channel": {"name": channel}}
     opened = await StateChannel.open(
-        settings,
+        load(overrides=groups),
         broker=broker,
-        extensions=list(extensions(settings)),
         hooks=stamps,
         listeners={"pulsar": f"pulsar://{broker}:6650", PROTOCOL: (url := await plane.start())},
         create_topics=True,
