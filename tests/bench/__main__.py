@@ -20,6 +20,7 @@ from tests.bench import (
     floods,
     growth,
     handoff,
+    http,
     joins,
     kept,
     large,
@@ -45,7 +46,7 @@ from tests.bench.pulsar import lane as pulsar_lane
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
-    *("rolling", "router", "testkit"),
+    *("rolling", "router", "testkit", "http"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -126,6 +127,7 @@ def main() -> None:
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),
         "router": router.run,
+        "http": http.run,
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),
         "large": partial(large.run, given.busy),
