@@ -100,6 +100,7 @@ def serve_bare() -> None:
 
 
 def _reads(url: str, bundle: str) -> list[Figure]:
+    # Only medians are held against the floor: on a busy machine a slice of some seconds may lose most of its time to others.
     load = Load()
     with _bare() as bare:
         time.sleep(WARM_S)
@@ -115,9 +116,9 @@ def _reads(url: str, bundle: str) -> list[Figure]:
         rate, times_ms = _rate(url, path)
         p50, p99 = percentile(times_ms, 0.5), percentile(times_ms, 0.99)
         figures += [
-            Figure(f"http.{name}", rate, "answers/s", ratio=rate / floor, load=str(load)),
+            Figure(f"http.{name}", rate, "answers/s", load=str(load)),
             Figure(f"http.{name}.p50", p50, "ms", ratio=p50 / percentile(floor_ms, 0.5), load=str(load)),
-            Figure(f"http.{name}.p99", p99, "ms", ratio=p99 / percentile(floor_ms, 0.99), load=str(load)),
+            Figure(f"http.{name}.p99", p99, "ms", load=str(load)),
         ]
     return figures
 
