@@ -129,7 +129,7 @@ def main() -> None:
         "members": partial(members.run, given.rounds),
         "testkit": partial(testkit.run, given.rounds),
         "router": router.run,
-        "http": partial(http.run, given.rounds),
+        "http": http.run,
         "page": page.run,
         "spark": partial(spark_replay.run, given.spark_records),
         "partitions": partial(partitions.run, given.replicas),

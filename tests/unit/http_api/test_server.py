@@ -19,7 +19,7 @@ from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.application import application
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.extension import HttpExtraMissingError, make, require_extra
-from statechannel.http_api.server import HttpPortError, HttpServer, Served
+from statechannel.http_api.server import BoundedProtocol, HttpPortError, HttpServer, Served
 from statechannel.http_api.serving import every_route
 from tests.support.http_fakes import FakeCluster, FakeRequests, accept, change, http_settings
 from tests.support.waits import WAIT_S, wait_until
@@ -218,6 +218,22 @@ def test_certificates_of_clients_name_them(tmp_path):
         assert call(files["eve"]).json()["reason"] == "token-missing"
         with pytest.raises(httpx.TransportError):
             call(None)
+
+
+def test_answers_are_sent_at_once(monkeypatch):
+    """Header and body are two writes: with Nagle's algorithm the second waits for the client's delayed ACK."""
+    without_delay = []
+    begin = BoundedProtocol.connection_made
+
+    def observed(self, transport):
+        connection = transport.get_extra_info("socket")
+        without_delay.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        begin(self, transport)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", observed)
+    with serving() as (url, _), httpx.Client(base_url=url) as client:
+        assert client.get("/v1").status_code == 200
+    assert without_delay == [1]
 
 
 def test_handshakes_count_as_connections_and_are_given_up(tmp_path):
