@@ -106,6 +106,9 @@ fix: dev ## Format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+page-pictures: dev ## Take the pictures of the live page anew (design/pictures)
+	@$(PY) -m tests.docs.page_pictures
+
 docs: dev ## Make the generated tables of README and design/ anew, and the listing of the public API
 	@$(PY) -m tests.docs
 
