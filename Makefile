@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix docs simulate proof interleavings fuzz faults mutation bench lock clean
+.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
