@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix docs simulate proof interleavings fuzz retries faults mutation bench lock clean
+.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ supply-chain: dev ## What can be checked of the dependencies; asks an advisory s
 fix: dev ## Format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+page-pictures: dev ## Take the pictures of the live page anew (design/pictures)
+	@$(PY) -m tests.docs.page_pictures
 
 docs: dev ## Make the generated tables of README and design/ anew, and the listing of the public API
 	@$(PY) -m tests.docs

@@ -57,7 +57,7 @@ CLASSIFIERS = {
     "Python Software Foundation License": "PSF-2.0",
     "The Unlicense (Unlicense)": "Unlicense",
 }
-SAID_ELSEWHERE: Mapping[str, str] = {"axe-playwright-python": "MIT", "promql-parser": "MIT"}
+SAID_ELSEWHERE: Mapping[str, str] = {"axe-playwright-python": "MIT AND MPL-2.0", "promql-parser": "MIT"}
 """Packages whose metadata names no licence, with the one that their files name."""
 _PIN = re.compile(r"^([A-Za-z0-9._-]+(?:\[[^\]]*\])?)==([^\s;\\]+)\s*(?:;\s*([^\\]+?))?\s*\\?$")
 _HASH = re.compile(r"^\s+--hash=sha256:[0-9a-f]{64}(?: \\)?$")

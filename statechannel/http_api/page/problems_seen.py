@@ -166,7 +166,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
             left = owned.get(name, 0)
             waits = f"{left:,} of its bundles wait for repair" if left else "its bundles have other owners"
             yield ProblemSeen(
-                ProblemKind.BROKER_LOST, name, f"{name} is lost: not heard since then; {waits}",
+                ProblemKind.BROKER_LOST, name, f"{name} is lost: its heartbeats have stopped; {waits}",
                 "Look whether its process runs, and at its log; it rejoins when it is started again.",
                 look.at_ms - row["heard_ago_ms"],
             )  # fmt: skip
