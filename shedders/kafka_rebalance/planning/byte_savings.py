@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shedders.kafka_rebalance.planning.exchanges import exchange
 from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import (
     LoadColumn,
@@ -49,12 +50,13 @@ TRIALS_MAX: Final = 48
 """Most searches of a goal for other results of a rebalance: with more goals, fewer results are tried."""
 
 
-def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
+def reconsider(search: Search, goals: Sequence[Goal], limits: GoalLimits, settle: Callable[[], None]) -> None:
     """Try other results of the search until none is better. Each accepted one copies less, so this ends.
 
     Args:
         search: A finished search.
         goals: All goals.
+        limits: Their joint limits.
         settle: Continues the search of all goals to its end.
 
     Raises:
@@ -66,6 +68,8 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
         return
     if search.bounded or search.cluster.size > largest or len(changed(search)) > MOVED_MAX:
         return
+    if rebalance:
+        exchange(search, goals, limits, settle)
     at = _Place(search, goals)
     tried: set[tuple[int, ...]] = set()
     failures = 0

@@ -237,9 +237,10 @@ class _Run:
                     self._settle()
                     for other, excess in zip(later, before, strict=True):
                         other.worsened[work.goal.name] += max(0, other.goal.spread().excess - excess)
-            if self._search.scope.mode in {PlanMode.ADD_BROKERS, PlanMode.REBALANCE}:
+            if self._active and self._search.scope.mode in {PlanMode.ADD_BROKERS, PlanMode.REBALANCE}:
                 self._progress = None
-                reconsider(self._search, [work.goal for work in self._active], self._settle)
+                limits = self._active[-1].settled
+                reconsider(self._search, [work.goal for work in self._active], limits, self._settle)
         except TimeSpentError:
             return False
         return True
