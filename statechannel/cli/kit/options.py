@@ -92,7 +92,7 @@ _reason = typer.Option(
 IfGeneration = Annotated[
     int | None,
     typer.Option(
-        "--if-generation", metavar="N", min=0, help="Only while the bundle has this generation (`bundles` shows it)."
+        "--if-generation", metavar="N", min=0, help="Only while the bundle has this generation (JSON of `bundles`)."
     ),
 ]
 Reason = Annotated[str | None, _reason]
