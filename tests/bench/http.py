@@ -106,7 +106,7 @@ def _reads(url: str, bundle: str) -> list[Figure]:
         time.sleep(WARM_S)
         _rate(bare, "/")
         floor, floor_ms = _rate(bare, "/")
-    figures = [Figure("http.read.floor", floor, "answers/s", load=str(load), notes={"p50_ms": median(floor_ms)})]
+    figures = [Figure("http-api.read.floor", floor, "answers/s", load=str(load), notes={"p50_ms": median(floor_ms)})]
     for name, path in (
         ("lookup", f"/v1/lookup?name={bundle}"),
         ("bundle", f"/v1/bundles/{bundle}"),
@@ -116,9 +116,9 @@ def _reads(url: str, bundle: str) -> list[Figure]:
         rate, times_ms = _rate(url, path)
         p50, p99 = percentile(times_ms, 0.5), percentile(times_ms, 0.99)
         figures += [
-            Figure(f"http.{name}", rate, "answers/s", load=str(load)),
-            Figure(f"http.{name}.p50", p50, "ms", ratio=p50 / percentile(floor_ms, 0.5), load=str(load)),
-            Figure(f"http.{name}.p99", p99, "ms", load=str(load)),
+            Figure(f"http-api.{name}", rate, "answers/s", load=str(load)),
+            Figure(f"http-api.{name}.p50", p50, "ms", ratio=p50 / percentile(floor_ms, 0.5), load=str(load)),
+            Figure(f"http-api.{name}.p99", p99, "ms", load=str(load)),
         ]
     return figures
 
@@ -154,8 +154,8 @@ def _actions(cluster: BrokerCluster, url: str, bundles: Sequence[str]) -> list[F
                 by_command_ms.append((time.monotonic() - began_s) * 1_000)
     http_ms, command_ms = median(by_http_ms), median(by_command_ms)
     return [
-        Figure("http.transfer.command.p50", command_ms, "ms", rounds=by_command_ms, load=str(load)),
-        Figure("http.transfer.p50", http_ms, "ms", ratio=http_ms / command_ms, rounds=by_http_ms, load=str(load)),
+        Figure("http-api.transfer.command.p50", command_ms, "ms", rounds=by_command_ms, load=str(load)),
+        Figure("http-api.transfer.p50", http_ms, "ms", ratio=http_ms / command_ms, rounds=by_http_ms, load=str(load)),
     ]
 
 
@@ -246,8 +246,8 @@ def _readers(cluster: BrokerCluster, urls: dict[str, str], bundles: Sequence[str
         )
         ratio = many / none if none else None
         figures += [
-            Figure(f"http.readers.{name}.none", none, unit, load=str(load)),
-            Figure(f"http.readers.{name}.{READERS}", many, unit, ratio=ratio, load=str(load), notes=notes),
+            Figure(f"http-api.readers.{name}.none", none, unit, load=str(load)),
+            Figure(f"http-api.readers.{name}.{READERS}", many, unit, ratio=ratio, load=str(load), notes=notes),
         ]
     return figures
 
