@@ -43,7 +43,16 @@ _THERE = {
     "cluster": "bundle-state", "domain": "persistent",
 }  # fmt: skip
 _STREAMS = {"follow-changes", "feed-page"}
-_NO_TOPICS = {"list-operations", "list-policies", "list-overrides", "list-decisions", "show-decision", "why", "why-not"}
+_NO_TOPICS = {
+    "list-operations",
+    "list-policies",
+    "list-overrides",
+    "list-loads",
+    "list-decisions",
+    "show-decision",
+    "why",
+    "why-not",
+}
 _NO_TOPICS |= {"pulsar-isolations", "pulsar-isolation"}
 _NO_TOPICS |= {"audit", "audit-owner", "audit-history", "audit-gaps", "audit-diff"}
 _WRITES = {"set-policy", "end-policy", "set-override", "end-override", "drain", "uncordon"}

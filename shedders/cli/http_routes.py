@@ -11,6 +11,7 @@ from ulid import ULID
 
 from shedders.cli.decisions import decision_document, decisions_document, why_document, why_not_document
 from shedders.cli.drain import cordons, follower
+from shedders.cli.live_source import loads_document
 from shedders.cli.policy.command import policies_document
 from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.policies.kinds import kind_of
@@ -99,6 +100,14 @@ class PoliciesDocument(TypedDict):
     notes: list[str]
 
 
+class LoadsDocument(TypedDict):
+    """Newest load reports of brokers, and the heaviest bundles that they name, the heaviest first."""
+
+    brokers: list[dict[str, Any]]
+    bundles: list[dict[str, Any]]
+    notes: list[str]
+
+
 class DecisionsDocument(TypedDict):
     """Decisions, the oldest first; the keys of `decisions`."""
 
@@ -144,6 +153,10 @@ class BalancerAnswers:
 
     async def decision(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: decision_document(to, call.path["decision"][:64]))
+
+    async def loads(self, call: ApiCall) -> ApiAnswer:
+        del call
+        return await self._read(loads_document)
 
     async def why(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: why_document(to, call.query.name, call.query.limit))
@@ -314,6 +327,7 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
         DecisionsDocument, DecisionsQuery,
     )  # fmt: skip
     yield read("/v1/decisions/{decision}", "show-decision", "Show one decision", answers.decision, dict[str, Any], None)
+    yield read("/v1/loads", "list-loads", "List the load that brokers report", answers.loads, LoadsDocument, None)
     yield read("/v1/why", "why", "Explain why a bundle is where it is", answers.why, dict[str, Any], WhyQuery)
     yield read(
         "/v1/why-not", "why-not", "Explain why the balancer leaves a bundle where it is", answers.why_not, dict[str, Any],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loaddata.report.record import BrokerLoadReport, TopBundlesReport, decode_broker_load, decode_top_bundles
 from loaddata.view.table_view import TableView
 from shedders.balancer.active_strategies import balanced_by, in_force
 from shedders.balancer.settings import NAME
@@ -36,6 +37,8 @@ from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
+    from loaddata.model.broker_load import BrokerLoad
+    from loaddata.model.bundle_load import TopBundle
     from loaddata.settings import LoadSettings
     from shedders.balancer.settings import BalancerSettings
     from shedders.decisions.topic import DecisionReader
@@ -66,6 +69,46 @@ def live_at(connection: Connection) -> Snapshot:
     """
     snapshot = snapshot_taken(gather(connection))
     return parse_snapshot(snapshot_bytes(snapshot), "the live snapshot")
+
+
+def loads_document(connection: Connection) -> dict[str, Any]:
+    """What brokers report of their load, and the heaviest bundles that they name, the heaviest first."""
+    remarks: list[str] = []
+    loads, tops = _load_topics(connection, balancer_settings(connection).load, remarks)
+    brokers = []
+    for record in loads or ():
+        report = None if record.value is None else decode_broker_load(record.key, record.value)
+        if isinstance(report, BrokerLoadReport):
+            brokers.append(_broker_row(report.header.broker, record.timestamp_ms, report.load))
+    bundles = []
+    for record in tops or ():
+        top = None if record.value is None else decode_top_bundles(record.key, record.value)
+        if isinstance(top, TopBundlesReport):
+            bundles += [_bundle_row(top.header.broker, bundle) for bundle in top.bundles]
+    bundles.sort(key=lambda row: (-row["msg_throughput_in"] - row["msg_throughput_out"], row["bundle"]))
+    if loads is None:
+        remarks.append("the topic of load reports does not exist: no broker runs the balancer's extension")
+    return {"brokers": sorted(brokers, key=lambda row: row["broker"]), "bundles": bundles, "notes": remarks}
+
+
+def _broker_row(broker: str, logged_at_ms: int, load: BrokerLoad) -> dict[str, Any]:
+    used = {name: getattr(load, name) for name in ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")}
+    return {
+        "broker": broker,
+        "logged_at_ms": logged_at_ms,
+        **{f"{name}_percent": round(own.percent, 1) if own.limit > 0 else None for name, own in used.items()},
+        "msg_throughput_in": load.msg_throughput_in,
+        "msg_throughput_out": load.msg_throughput_out,
+    }
+
+
+def _bundle_row(broker: str, bundle: TopBundle) -> dict[str, Any]:
+    return {
+        "bundle": bundle.name,
+        "broker": broker,
+        "msg_throughput_in": bundle.stats.msg_throughput_in,
+        "msg_throughput_out": bundle.stats.msg_throughput_out,
+    }
 
 
 def gather(connection: Connection) -> TopicContents:

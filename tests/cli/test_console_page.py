@@ -146,6 +146,34 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         assert seen.errors == []
 
 
+def test_the_load_of_brokers_and_of_hash_ranges(browser):
+    with quiet_world(page_column_s=600, page_topics_s=1) as world, opened(browser, world) as seen:
+        hot = sorted(world.owners)[3]
+        world.loads = {
+            "brokers": [
+                {
+                    "broker": "b2", "cpu_percent": 71.4, "memory_percent": None, "direct_memory_percent": 12.0,
+                    "bandwidth_in_percent": 3.0, "bandwidth_out_percent": 44.0,
+                    "msg_throughput_in": 2.5e6, "msg_throughput_out": 800.0,
+                }
+            ],
+            "bundles": [{"bundle": hot, "broker": "b2", "msg_throughput_in": 1e6, "msg_throughput_out": 5e5}],
+            "notes": [],
+        }  # fmt: skip
+        seen.shows(
+            "#broker-rows", "CPU 71 %, direct memory 12 %, network in 3 %, network out 44 %, 2.5 MB/s in, 800 B/s out"
+        )
+        seen.page.select_option("#heat-by", "load")
+        seen.shows("#heat-legend", "bytes a second")
+        seen.page.focus("#heat-box")
+        for key in ("End", "PageUp", "PageUp", "PageUp", "PageUp", "ArrowDown", "ArrowDown", "ArrowDown"):
+            seen.page.keyboard.press(key)
+        seen.shows("#heat-tip", "1.5 MB/s")
+        seen.page.keyboard.press("ArrowDown")
+        seen.shows("#heat-tip", ", 0 B/s")
+        assert seen.errors == []
+
+
 def test_a_topic_leads_to_its_bundle_and_history(browser, busy):
     with opened(browser, busy) as seen:
         seen.page.fill("#search-name", "t/n/topic")

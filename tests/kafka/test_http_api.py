@@ -135,6 +135,8 @@ def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> Non
         shown = cluster("decisions", "show", identifier)
         assert without(get(f"/v1/decisions/{identifier}"), "notes") == shown
     ask_the_log(cluster, get, bundle)
+    alive = {row["broker"] for row in cluster.alive()}
+    cluster.wait(lambda: {row["broker"] for row in get("/v1/loads")["brokers"]} == alive)
     why_not = cluster("why-not", bundle)
     assert (
         without(get("/v1/why-not", name=bundle), "notes", "said", "verdicts").keys()

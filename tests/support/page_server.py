@@ -57,6 +57,7 @@ class PageWorld:
         ]
         self.log: list[Change] = []
         self.decisions: list[dict[str, Any]] = []
+        self.loads: dict[str, Any] = {"brokers": [], "bundles": [], "notes": []}
         self.feed: PageFeed | None = None
         self.url = ""
         self.feeds = True
@@ -137,7 +138,10 @@ class PageWorld:
         async def decisions() -> Any:
             return {"decisions": self.decisions}
 
-        rig.feed.topics = {"decisions": decisions}
+        async def loads() -> Any:
+            return self.loads
+
+        rig.feed.topics = {"decisions": decisions, "loads": loads}
         app = application(rig.routes, self.settings.http, HttpCallers(self.settings.http), asset_routes())
         return Served(app, rig.feed.start if self.feeds else lambda: None, rig.feed.close, rig.feed.close)
 

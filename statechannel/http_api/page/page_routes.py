@@ -46,8 +46,10 @@ _TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-TOPIC_ROUTES: Final[Mapping[str, str]] = {"decisions": "list-decisions"}
+TOPIC_ROUTES: Final[Mapping[str, str]] = {"decisions": "list-decisions", "loads": "list-loads"}
 """Sections of the page that are the answers of routes of installed packages, by the name of the route."""
+BUNDLE_LOADS_MAX: Final = 2_000
+"""Heaviest bundles that the page is sent the load of."""
 
 
 class MomentQuery(RequestModel):
@@ -266,7 +268,9 @@ def topic_reads_of(routes: Sequence[ApiRoute]) -> dict[str, Callable[[], Any]]:
         async def read() -> Any:
             query = None if route.query is None else route.query.model_validate({"limit": DECISIONS_SHOWN})
             document = (await route.handler(ApiCall(caller, {}, query, None, {}))).document
-            return {"decisions": [_decision_row(row) for row in document["decisions"]]}
+            if "decisions" in document:
+                return {"decisions": [_decision_row(row) for row in document["decisions"]]}
+            return document | {"bundles": document["bundles"][:BUNDLE_LOADS_MAX]}
 
         return read
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from loaddata.model.broker_load import ResourceWeights
+from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
+from loaddata.report.record import encode_broker_load
 from shedders.balancer.active_strategies import in_force
 from shedders.balancer.settings import BalancerSettings
 from shedders.balancer.snapshot_from_topics import Choice, changed_since, of_chosen
@@ -22,7 +23,10 @@ from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
 from statechannel.kafka.errors import TopicMissingError
+from statechannel.protocol.side_record import SideRecord
 from tests.support.decision_records import AT_MS, decision, occasion
+from tests.support.load_reports import report
+from tests.support.load_rows import top_record
 from tests.support.strategies import install
 
 COMMON = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
@@ -180,3 +184,29 @@ def test_then_policies_count_over_the_settings_of_the_command(decided: Callable[
     assert choice == of_chosen(in_force(own, effective)[1])
     assert choice.settings["shedding"]["cpu_weight"] == 2.0
     assert remarks[0].startswith("set after the newest decision: weights/cluster")
+
+
+def test_the_load_of_brokers_and_of_the_heaviest_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = BrokerLoad(cpu=ResourceUsage(40.0, 200.0), memory=ResourceUsage(5.0, 0.0), msg_throughput_in=7.0)
+    written = [
+        SideRecord(name.encode(), encode_broker_load(report(name, load=load)), (), 1, 5_000) for name in ("b2", "b1")
+    ]
+    loads = [*written, SideRecord(b"b3", None, (), 3, 5_000), SideRecord(b"b4", b"junk", (), 4, 5_000)]
+    tops = [top_record("b1", 0, 1, 3, 5_000), SideRecord(b"b2", b"junk", (), 1, 5_000)]
+    monkeypatch.setattr(live_source, "balancer_settings", lambda _: BalancerSettings())
+    monkeypatch.setattr(live_source, "_load_topics", lambda *_: (loads, tops))
+    connection: Any = None
+    document = live_source.loads_document(connection)
+    assert [row["broker"] for row in document["brokers"]] == ["b1", "b2"]
+    row = document["brokers"][0]
+    assert (row["cpu_percent"], row["memory_percent"], row["msg_throughput_in"]) == (20.0, None, 7.0)
+    assert row["logged_at_ms"] == 5_000
+    totals = [bundle["msg_throughput_in"] + bundle["msg_throughput_out"] for bundle in document["bundles"]]
+    assert len(totals) == 3
+    assert totals == sorted(totals, reverse=True)
+    assert document["notes"] == []
+
+    monkeypatch.setattr(live_source, "_load_topics", lambda *_: (None, None))
+    document = live_source.loads_document(connection)
+    assert (document["brokers"], document["bundles"]) == ([], [])
+    assert "no broker runs the balancer's extension" in document["notes"][0]

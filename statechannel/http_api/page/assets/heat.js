@@ -1,7 +1,28 @@
 // Heat map of hash ranges over time, on a canvas: cells that have changed are drawn, all of it where a column begins.
-import { byId, clock, colourClass, colourOf, duration, el } from "./parts.js";
+import { byId, bytes, clock, colourClass, colourOf, duration, el } from "./parts.js";
 
 const UNASKED = -1, UNSERVED = -2;
+const LEGENDS = {
+  owner: "red: not served; an edge: its owner changed",
+  changes: "the stronger, the more changes of owner",
+  load: "the stronger, the more bytes a second of the heaviest bundles that brokers report; since this page was opened",
+};
+
+// Rows and bundles are ordered by namespace, then by hash range.
+function order(bundle) {
+  const at = bundle.lastIndexOf("/");
+  return [bundle.slice(0, at), bundle.slice(at + 1)];
+}
+
+function rowOf(starts, [namespace, range]) {
+  let low = 0, high = starts.length;
+  while (low < high) {
+    const middle = (low + high) >> 1, [ownNamespace, ownRange] = starts[middle];
+    if (ownNamespace < namespace || (ownNamespace === namespace && ownRange <= range)) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
 
 export class Heat {
   constructor(show, goTo) {
@@ -10,6 +31,7 @@ export class Heat {
     this.tip = byId("heat-tip");
     this.by = "owner";
     this.map = null;
+    this.loads = new Map();  // by number of the column: bytes a second of each row
     this.at = null;
     this.show = show;
     byId("heat-by").addEventListener("change", (event) => { this.by = event.target.value; this.redraw(); });
@@ -23,6 +45,7 @@ export class Heat {
 
   // Each column has only what differs from the one before.
   load(map) {
+    if (map.rows.join() !== this.map?.rows.join()) this.loads.clear();
     this.map = { ...map, cells: [] };
     let last = map.rows.map(() => [UNASKED, 0, 0]);
     for (const column of map.columns) {
@@ -32,6 +55,30 @@ export class Heat {
       last = cells;
     }
     this.redraw();
+  }
+
+  // Of the column of now; those of before are kept as long as this page is open.
+  takeLoads(bundles) {
+    const map = this.map;
+    if (!map?.rows.length) return;
+    const sums = map.rows.map(() => 0), starts = map.rows.map(order);
+    for (const { bundle, msg_throughput_in, msg_throughput_out } of bundles) {
+      const row = rowOf(starts, order(bundle));
+      if (row >= 0) sums[row] += msg_throughput_in + msg_throughput_out;
+    }
+    const column = map.first + map.cells.length - 1;
+    this.loads.set(column, sums);
+    for (const old of this.loads.keys()) if (old < map.first) this.loads.delete(old);
+    if (this.by === "load") this.redraw();
+  }
+
+  // A column without reports has those of the one before.
+  loadAt(column, row) {
+    for (let number = this.map.first + column; number > this.map.first + column - 4; number -= 1) {
+      const sums = this.loads.get(number);
+      if (sums) return sums[row];
+    }
+    return undefined;
   }
 
   change({ column, cells }) {
@@ -63,6 +110,7 @@ export class Heat {
     this.none = style.getPropertyValue("--bad").trim();
     this.hot = style.getPropertyValue("--warn").trim();
     this.colours = map.owners.map((owner) => colourOf(owner));
+    this.most = Math.max(1, ...[...this.loads.values()].flat());
     this.pen.fillStyle = this.back;
     this.pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
     map.cells.forEach((cells, column) => cells.forEach((_, row) => this.cell(column, row)));
@@ -85,7 +133,10 @@ export class Heat {
     pen.globalAlpha = 1;
     pen.fillStyle = this.back;
     pen.fillRect(x, y, width, height);
-    if (this.by === "changes") {
+    if (this.by === "load") {
+      pen.globalAlpha = (this.loadAt(column, row) ?? 0) / this.most;
+      pen.fillStyle = this.hot;
+    } else if (this.by === "changes") {
       pen.globalAlpha = changes ? Math.min(1, 0.25 + Math.log2(1 + changes) / 6) : 0;
       pen.fillStyle = this.hot;
     } else if (owner < 0) {
@@ -110,7 +161,7 @@ export class Heat {
       const item = el("span");
       item.append(el("span", null, `swatch ${name}`), document.createTextNode(owner));
       return item;
-    }), ...(this.by === "owner" ? [el("span", "red: not served; an edge: its owner changed")] : [el("span", "the stronger, the more changes of owner")]));
+    }), el("span", LEGENDS[this.by]));
   }
 
   point(event) {
@@ -128,8 +179,9 @@ export class Heat {
     const [owner, share, changes] = map.cells[this.at[0]][this.at[1]];
     const from = (map.first + this.at[0]) * map.width_ms;
     const who = owner === UNASKED ? "no owner, waits for a lookup" : owner === UNSERVED ? "not served" : `${map.owners[owner]}${share < 100 ? ` (${share} % of its bundles)` : ""}`;
+    const load = this.loadAt(...this.at);
     const many = map.bundles_per_row > 1 ? ` and up to ${map.bundles_per_row - 1} bundles after it` : "";
-    this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${changes ? `, ${changes} changes of owner` : ""}`;
+    this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${changes ? `, ${changes} changes of owner` : ""}${load === undefined ? "" : `, ${bytes(load)}`}`;
   }
 
   key(event) {

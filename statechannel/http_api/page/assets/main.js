@@ -31,10 +31,10 @@ function take(message) {
 function draw() {
   frame = 0;
   if (dirty.has("colours")) setColours(shown.colours);
-  if (dirty.has("decisions")) takeScores();
+  if (dirty.has("decisions") || dirty.has("loads")) takeLoads();
   if (dirty.has("head")) { drawHead(shown.head); cursor.newest = shown.head.place; }
   if (dirty.has("problems")) drawProblems(shown.problems, show);
-  if (dirty.has("brokers") || dirty.has("decisions") || dirty.has("colours")) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
+  if (dirty.has("brokers") || dirty.has("decisions") || dirty.has("loads") || dirty.has("colours")) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
   if (shown.between) sections.drawBetween(shown.between);
   if (dirty.has("events")) { sections.drawEvents(shown.events); cursor.events = shown.events.map((row) => row.at_ms); }
   if (dirty.has("decisions")) sections.drawDecisions(shown.decisions);
@@ -42,6 +42,7 @@ function draw() {
     if (dirty.has("heat")) heat.load(shown.heat);
     for (const change of cells) heat.change(change);
   }
+  if (dirty.has("loads") || dirty.has("heat")) heat.takeLoads(shown.loads?.bundles ?? []);
   cells = [];
   dirty.clear();
   const root = document.documentElement;
@@ -50,13 +51,14 @@ function draw() {
   root.dataset.delayMs = shown.head?.newest_ms ? String(Math.round(now() - shown.head.newest_ms)) : "";
 }
 
-// The newest decision has the score of each broker, by which the balancer compares them.
-function takeScores() {
+// What brokers report of their resources; the newest decision has the score by which the balancer compares them.
+function takeLoads() {
   const decisions = shown.decisions?.decisions ?? [];
   cursor.decisions = decisions.map((row) => row.at_ms);
   const newest = decisions.findLast((row) => row.scores && Object.keys(row.scores).length);
   sections.loads = {};
   for (const [broker, score] of Object.entries(newest?.scores ?? {})) if (score !== null) sections.loads[broker] = { score };
+  for (const report of shown.loads?.brokers ?? []) sections.loads[report.broker] = { ...sections.loads[report.broker], report };
 }
 
 byId("search").addEventListener("submit", (event) => {

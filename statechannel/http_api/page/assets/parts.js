@@ -25,6 +25,10 @@ export function duration(ms) {
 
 export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
 export const moment = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 23);
+export function bytes(rate) {
+  const unit = rate < 1e3 ? 0 : rate < 1e6 ? 1 : rate < 1e9 ? 2 : 3;
+  return `${(rate / 1e3 ** unit).toFixed(unit && rate < 10e3 ** unit ? 1 : 0)} ${["B/s", "kB/s", "MB/s", "GB/s"][unit]}`;
+}
 export const count = (number) => (number ?? 0).toLocaleString("en");
 
 // The clock of the sender: ages are by it, whatever this machine's clock says.

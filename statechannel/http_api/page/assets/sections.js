@@ -1,6 +1,6 @@
 // The sections of the present: header, problems, brokers, between two owners, events, decisions.
 import { ask } from "./feed.js";
-import { Table, button, byId, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
+import { Table, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
 
 export function drawHead(head) {
   const lag = silence();
@@ -58,6 +58,11 @@ export function drawProblems(problems, show) {
     return item;
   }));
 }
+
+const RESOURCES = [
+  ["cpu_percent", "CPU"], ["direct_memory_percent", "direct memory"], ["memory_percent", "heap"],
+  ["bandwidth_in_percent", "network in"], ["bandwidth_out_percent", "network out"],
+];
 
 export class Sections {
   constructor(show, act, canAct) {
@@ -128,8 +133,12 @@ export class Sections {
   }
 
   loadOf(row) {
-    const load = this.loads[row.broker];
-    return load ? Object.entries(load).map(([name, value]) => `${name} ${Math.round(100 * value)} %`).join(", ") : "";
+    const { score, report } = this.loads[row.broker] ?? {};
+    const parts = [];
+    if (report) for (const [name, words] of RESOURCES) if (report[name] !== null) parts.push(`${words} ${Math.round(report[name])} %`);
+    if (report) parts.push(`${bytes(report.msg_throughput_in)} in`, `${bytes(report.msg_throughput_out)} out`);
+    if (!report && score !== undefined) parts.push(`score ${Math.round(100 * score)} %`);
+    return parts.join(", ");
   }
 
   drain(row, act) {
