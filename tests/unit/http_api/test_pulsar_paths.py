@@ -239,7 +239,7 @@ async def test_a_namespace_is_created_and_deleted():
         changed = [(request.asked, dict(request.args)) for request in rig.requests.written]
         default = rig.settings.lookups.default_bundles
         assert changed == [
-            ("create-namespace", {"namespace": "t/new", "bundles": default}),
+            ("create-namespace", {"namespace": "t/new", "bundles": default, "defaults": ["bundles"]}),
             ("create-namespace", {"namespace": "t/new", "bundles": 4}),
             ("delete-namespace", {"namespace": "t/n"}),
         ]
