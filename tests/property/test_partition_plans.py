@@ -11,7 +11,7 @@ from tests.partitions_check import checked, summary
 from tests.support.partition_cases import check, requests
 from tests.support.partition_clusters import random_cluster
 
-FIRST, CLUSTERS, SLICES, BROKERS_MAX = 1, 24, 6, 10
+FIRST, CLUSTERS, SLICES, BROKERS_MAX = 1, 18, 6, 10
 
 
 @pytest.mark.parametrize("part", range(SLICES))

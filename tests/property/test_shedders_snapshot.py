@@ -177,6 +177,7 @@ PLACES = paths(SMALL)[1:]
 
 @settings(deadline=None)
 @given(st.sampled_from(PLACES), JSON)
+@settings(max_examples=50, deadline=None)
 def test_a_file_with_anything_anywhere_is_read_or_refused(place: tuple[Any, ...], value: object) -> None:
     spoilt = orjson.loads(orjson.dumps(SMALL))
     inner = spoilt
@@ -189,6 +190,7 @@ def test_a_file_with_anything_anywhere_is_read_or_refused(place: tuple[Any, ...]
 
 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
+@settings(max_examples=50, deadline=None)
 def test_any_bytes_are_refused_with_a_sentence(raw: bytes) -> None:
     with pytest.raises(SnapshotError):
         parse_snapshot(raw)
