@@ -118,11 +118,9 @@ class PageReads:
                 for step in journal.steps
                 if step.partition == query.partition and step.offset <= query.offset
             ]
-            if places or journal.whole_from == 0:
+            if places or journal.is_whole:
                 return ApiAnswer(self._at_place(max(places, default=0)))
-        elif journal.whole_from == 0 or (
-            oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms
-        ):
+        elif journal.is_whole or (oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms):
             return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0)))
         return ApiAnswer(await self._from_log(query))
 
@@ -198,7 +196,7 @@ class PageReads:
                 "bundle": bundle,
                 "row": await self._cluster.bundle(bundle),
                 "history": [step_fields(journal.table, step) for step in steps],
-                "whole": journal.whole_from == 0,
+                "whole": journal.is_whole,
             }
         )
 
@@ -281,12 +279,11 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def asset(name: str) -> bytes | None:
-    """A file of the page; None: there is none."""
-    if name == "shared.css":
-        return shared_style().encode()
-    known = {file.name: file for file in resources.files(__package__).joinpath("assets").iterdir()}
-    return known[name].read_bytes() if name in known else None
+def assets() -> Mapping[str, bytes]:
+    """The files of the page, by name: all of them at once, as a cache of names that are asked for would have no bound."""
+    files = resources.files(__package__).joinpath("assets").iterdir()
+    own = {file.name: file.read_bytes() for file in files if file.name.rpartition(".")[2] in _TYPES}
+    return {**own, "shared.css": shared_style().encode()}
 
 
 def asset_routes() -> list[Route]:
@@ -294,10 +291,10 @@ def asset_routes() -> list[Route]:
 
     async def serve(request: Request) -> Response:
         name = request.path_params.get("file", "page.html")
-        content = asset(name)
-        kind = _TYPES.get(name.rpartition(".")[2])
-        if content is None or kind is None:
+        content = assets().get(name)
+        if content is None:
             return Response(status_code=404)
+        kind = _TYPES[name.rpartition(".")[2]]
         return Response(content, headers={"Content-Security-Policy": PAGE_POLICY, "Content-Type": kind})
 
     return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]
