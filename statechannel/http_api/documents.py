@@ -13,7 +13,6 @@ from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import IN_FLIGHT, State
 
-
 _AGO_MAX_MS: Final = 10**14
 
 

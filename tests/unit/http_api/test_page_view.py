@@ -271,8 +271,8 @@ _TROUBLE = st.fixed_dictionaries(
 )  # fmt: skip
 _HEARTBEAT = st.fixed_dictionaries(
     {},
-    optional={name: _ODD for name in ("mode", "phase", "software", "started_at_ms", "http", "draining", "extensions")}
-    | {name: _ODD for name in ("leading", "term", "formats", "properties", "listeners", "repair_paused")}
+    optional=dict.fromkeys(("mode", "phase", "software", "started_at_ms", "http", "draining", "extensions"), _ODD)
+    | dict.fromkeys(("leading", "term", "formats", "properties", "listeners", "repair_paused"), _ODD)
     | {"blocked": _TROUBLE, "unplaced": _TROUBLE, "canary": _TROUBLE, "sent_at_ms": _ODD}
     | {"hooks_failed": st.dictionaries(st.just("on_own"), _TROUBLE), "applied": st.dictionaries(st.just("0"), _ODD)},
 )
