@@ -1,6 +1,7 @@
 """What the page computes from changes: whatever comes, the present is the fold of it, and every past is that of its prefix."""
 
 import asyncio
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -216,6 +217,37 @@ async def test_a_log_that_is_too_long_to_read_has_no_past_before_its_end():
         assert (then["owners"], then["place"]) == ({"b1": 1}, None), question
     assert (await asked(feed, "/v1/page/at?offset=2"))["owners"] == {"b3": 1}
     assert (await asked(feed, f"/v1/page/bundle?name={BUNDLES[0]}"))["whole"] is False
+
+
+class TwoPartitions(FakeSource):
+    async def positions(self):
+        return {0: 1, 1: 1}
+
+    async def past(self, since, ends):
+        for partition in sorted(ends):
+            yield [item for item in self.log if item.partition == partition and item.offset < ends[partition]]
+
+
+async def test_a_moment_by_an_offset_has_the_other_partitions_as_of_its_time():
+    source, other = TwoPartitions(), BUNDLES[0].replace("acme/orders", "other/one")
+    source.log = [
+        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
+        replace(change(0, other, State.ASSIGNED, None, "b2", at_ms=2_000), partition=1),
+        change(1, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=3_000),
+        replace(change(1, other, State.ASSIGNED, "b2", "b3", at_ms=4_000), partition=1),
+    ]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=0))
+    await looked(feed)
+    for place, owners in (
+        ("0&partition=0", {"b1": 1}),
+        ("0&partition=1", {"b1": 1, "b2": 1}),
+        ("1&partition=0", {"b2": 2}),
+        ("1&partition=1", {"b2": 1, "b3": 1}),
+    ):
+        then = await asked(feed, f"/v1/page/at?offset={place}")
+        assert then["owners"] == owners, place
+        assert f"{then['steps'][-1]['offset']}&partition={then['steps'][-1]['partition']}" == place
+    assert (await asked(feed, "/v1/page/at?offset=0&partition=2"))["reason"] == "bad-request"
 
 
 async def test_times_of_a_log_that_go_back_lose_no_change():
