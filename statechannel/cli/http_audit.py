@@ -26,6 +26,7 @@ from statechannel.cli.http_routes import CommandAnswers
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import ExportBounds, export_live
 from statechannel.cli.kit.progress import progress
+from statechannel.errors import StateChannelError
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.reads import NAME_MAX
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
@@ -106,6 +107,11 @@ class AuditDocument(TypedDict, total=False):
     notes: list[str]
 
 
+def _log_read(bounds: ExportBounds) -> LogRead:
+    stopped_at = {str(number): offset for number, offset in bounds.stopped_at.items()}
+    return {"complete": not stopped_at, "stopped_at": stopped_at}
+
+
 class LogAnswers:
     """Handlers of the paths below `/v1/audit`."""
 
@@ -134,10 +140,20 @@ class LogAnswers:
             )
             try:
                 document = answer(asked)
-            except AuditQuestionError as error:
-                raise ProblemError("bad-request", str(error), hint=error.hint) from error
-            stopped_at = {str(number): offset for number, offset in bounds.stopped_at.items()}
-            return document | {"log": {"complete": not stopped_at, "stopped_at": stopped_at}}
+            except StateChannelError as error:
+                if bounds.stopped_at and not error.retryable:
+                    # What it misses may come after the part that was read.
+                    raise ProblemError(
+                        "answer-late",
+                        f"reading stopped before the end of the log, and the part that was read has no answer: {error}",
+                        hint="`statechannel audit` and `statechannel lookup --as-of` read the whole log.",
+                        retryable=False,
+                        facts={"log": _log_read(bounds)},
+                    ) from error
+                if isinstance(error, AuditQuestionError):
+                    raise ProblemError("bad-request", str(error), hint=error.hint) from error
+                raise
+            return document | {"log": _log_read(bounds)}
 
         return ApiAnswer(await self._answers.of(read))
 

@@ -135,8 +135,12 @@ class SourceFollower:
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            if not self._ends.is_set():
-                self._loop.call_soon_threadsafe(function, *args)
+            self._loop.call_soon_threadsafe(self._call_here, function, *args)
+
+    def _call_here(self, function: Callable[..., None], *args: Any) -> None:
+        # Stopped in the loop, too: what waited for its turn then is not taken for that of the next follower.
+        if not self._ends.is_set():
+            function(*args)
 
     def _follow(self) -> None:
         while not self._ends.is_set():

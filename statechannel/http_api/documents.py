@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import TypedDict
 
@@ -12,6 +12,8 @@ from statechannel.engine.membership import LostMember, Member, Membership
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import IN_FLIGHT, State
+
+_AGO_MAX_MS: Final = 10**14
 
 
 class BundleRow(TypedDict):
@@ -178,23 +180,24 @@ def _lost(lost: LostMember, state: str, bundles: int, silent_ms: int) -> BrokerR
 
 def _alive(member: Member, bundles: int, applied: Mapping[int, int], silent_ms: int, *, leading: bool) -> BrokerRow:
     info = member.info
+    started_ms = info.get("started_at_ms")
     return {
         "broker": member.broker,
         "incarnation": member.incarnation,
         "state": "draining" if info.get("draining") is True else "alive",
-        "mode": info.get("mode"),
-        "phase": info.get("phase"),
+        "mode": _text(info.get("mode")),
+        "phase": _text(info.get("phase")),
         "accepting": member.accepting,
         "draining": info.get("draining") is True,
         "leading": leading,
         "bundles": bundles,
         "lag_records": _lag(info.get("applied"), applied),
         "heard_ago_ms": silent_ms,
-        "started_at_ms": info.get("started_at_ms"),
-        "software": info.get("software"),
+        "started_at_ms": started_ms if type(started_ms) is int else None,
+        "software": _text(info.get("software")),
         "extensions": None if member.extensions is None else sorted(member.extensions),
         "urls": dict(member.urls),
-        "http": info.get("http"),
+        "http": _text(info.get("http")),
         "blocked": _blocked(info, silent_ms),
         "hooks_failed": _hooks_failed(info, silent_ms),
         "unplaced": _unplaced(info, silent_ms),
@@ -215,7 +218,7 @@ def _blocked(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
         "seconds": blocked_s,
         "place": place,
         "hook": hook if isinstance(hook, str) else None,
-        "ago_ms": max(0, sent_ms - blocked["at_ms"]) + silent_ms,
+        "ago_ms": _ago_ms(sent_ms, blocked["at_ms"], silent_ms),
     }
 
 
@@ -255,7 +258,16 @@ def _aged(info: Mapping[str, Any], fields: object, silent_ms: int) -> dict[str, 
     if not isinstance(fields, dict) or type(sent_ms) is not int or type(fields.get("at_ms")) is not int:
         return None
     kept = {name: value for name, value in fields.items() if name != "at_ms"}
-    return kept | {"ago_ms": max(0, sent_ms - fields["at_ms"]) + silent_ms}
+    return kept | {"ago_ms": _ago_ms(sent_ms, fields["at_ms"], silent_ms)}
+
+
+def _ago_ms(sent_ms: int, at_ms: int, silent_ms: int) -> int:
+    """Bounded, as numbers of JSON are: both times come from the registry, to which anybody may write."""
+    return min(_AGO_MAX_MS, max(0, sent_ms - at_ms) + silent_ms)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _has(fields: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
@@ -269,5 +281,5 @@ def _lag(reported: object, applied: Mapping[int, int]) -> int | None:
     lag = 0
     for partition, through in applied.items():
         at = reported.get(str(partition))
-        lag += max(0, through - at) if isinstance(at, int) else 0
+        lag += max(0, through - max(at, -1)) if type(at) is int else 0
     return lag

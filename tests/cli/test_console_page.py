@@ -207,6 +207,26 @@ def test_an_action_shows_its_dry_run_first(browser, busy):
         assert begin.is_disabled()
 
 
+def test_what_is_typed_during_a_dry_run_has_had_none(browser, busy):
+    with opened(browser, busy) as seen:
+        page, held = seen.page, []
+
+        def hold(route):
+            held.append(route)
+
+        page.route("**/transfer", hold)
+        page.fill("#search-name", "t/n/topic")
+        page.press("#search-name", "Enter")
+        page.get_by_role("button", name="Transfer…").click()
+        page.fill("#act-to", "b2")
+        with page.expect_request("**/transfer"):
+            page.get_by_role("button", name="Show what would happen").click()
+        page.fill("#act-to", "b3")
+        held.pop().fulfill(json={"would": ["b2"]})
+        seen.shows("#dialog-body", "It would do this")
+        assert page.get_by_role("button", name="Transfer now").is_disabled()
+
+
 def test_what_strangers_write_stays_text(browser):
     with quiet_world() as world:
         bundle = next(iter(world.owners))
@@ -220,7 +240,8 @@ def test_what_strangers_write_stays_text(browser):
             operation=HOSTILE,
             flow=HOSTILE,
         )
-        world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE}
+        no_date = {"member": "b1", "message": "of no date", "since_ms": 2**64 - 1}
+        world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE, "canary": no_date}
         world.decisions[0] |= {"why": HOSTILE, "leader": HOSTILE}
         world.look()
         with opened(browser, world) as seen:
@@ -231,6 +252,7 @@ def test_what_strangers_write_stays_text(browser):
                 ),
             )
             seen.shows("#between-rows", "<img src=x")
+            seen.shows("#problems", "of no date")
             seen.shows("#broker-rows", "<script>alert(2)</script>\ufffd${7*7}")
             seen.shows("#decision-rows", "<img src=x")
             seen.page.fill("#search-name", bundle)

@@ -55,10 +55,10 @@ class RestartUnderWayError(CommandError):
     """Another rolling restart, or another command of the same one, is under way.
 
     Attributes:
-        holder: Its claim.
+        holder: Its claim; None: it has ended.
     """
 
-    def __init__(self, message: str, holder: RestartClaim, *, hint: str) -> None:
+    def __init__(self, message: str, holder: RestartClaim | None, *, hint: str) -> None:
         super().__init__(message, hint=hint, code=ExitCode.REJECTED)
         self.code = "restart-under-way"
         self.holder = holder
@@ -147,7 +147,7 @@ class ClaimedRestart:
         """Claim, or renew the claim where it would lapse before that time is over.
 
         Raises:
-            RestartUnderWayError: Another restart, or another command of this one, has the claim.
+            RestartUnderWayError: Another restart, or another command of this one, has the claim, or had it in place of this one.
         """
         now = now_ms()
         holder = holder_of(read_claims(self.connection), now)
@@ -157,7 +157,14 @@ class ClaimedRestart:
         claims = [claim for claim in read_claims(self.connection) if claim.offset <= offset]
         at_ms = claims[-1].logged_at_ms if claims else now
         holder = holder_of(claims, at_ms)
-        if holder is not None and holder.run != self.run:
+        if holder is None:
+            # Only the claims of a command that was replaced do not count, and its successor has ended since.
+            raise RestartUnderWayError(
+                f"another command has taken over or replaced rolling restart {self.restart}, and has ended; this one stops",
+                None,
+                hint="`statechannel brokers` shows which brokers were restarted. Begin a new restart for the others.",
+            )
+        if holder.run != self.run:
             raise self._refused(holder)
 
     def end(self) -> None:

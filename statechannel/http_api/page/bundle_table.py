@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,6 +107,7 @@ class LiveBundleTable:
         self._numbers: dict[str, int] = {}
         self._kinds: list[Holding] = []
         self._kind_numbers: dict[Holding, int] = {}
+        self._bundles = Counter[int]()  # by number of the namespace
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -117,6 +118,7 @@ class LiveBundleTable:
         copied.keys, copied._uppers, copied._holdings = self.keys[:], self._uppers[:], self._holdings[:]
         copied.namespaces, copied._numbers = list(self.namespaces), dict(self._numbers)
         copied._kinds, copied._kind_numbers = list(self._kinds), dict(self._kind_numbers)
+        copied._bundles = self._bundles.copy()
         return copied
 
     def key_of(self, namespace: str, lower: int) -> int:
@@ -147,6 +149,7 @@ class LiveBundleTable:
             if there:
                 for column in (self.keys, self._uppers, self._holdings):
                     del column[at]
+                self._count(key, -1)
             return
         kind = self._kind_of(holding)
         if there:
@@ -155,6 +158,18 @@ class LiveBundleTable:
             self.keys.insert(at, key)
             self._uppers.insert(at, upper)
             self._holdings.insert(at, kind)
+            self._count(key, 1)
+
+    def _count(self, key: int, by: int) -> None:
+        number = key >> _LOWER_BITS
+        self._bundles[number] += by
+        if not self._bundles[number]:
+            del self._bundles[number]
+
+    @property
+    def live_namespaces(self) -> int:
+        """Number of namespaces that have a bundle."""
+        return len(self._bundles)
 
     def fill(self, starts: Iterable[BundleStart]) -> None:
         """Begin with these, at once."""
@@ -172,6 +187,7 @@ class LiveBundleTable:
         self.keys = array("Q", (row >> 2 * _LOWER_BITS for row in rows))
         self._uppers = array("I", (row >> _LOWER_BITS & low for row in rows))
         self._holdings = array("I", (row & low for row in rows))
+        self._bundles = Counter(row >> 3 * _LOWER_BITS for row in rows)
 
     def _kind_of(self, holding: Holding) -> int:
         kind = self._kind_numbers.get(holding)
@@ -210,6 +226,7 @@ class ChangeJournal:
     Attributes:
         place: Number of the newest change.
         whole_from: The page can be shown as of this place, or later.
+        is_whole: Every change since the log began is there.
         positions: The next offset of each partition.
     """
 
@@ -218,6 +235,7 @@ class ChangeJournal:
         self.steps: deque[BundleStep] = deque()
         self.place = 0
         self.whole_from = 0
+        self.is_whole = True
         self.positions: dict[int, int] = {}
         self._most = most
         self._notes: dict[ChangeNote, ChangeNote] = {}
@@ -227,7 +245,10 @@ class ChangeJournal:
         self.table = LiveBundleTable()
         self.table.fill(starts)
         self.steps.clear()
+        if self.place:  # whatever was missed is one change: what was known before it is another state
+            self.place += 1
         self.whole_from = self.place
+        self.is_whole = False
         self.positions = positions
 
     def take(self, change: Change) -> list[BundleStep]:
@@ -242,6 +263,7 @@ class ChangeJournal:
         self.steps += steps
         while len(self.steps) > self._most:
             self.whole_from = self.steps.popleft().place
+            self.is_whole = False
         return steps
 
     def _steps(self, change: Change) -> Iterator[BundleStep]:

@@ -165,6 +165,12 @@ class PageEvents:
             gap.event.open -= 1
             gap.event.longest_ms = max(gap.event.longest_ms, step.at_ms - gap.since_ms)
 
+    def forget_gaps(self) -> None:
+        """Their ends are not known: all bundles are read again, and have other keys."""
+        for gap in self._gaps.values():
+            gap.event.open = 0
+        self._gaps.clear()
+
     def _group(
         self, step: BundleStep, kind: PageEventKind, cause: str, subject: str | None, since_ms: int
     ) -> PageEvent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
@@ -233,7 +234,7 @@ class PageFeed:
         """The log from its beginning, where that is short and whole; else the bundles as they are."""
         positions = await self.source.positions()
         records = sum(offset + 1 for offset in positions.values())
-        if not (0 < records <= self._settings.page_past_max and await self._replay(positions)):
+        if not (records <= self._settings.page_past_max and await self._replay(positions)):
             await self._load()
             return
         waiting, self._waiting = self._waiting or [], None
@@ -242,15 +243,15 @@ class PageFeed:
     async def _replay(self, positions: Mapping[int, int]) -> bool:
         view = PageView(self.view.limits)
         ends = {partition: offset + 1 for partition, offset in positions.items()}
-        changes: list[Change] = []
+        changes: dict[int, list[Change]] = {partition: [] for partition in ends}
         async with contextlib.aclosing(self.source.past(dict.fromkeys(ends, 0), ends)) as batches:
             async for batch in batches:
                 for item in batch:
                     if isinstance(item, tuple):
                         return False
-                    changes.append(item)
-        changes.sort(key=lambda change: change.timestamp_ms)  # of one partition: in the order of its log
-        view.take(changes)
+                    changes[item.partition].append(item)
+        # Of one partition in the order of its log, whose times may go back.
+        view.take(heapq.merge(*changes.values(), key=lambda change: change.timestamp_ms))
         for partition, end in ends.items():
             view.journal.positions[partition] = max(end, view.journal.positions.get(partition, 0))
         self.view = view

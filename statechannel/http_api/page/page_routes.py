@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -115,16 +116,16 @@ class PageReads:
             raise ProblemError("bad-request", "none of place, time_ms and offset is there")
         oldest = next((step for step in journal.steps if step.place > journal.whole_from), None)
         if query.offset is not None:
+            if query.partition not in await self._feed.source.positions():
+                raise ProblemError("bad-request", f"the channel has no partition {query.partition}")
             places = [
                 step.place
                 for step in journal.steps
                 if step.partition == query.partition and step.offset <= query.offset
             ]
-            if places or journal.whole_from == 0:
+            if places or journal.is_whole:
                 return ApiAnswer(self._at_place(max(places, default=0)))
-        elif journal.whole_from == 0 or (
-            oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms
-        ):
+        elif journal.is_whole or (oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms):
             return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0)))
         return ApiAnswer(await self._from_log(query))
 
@@ -142,23 +143,18 @@ class PageReads:
             raise ProblemError("too-busy", "another moment is being read from the log")
         self._reading = True
         try:
-            journal, whole = ChangeJournal(STEPS_SHOWN), True
+            journal = ChangeJournal(STEPS_SHOWN)
             ends = {partition: offset + 1 for partition, offset in (await self._feed.source.positions()).items()}
-            if query.offset is not None:
-                ends = {query.partition: min(query.offset + 1, ends.get(query.partition, 0))}
-            late: set[int] = set()
-            async with contextlib.aclosing(self._feed.source.past(dict.fromkeys(ends, 0), ends)) as batches:
-                async for batch in batches:
-                    for item in batch:
-                        if isinstance(item, tuple):
-                            whole = False
-                        elif query.time_ms is not None and item.timestamp_ms > query.time_ms:
-                            late.add(item.partition)
-                        else:
-                            journal.take(item)
-                    await asyncio.sleep(0)
-                    if len(late) == len(ends) == 1:
-                        break
+            if query.offset is None:
+                whole = await self._read(journal, ends, query.time_ms)
+            else:
+                own = {query.partition: min(query.offset + 1, ends.pop(query.partition))}
+                whole = await self._read(journal, own, None)
+                steps, at_ms = list(journal.steps), journal.steps[-1].at_ms if journal.steps else 0
+                # The other partitions as of its time; what was asked for is the newest step.
+                whole = (not ends or await self._read(journal, ends, at_ms)) and whole
+                others = [step for step in journal.steps if step.partition != query.partition]
+                journal.steps = deque(sorted([*others, *steps], key=lambda step: step.at_ms))
             return _moment(journal, journal.table, journal.place, whole=whole) | {
                 "place": None,
                 "previous": None,
@@ -166,6 +162,23 @@ class PageReads:
             }
         finally:
             self._reading = False
+
+    async def _read(self, journal: ChangeJournal, ends: Mapping[int, int], until_ms: int | None) -> bool:
+        """Take the changes before these offsets, and up to this time; whether none is missing."""
+        whole, late = True, set[int]()
+        async with contextlib.aclosing(self._feed.source.past(dict.fromkeys(ends, 0), ends)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    if isinstance(item, tuple):
+                        whole = False
+                    elif until_ms is not None and item.timestamp_ms > until_ms:
+                        late.add(item.partition)
+                    else:
+                        journal.take(item)
+                await asyncio.sleep(0)
+                if len(late) == len(ends) == 1:
+                    break
+        return whole
 
     async def difference(self, call: ApiCall) -> ApiAnswer:
         journal = self._feed.view.journal
@@ -200,7 +213,7 @@ class PageReads:
                 "bundle": bundle,
                 "row": await self._cluster.bundle(bundle),
                 "history": [step_fields(journal.table, step) for step in steps],
-                "whole": journal.whole_from == 0,
+                "whole": journal.is_whole,
             }
         )
 
@@ -285,12 +298,11 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def asset(name: str) -> bytes | None:
-    """A file of the page; None: there is none."""
-    if name == "shared.css":
-        return shared_style().encode()
-    known = {file.name: file for file in resources.files(__package__).joinpath("assets").iterdir()}
-    return known[name].read_bytes() if name in known else None
+def assets() -> Mapping[str, bytes]:
+    """The files of the page, by name: all of them at once, as a cache of names that are asked for would have no bound."""
+    files = resources.files(__package__).joinpath("assets").iterdir()
+    own = {file.name: file.read_bytes() for file in files if file.name.rpartition(".")[2] in _TYPES}
+    return {**own, "shared.css": shared_style().encode()}
 
 
 def asset_routes() -> list[Route]:
@@ -298,10 +310,10 @@ def asset_routes() -> list[Route]:
 
     async def serve(request: Request) -> Response:
         name = request.path_params.get("file", "page.html")
-        content = asset(name)
-        kind = _TYPES.get(name.rpartition(".")[2])
-        if content is None or kind is None:
+        content = assets().get(name)
+        if content is None:
             return Response(status_code=404)
+        kind = _TYPES[name.rpartition(".")[2]]
         return Response(content, headers={"Content-Security-Policy": PAGE_POLICY, "Content-Type": kind})
 
     return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]

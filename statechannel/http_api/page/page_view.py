@@ -87,8 +87,9 @@ class PageView:
         """Begin with these bundles; what was between owners before this process began has no known age."""
         kept = list(starts)
         self.journal.begin(kept, positions)
-        self._owned.clear()
-        self._between.clear()
+        self.events.forget_gaps()
+        for known in (self._owned, self._between, self._moved, self._times, self._flapping, self._came, self._went):
+            known.clear()
         self._heat = None
         self._unasked = 0
         for _, _, holding in self.journal.table.rows():
@@ -207,7 +208,7 @@ class PageView:
     @property
     def heat_layout(self) -> object:
         """Changes where rows or owners do: cells then need the whole map."""
-        return None if self._heat is None else (id(self._heat), len(self._heat.owners))
+        return None if self._heat is None else (self._heat, len(self._heat.owners))
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int]) -> dict[str, Any]:
         alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
@@ -222,7 +223,7 @@ class PageView:
             "unasked": self._unasked,
             "unserved": len(self.journal.table) - self._unasked - sum(owned.get(row["broker"], 0) for row in alive),
             "mean": round(sum(owned.get(row["broker"], 0) for row in alive) / len(alive), 1) if alive else None,
-            "namespaces": len(self.journal.table.namespaces),
+            "namespaces": self.journal.table.live_namespaces,
             "repair_paused": look.repair_paused,
             "repair_resumes_at_ms": look.repair_resumes_at_ms,
             "place": self.journal.place,

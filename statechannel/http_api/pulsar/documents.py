@@ -359,9 +359,14 @@ def even_boundaries(number: int) -> Sequence[str]:
 
 
 def _is_unset(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_is_unset(item) for item in value.values())
-    return value == [] or any(value is unset or (type(value) is type(unset) and value == unset) for unset in _UNSET)
+    left = [value]  # no recursion: a body may be nested more deeply than Python's stack
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            left += item.values()
+        elif item != [] and not any(type(item) is type(unset) and item == unset for unset in _UNSET):
+            return False
+    return True
 
 
 def split_body(query: BundleSplitQuery, at: Sequence[int]) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import json
+import threading
 import time
 
 import pytest
 
 from statechannel.http_api import change_stream
-from statechannel.http_api.change_sources import ChangeSource
+from statechannel.http_api.change_sources import ChangeSource, SourceEvent
 from statechannel.http_api.change_stream import ChangesHub, parse_position
 from statechannel.http_api.problems import ProblemError
 from statechannel.kafka.errors import KafkaUnavailableError
@@ -295,6 +296,30 @@ async def test_only_some_events_and_ids_of_before():
             await anext(hub.stream("weather:1"))
         for stream in (changes, events_only, old):
             await stream.aclose()
+
+
+async def test_what_a_stopped_follower_has_still_to_say_is_not_taken_for_that_of_the_next():
+    topic, opens = FakeTopic(), threading.Event()
+    topic.add(b"0", b"1", b"2", b"3")
+    source = topic.source()
+    gated = source._replace(open_tail=lambda: opens.wait(30) and source.open_tail())
+    opens.set()
+    async with following(sources=[gated]) as (_, hub):
+        stream = hub.stream(None, frozenset({"event"}))
+        await anext(stream)
+        former = hub._followers["event"]
+        opens.clear()
+        # It speaks, its last reader leaves, and another one comes, before the loop comes to what it said.
+        resumed = hub.stream("event:1", frozenset({"event"}))
+        begun = asyncio.ensure_future(anext(resumed))
+        former._call(former._deliver, "event", [SourceEvent("event", 2, b"{}")], 3)
+        await stream.aclose()
+        await asyncio.wait({begun}, timeout=0.05)
+        opens.set()
+        await begun
+        async with asyncio.timeout(20):
+            assert [event[2]["offset"] for event in await take(resumed, 3)] == [1, 2, 3]
+        await resumed.aclose()
 
 
 async def test_what_retention_has_removed_of_a_source_is_a_gap():

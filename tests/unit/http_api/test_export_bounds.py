@@ -2,9 +2,14 @@
 
 import pytest
 
+from statechannel.cli import http_audit
+from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.live_log import ExportBounds
+from statechannel.errors import StateChannelError
+from statechannel.http_api.problems import ProblemError
 from statechannel.kafka.tail import Span
 from statechannel.protocol.log import RecordRead, Topic
+from tests.support.http_fakes import FakeCluster, http_settings
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,22 @@ def test_where_the_time_is_up_the_rest_is_left_out(time_s, read, stopped_at):
     ]
     assert len(list(bounds.within(records, spans))) == read
     assert bounds.stopped_at == stopped_at
+
+
+@pytest.mark.parametrize("size", [5, 2_000_000])
+async def test_what_a_part_of_the_log_does_not_have_is_not_said_to_have_been_missing(size, monkeypatch, tmp_path):
+    monkeypatch.setattr(http_audit, "export_live", lambda _, __, bounds: bounds.spans([Span(0, 0, size)]))
+    answers = http_audit.LogAnswers(FakeCluster(http_settings(audit_records_max=1_000)))
+
+    def look(asked):
+        asked.source.export(tmp_path)
+        raise not_found("t/n did not exist then", hint="see its history")
+
+    with pytest.raises(StateChannelError) as refused:
+        await answers._of(look)
+    if size == 5:
+        assert not isinstance(refused.value, ProblemError)
+    else:
+        document = refused.value.document()
+        assert (document["reason"], document["retryable"]) == ("answer-late", False)
+        assert document["log"] == {"complete": False, "stopped_at": {"0": 1_000}}

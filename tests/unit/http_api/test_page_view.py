@@ -1,6 +1,7 @@
 """What the page computes from changes: whatever comes, the present is the fold of it, and every past is that of its prefix."""
 
 import asyncio
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -8,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statechannel.broker.changes import Change, Derived
+from statechannel.engine.membership import Membership, decode_member
+from statechannel.http_api.documents import broker_rows
 from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, Holding, LiveBundleTable, holding_of
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
 from statechannel.http_api.page.page_feed import PageFeed
+from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageLimits, PageView, difference
 from statechannel.http_api.page.problems_seen import FLAPS
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
-from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of
+from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
 from tests.support.page_server import names
 
 LIMITS = PageLimits(in_flight_s=30, hook_s=15, history_max=1_000, column_s=5)
@@ -179,3 +183,155 @@ async def test_all_pages_are_sent_the_same_bytes_and_a_slow_one_skips_to_the_new
         await stream.aclose()
     await feed.close()
     assert feed.readers == 0
+
+
+async def looked(feed):
+    """The feed after its first look."""
+    feed.start()
+    stream = feed.stream()
+    await anext(stream)
+    await anext(stream)
+    await stream.aclose()
+    await feed.close()
+
+
+async def asked(feed, path):
+    """The answer of the page's path over this feed."""
+    async with rigged() as (rig, client):
+        for route in rig.routes:
+            if route.name.startswith("page-"):
+                route.handler.__self__._feed = feed
+        return (await client.get(path)).json()
+
+
+async def test_a_log_that_is_too_long_to_read_has_no_past_before_its_end():
+    source = FakeSource()
+    source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
+    source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
+    await looked(feed)
+    feed.view.journal.positions[0] = 2
+    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3")])
+    for question in ("time_ms=500", "offset=0"):
+        then = await asked(feed, f"/v1/page/at?{question}")
+        assert (then["owners"], then["place"]) == ({"b1": 1}, None), question
+    assert (await asked(feed, "/v1/page/at?offset=2"))["owners"] == {"b3": 1}
+    assert (await asked(feed, f"/v1/page/bundle?name={BUNDLES[0]}"))["whole"] is False
+
+
+class TwoPartitions(FakeSource):
+    async def positions(self):
+        return {0: 1, 1: 1}
+
+    async def past(self, since, ends):
+        for partition in sorted(ends):
+            yield [item for item in self.log if item.partition == partition and item.offset < ends[partition]]
+
+
+async def test_a_moment_by_an_offset_has_the_other_partitions_as_of_its_time():
+    source, other = TwoPartitions(), BUNDLES[0].replace("acme/orders", "other/one")
+    source.log = [
+        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
+        replace(change(0, other, State.ASSIGNED, None, "b2", at_ms=2_000), partition=1),
+        change(1, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=3_000),
+        replace(change(1, other, State.ASSIGNED, "b2", "b3", at_ms=4_000), partition=1),
+    ]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=0))
+    await looked(feed)
+    for place, owners in (
+        ("0&partition=0", {"b1": 1}),
+        ("0&partition=1", {"b1": 1, "b2": 1}),
+        ("1&partition=0", {"b2": 2}),
+        ("1&partition=1", {"b2": 1, "b3": 1}),
+    ):
+        then = await asked(feed, f"/v1/page/at?offset={place}")
+        assert then["owners"] == owners, place
+        assert f"{then['steps'][-1]['offset']}&partition={then['steps'][-1]['partition']}" == place
+    assert (await asked(feed, "/v1/page/at?offset=0&partition=2"))["reason"] == "bad-request"
+
+
+async def test_times_of_a_log_that_go_back_lose_no_change():
+    source = FakeSource()
+    source.log = [
+        change(0, BUNDLES[2], State.ASSIGNED, None, "b1", at_ms=9_000),
+        change(1, BUNDLES[1], State.ASSIGNED, None, "b2", at_ms=8_000),
+        change(2, BUNDLES[0], State.ASSIGNED, "b1", "b3", at_ms=8_500),
+    ]
+    feed = PageFeed(source, http_settings(page_each_s=0.05))
+    await looked(feed)
+    assert {name: held.owner for name, held in rows_of(feed.view.journal.table).items()} == {
+        BUNDLES[0]: "b3",
+        BUNDLES[1]: "b2",
+        BUNDLES[2]: "b1",
+    }
+    assert (await asked(feed, f"/v1/page/bundle?name={BUNDLES[0]}"))["whole"] is True
+
+
+def test_bundles_that_are_read_again_bring_nothing_of_their_former_keys():
+    view = begun()
+    view.take(change(offset, BUNDLES[1], State.ASSIGNED, "b1", BROKERS[offset % 2]) for offset in range(FLAPS))
+    view.take([change(FLAPS, BUNDLES[1], State.RELEASING, "b2"), change(FLAPS + 1, BUNDLES[1], State.UNASSIGNED)])
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
+    assert [row["open"] for row in view.sections()["events"]] == [1]
+    before, layout = view.journal.place, view.heat_layout
+    other = BUNDLES[1].replace("acme/orders", "other/one")
+    view.begin([BundleStart(other.encode(), Holding(State.ASSIGNED, "b1"))], {0: 99})
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=11_000))
+    sections = view.sections()
+    assert sections["problems"] == []
+    assert [row["open"] for row in sections["events"]] == [0]
+    assert [row["came"] for row in sections["brokers"]] == [0, 0, 0]
+    assert view.journal.as_of(before) is None  # what came in between is not known
+    assert view.heat_layout != layout
+
+
+def test_a_namespace_that_is_deleted_is_not_counted():
+    view = begun()
+    view.take([change(0, "acme/orders", State.DELETED)])
+    view.look(look_of([broker_row("b1")], at_ms=10_000))
+    head = view.sections()["head"]
+    assert (head["bundles"], head["namespaces"]) == (0, 0)
+    view.take([change(1, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
+    assert view.sections()["head"]["namespaces"] == 1
+
+
+_ODD = st.sampled_from([None, True, -1, 2**64 - 1, -(2**63), 1.5, "x", [], [1], {}, {"x": 1}])
+_TROUBLE = st.fixed_dictionaries(
+    {"at_ms": _ODD, "since_ms": _ODD, "times": _ODD, "seconds": _ODD, "bundle": st.just("b"), "error": st.just("e"),
+     "place": _ODD, "hook": _ODD, "findings": _ODD, "bundles": _ODD, "member": st.just("m"), "reason": st.just("r"),
+     "message": st.just("m"), "cause": _ODD}
+)  # fmt: skip
+_HEARTBEAT = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(("mode", "phase", "software", "started_at_ms", "http", "draining", "extensions"), _ODD)
+    | dict.fromkeys(("leading", "term", "formats", "properties", "listeners", "repair_paused"), _ODD)
+    | {"blocked": _TROUBLE, "unplaced": _TROUBLE, "canary": _TROUBLE, "sent_at_ms": _ODD}
+    | {"hooks_failed": st.dictionaries(st.just("on_own"), _TROUBLE), "applied": st.dictionaries(st.just("0"), _ODD)},
+)
+
+
+@given(st.lists(_HEARTBEAT, min_size=2, max_size=3))
+def test_no_heartbeat_that_counts_as_one_keeps_the_page_from_being_sent(heartbeats):
+    members = Membership(2.0)
+    for number, fields in enumerate(heartbeats):
+        info = {"format": 1, "kind": "member", "broker": BROKERS[number], "incarnation": f"i{number}", "seq": 1}
+        read = decode_member(orjson.dumps(info | {"since": 0, "sent_at_ms": 1} | fields))
+        members.heard(1.0, number, 1_000, read)
+    assert set(members.alive) == set(BROKERS[: len(heartbeats)])
+    view = begun()
+    for at_ms in (1_000, 2_000):
+        rows = broker_rows(members, {}, {0: 5, 1: 2**63 - 1}, lambda _: 1)
+        view.look(look_of(rows, at_ms=at_ms))
+        assert {row["broker"] for row in orjson.loads(orjson.dumps(view.sections()))["brokers"]} == set(members.alive)
+
+
+async def test_names_of_files_that_are_not_there_are_not_kept():
+    async with rigged() as (_, client):
+        for number in range(20):
+            assert (await client.get(f"/page/x{number}.js")).status_code == 404
+        assert (await client.get("/page/__init__.py")).status_code == 404
+        for name in ("page.html", "shared.css", "main.js", "icon.svg"):
+            answer = await client.get(f"/page/{name}")
+            assert answer.status_code == 200
+            assert answer.content
+    assert assets.cache_info().currsize == 1

@@ -477,6 +477,15 @@ def test_settings_of_a_namespace_that_there_are_not_here_are_not_dropped(wanted)
     assert problem.value.reason == "not-supported"
 
 
+def test_settings_that_are_nested_more_deeply_than_the_stack_are_read():
+    unset, there = {}, {"x": 1}
+    for _ in range(5_000):
+        unset, there = {"x": unset}, {"x": there}
+    assert documents.new_bundles(NewNamespace.model_construct(odd=unset), "bundle-state") is None
+    with pytest.raises(ProblemError, match="has no odd"):
+        documents.new_bundles(NewNamespace.model_construct(odd=there), "bundle-state")
+
+
 def test_even_boundaries_may_be_given():
     boundaries = ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
     for bundles in ({"boundaries": boundaries}, {"boundaries": boundaries, "numBundles": 4}):

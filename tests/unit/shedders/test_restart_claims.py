@@ -115,6 +115,21 @@ def test_a_second_command_of_the_same_restart_takes_over_at_once(log: RequestLog
     assert log.holder == "r1", "the end of a command that was replaced ends nothing"
 
 
+@pytest.mark.parametrize(("restart", "instead_of"), [("r1", ""), ("r2", "r1")])
+def test_a_command_that_was_replaced_stops_also_after_the_end_of_its_successor(
+    log: RequestLog, restart: str, instead_of: str
+) -> None:
+    paused, successor, third = log.command("r1"), log.command(restart, instead_of), log.command("r3")
+    paused.hold(["b1", "b2"], LEASE_S)
+    successor.hold(["b1", "b2"], LEASE_S)
+    successor.end()
+    with pytest.raises(RestartUnderWayError) as refused:
+        paused.hold(["b1", "b2"], LEASE_S)
+    assert refused.value.holder is None
+    third.hold(["b1", "b2"], LEASE_S)
+    assert log.holder == "r3"
+
+
 def test_one_restart_replaces_another_where_it_is_told_so(log: RequestLog) -> None:
     first, second = log.command("r1"), log.command("r2", "r1")
     first.hold(["b1"], LEASE_S)

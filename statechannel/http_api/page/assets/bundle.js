@@ -5,16 +5,20 @@ import { button, byId, clean, clock, colourClass, el, moment, named } from "./pa
 const query = (name) => `name=${encodeURIComponent(name)}`;
 export const mayAct = () => state.role === "operate" || state.role === "force";
 
+let newest = 0;
 export async function showBundle(name) {
+  const turn = ++newest;
   const section = byId("bundle"), body = byId("bundle-body");
   section.hidden = false;
   body.dataset.state = "reading";
   byId("bundle-title").textContent = `Bundle of ${clean(name)}`;
   try {
     const found = await ask(`v1/page/bundle?${query(name)}`);
+    if (turn !== newest) return; // another one was asked for meanwhile
     byId("bundle-title").textContent = clean(found.bundle);
     body.replaceChildren(...parts(found));
   } catch (error) {
+    if (turn !== newest) return;
     const said = [el("p", error.message, "bad")];
     if (error instanceof Refused && error.problem.hint) said.push(el("p", error.problem.hint, "note"));
     body.replaceChildren(...said);
@@ -140,15 +144,21 @@ export function act(action, subject) {
   really.disabled = true;
   form.append(dry);
   const bodyOf = (dryRun) => ({ ...(destination?.value ? { destination: destination.value } : {}), ...(reason?.value ? { reason: reason.value } : {}), dry_run: dryRun });
-  const [method, path] = PATHS[action](subject), key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  const [method, path] = PATHS[action](subject);
+  let asked = "", key = "";
   const run = async (dryRun) => {
     really.disabled = true;
+    const wanted = JSON.stringify(bodyOf(true));
+    // The same request again has the same key, and acts once; another one has another.
+    if (wanted !== asked) key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    asked = wanted;
     said.replaceChildren(el("p", dryRun ? "Asking …" : "Requested …", "note"));
     try {
       const answer = await ask(path, method, bodyOf(dryRun), dryRun ? { Prefer: "wait=20" } : { Prefer: "wait=20", "Idempotency-Key": key });
       said.replaceChildren(el("p", dryRun ? "It would do this:" : "Done, or under way:"), ...readable(answer));
-      really.disabled = !dryRun;
-      if (dryRun) really.focus();
+      // What was typed meanwhile has had no dry run.
+      really.disabled = !dryRun || wanted !== JSON.stringify(bodyOf(true));
+      if (!really.disabled) really.focus();
     } catch (error) {
       said.replaceChildren(el("p", error.message, "bad"), ...(error.problem?.hint ? [el("p", error.problem.hint, "note")] : []));
     }

@@ -7,6 +7,7 @@ export class Cursor {
     this.show = show;
     this.at = null;
     this.marked = null;
+    this.turn = 0;
     this.events = [];
     this.decisions = [];
     byId("time-previous").addEventListener("click", () => this.previous());
@@ -42,17 +43,20 @@ export class Cursor {
   }
 
   async go(question, back = 0) {
+    const turn = ++this.turn;
     try {
       let at = await ask(`v1/page/at?${question}`);
       if (back && at.previous !== null) at = await ask(`v1/page/at?place=${at.previous}`);
+      if (turn !== this.turn) return; // another moment was asked for meanwhile, or the present
       this.at = at;
       this.draw();
     } catch (error) {
-      this.say(error.message);
+      if (turn === this.turn) this.say(error.message);
     }
   }
 
   live() {
+    this.turn += 1;
     this.at = null;
     document.documentElement.dataset.past = "no";
     byId("time-live").disabled = true;

@@ -23,12 +23,17 @@ export function duration(ms) {
   return ms < 7200e3 ? `${Math.round(ms / 60e3)} min` : `${(ms / 3600e3).toFixed(1)} h`;
 }
 
-export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
-export const moment = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 23);
 export function bytes(rate) {
   const unit = rate < 1e3 ? 0 : rate < 1e6 ? 1 : rate < 1e9 ? 2 : 3;
   return `${(rate / 1e3 ** unit).toFixed(unit && rate < 10e3 ** unit ? 1 : 0)} ${["B/s", "kB/s", "MB/s", "GB/s"][unit]}`;
 }
+// A time of the registry may be any number: one that is no date must not end the drawing.
+function iso(ms) {
+  const at = new Date(ms);
+  return Number.isNaN(at.getTime()) ? "????-??-??T??:??:??.???Z" : at.toISOString();
+}
+export const clock = (ms) => iso(ms).slice(11, 19);
+export const moment = (ms) => iso(ms).replace("T", " ").slice(0, 23);
 export const count = (number) => (number ?? 0).toLocaleString("en");
 
 // The clock of the sender: ages are by it, whatever this machine's clock says.
