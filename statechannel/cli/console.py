@@ -94,7 +94,7 @@ async def _serve(settings: Settings, output: Output) -> None:
             if output is Output.JSON:
                 print_json_line({"url": url})
             else:
-                say(f"the admin API is at {url}/v1 (Ctrl-C ends it)")
+                say(f"the live page is at {url}/, the admin API at {url}/v1 (Ctrl-C ends it)")
             stopped = asyncio.ensure_future(router.wait_stopped())
             waiting = asyncio.ensure_future(ended.wait())
             await asyncio.wait({stopped, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -202,6 +202,7 @@ def test_an_action_shows_its_dry_run_first(browser, busy):
         assert begin.is_disabled()
         page.get_by_role("button", name="Show what would happen").click()
         seen.shows("#dialog-body", "It would do this")
+        seen.shows("#dialog-body p", "would release t/n/")
         begin.click()
         seen.shows("#dialog-body", "Done, or under way")
         assert begin.is_disabled()

@@ -100,13 +100,16 @@ function reader(text, path, host) {
   }, "");
 }
 
+// Fields of answers with a text for people.
+const SENTENCES = new Set(["message", "why", "hint", "sentence", "verdict", "text", "would", "said", "because", "now", "result"]);
+
 function readable(answer) {
   const lines = [];
   const walk = (value, depth, name) => {
     if (value === null || depth > 4) return;
     if (Array.isArray(value)) value.slice(0, 30).forEach((item) => walk(item, depth + 1, name));
     else if (typeof value === "object") Object.entries(value).forEach(([key, item]) => walk(item, depth + 1, key));
-    else if (typeof value === "string" && ["message", "why", "hint", "sentence", "verdict", "text"].includes(name)) lines.push(value);
+    else if (typeof value === "string" && SENTENCES.has(name)) lines.push(value);
   };
   walk(answer, 0, "");
   const nodes = lines.slice(0, 30).map((line) => el("p", line));

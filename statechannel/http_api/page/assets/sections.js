@@ -86,7 +86,7 @@ export class Sections {
       { name: "from", text: (row) => row.from ?? "" },
       { name: "to", text: (row) => row.to ?? "" },
       { name: "for", kind: "n", text: (row) => (row.since_ms ? duration(now() - row.since_ms) : "since before the start") },
-      { name: "bound", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
+      { name: "time limit", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
       { name: "who must act", text: (row) => this.actor(row) },
     ], "Nothing: every bundle has one owner, or waits for its first lookup.");
     this.events = new Table("event-rows", [
