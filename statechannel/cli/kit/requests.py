@@ -28,11 +28,11 @@ from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
-from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:  # lookups need no audit
     from statechannel.audit.acknowledgements import Acknowledgements
+    from statechannel.protocol.keys import KeyState
 
 _REPLY_GRACE_S = 3.0
 _BROKER_PAUSE_S = 0.5

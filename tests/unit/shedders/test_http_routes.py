@@ -31,7 +31,11 @@ def world(monkeypatch):
 
     connection = SimpleNamespace(client=SimpleNamespace(bootstrap_servers="127.0.0.1:1"), topics=None, timeout_s=1.0)
     monkeypatch.setattr(requests, "write_request", write)
-    monkeypatch.setattr(requests, "read_requests", lambda _: [(None, request) for request in written])
+    monkeypatch.setattr(
+        requests,
+        "read_requests",
+        lambda _: [(SimpleNamespace(timestamp_ms=0, offset=number), request) for request in written],
+    )
     monkeypatch.setattr(http_routes.follower, "check", lambda *_, **__: None)
     monkeypatch.setattr(cordons, "cordon", lambda _, broker, drain, **facts: cordoned.append((broker, drain, facts)))
     answers = BalancerAnswers(SimpleNamespace(settings=http_settings()))
