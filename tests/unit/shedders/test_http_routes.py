@@ -34,7 +34,7 @@ def world(monkeypatch):
     monkeypatch.setattr(
         requests,
         "read_requests",
-        lambda _: [(SimpleNamespace(timestamp_ms=0, offset=number), request) for request in written],
+        lambda _: [(SimpleNamespace(timestamp_ms=0, offset=number), request) for number, request in enumerate(written)],
     )
     monkeypatch.setattr(http_routes.follower, "check", lambda *_, **__: None)
     monkeypatch.setattr(cordons, "cordon", lambda _, broker, drain, **facts: cordoned.append((broker, drain, facts)))
