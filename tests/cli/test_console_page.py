@@ -114,7 +114,7 @@ def test_it_is_used_by_keys_alone(browser, busy):
         assert list(busy.owners)[1] in page.inner_text("#heat-tip")
         page.keyboard.press("Enter")
         seen.shows("#bundle-title", list(busy.owners)[1])
-        assert page.evaluate("document.activeElement.id") == "bundle-title"
+        page.locator("#bundle-title:focus").wait_for()
         assert seen.errors == []
 
 

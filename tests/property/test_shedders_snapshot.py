@@ -175,9 +175,8 @@ SMALL = orjson.loads(snapshot_bytes(snapshot_of(cluster(1, Shape(brokers=2, bund
 PLACES = paths(SMALL)[1:]
 
 
-@settings(deadline=None)
-@given(st.sampled_from(PLACES), JSON)
 @settings(max_examples=50, deadline=None)
+@given(st.sampled_from(PLACES), JSON)
 def test_a_file_with_anything_anywhere_is_read_or_refused(place: tuple[Any, ...], value: object) -> None:
     spoilt = orjson.loads(orjson.dumps(SMALL))
     inner = spoilt

@@ -135,6 +135,7 @@ export class Sections {
   loadOf(row) {
     const { score, report } = this.loads[row.broker] ?? {};
     const parts = [];
+    if (row.state === "lost") return "";
     if (report) for (const [name, words] of RESOURCES) if (report[name] !== null) parts.push(`${words} ${Math.round(report[name])}\u00a0%`);
     if (report) parts.push(`${bytes(report.msg_throughput_in)} in`, `${bytes(report.msg_throughput_out)} out`);
     if (!report && score !== undefined) parts.push(`score ${Math.round(100 * score)} %`);
