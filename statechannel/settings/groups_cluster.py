@@ -328,7 +328,7 @@ class HttpSettings(SettingsGroup):
         0.25, "Time between two updates of open pages; all of them are sent the same.", ge=0.05, le=60
     )
     page_topics_s: float = setting(
-        15.0, "Time between two reads of decisions for open pages: once for all of them.", ge=1, le=3_600
+        15.0, "Time between two reads of decisions and loads for open pages: once for all of them.", ge=1, le=3_600
     )
     page_column_s: float = setting(5.0, "Time that a column of the page's heat map stands for.", ge=0.1, le=3_600)
     page_history_max: int = setting(

@@ -47,8 +47,6 @@ _TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-TOPIC_ROUTES: Final[Mapping[str, str]] = {"decisions": "list-decisions", "loads": "list-loads"}
-"""Sections of the page that are the answers of routes of installed packages, by the name of the route."""
 BUNDLE_LOADS_MAX: Final = 2_000
 """Heaviest bundles that the page is sent the load of."""
 
@@ -277,18 +275,26 @@ def topic_reads_of(routes: Sequence[ApiRoute]) -> dict[str, Callable[[], Any]]:
     """Sections that routes of installed packages answer."""
     caller = Caller("page", AccessRole.READ, "")
 
-    def read_by(route: ApiRoute) -> Callable[[], Any]:
+    def read_by(route: ApiRoute, shown: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[[], Any]:
         async def read() -> Any:
             query = None if route.query is None else route.query.model_validate({"limit": DECISIONS_SHOWN})
             document = (await route.handler(ApiCall(caller, {}, query, None, {}))).document
-            if "decisions" in document:
-                return {"decisions": [_decision_row(row) for row in document["decisions"]]}
-            return document | {"bundles": document["bundles"][:BUNDLE_LOADS_MAX]}
+            return shown(document)
 
         return read
 
     by_name = {route.name: route for route in routes}
-    return {section: read_by(by_name[name]) for section, name in TOPIC_ROUTES.items() if name in by_name}
+    return {
+        section: read_by(by_name[name], shown) for section, (name, shown) in TOPIC_ROUTES.items() if name in by_name
+    }
+
+
+def _decisions_shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {"decisions": [_decision_row(row) for row in document["decisions"]]}
+
+
+def _loads_shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {**document, "bundles": document["bundles"][:BUNDLE_LOADS_MAX]}
 
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,3 +323,10 @@ def asset_routes() -> list[Route]:
         return Response(content, headers={"Content-Security-Policy": PAGE_POLICY, "Content-Type": kind})
 
     return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]
+
+
+TOPIC_ROUTES: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]]] = {
+    "decisions": ("list-decisions", _decisions_shown),
+    "loads": ("list-loads", _loads_shown),
+}
+"""Sections that are answers of routes of installed packages: the name of the route, and what is shown of its answer."""
