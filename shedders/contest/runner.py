@@ -263,6 +263,7 @@ def _pooled(
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Pool of processes that always ends within a bound: a run may take minutes, but Ctrl-C must not."""
     before = set(multiprocessing.active_children())
+    threads = set(threading.enumerate())
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker)
     unfinished = True
@@ -279,6 +280,9 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
             worker.join(STOP_S)
             if worker.is_alive():
                 worker.kill()
+        # At its end the interpreter wakes the pool's thread, which fails while that thread closes its pipe.
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(STOP_S)
 
 
 @contextmanager

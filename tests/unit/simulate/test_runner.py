@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,18 @@ def test_the_program_has_a_digest_that_stays():
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+
+
+def test_no_thread_of_the_pool_is_left_after_an_interruption():
+    """The interpreter's end would wake a thread whose pipe is closed meanwhile, and print that."""
+    before = set(threading.enumerate())
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(runs("ours", "late"), jobs=2, play=play, progress=interrupt)
+    assert set(threading.enumerate()) <= before
 
 
 def interrupted_process(folder: Path) -> subprocess.Popen[bytes]:
