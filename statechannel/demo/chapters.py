@@ -6,6 +6,7 @@ A run always ends the processes that it has started.
 from __future__ import annotations
 
 import itertools
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,6 +82,8 @@ CALM = 3
 """Number of consecutive decisions without moves after which it has settled."""
 COOLING = "CoolDown"
 """Reason of a decision that waits for new load reports after a move."""
+_STARTED, _ABANDONED = "started", "abandoned"
+"""Results of a move: no end of it was recorded; and it was not begun (design/decisions-topic.md)."""
 SETTLED_S = 120.0
 _COMMAND_POLL_S = 0.5
 
@@ -289,20 +292,23 @@ class Balanced:
 
     @property
     def unsettled(self) -> Sequence[str]:
-        """Moves that did not succeed, as sentences."""
-        return [f"{move['bundle']}: {move['result']}" for _, move in self.moves if move["result"] != "done"]
+        """Moves that did not succeed, as sentences. `until_settled` has looked for those whose end was not recorded."""
+        return [
+            f"{move['bundle']}: {move['result']}" for _, move in self.moves if move["result"] not in ("done", _STARTED)
+        ]
 
 
 def spread(scores: dict[str, float]) -> float:
     return max(scores.values()) - min(scores.values()) if scores else 0.0
 
 
-def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced:
+def until_settled(cluster: DemoCluster, since_ms: int, brokers: int, *, spread_max: float = math.inf) -> Balanced:
     """Wait until the balancer has moved bundles and then made no more moves.
 
     Args:
         since_ms: Earlier decisions are ignored.
         brokers: Number of brokers that must have scores.
+        spread_max: Largest difference of two scores. Where reports are late, the balancer may pause before the end.
 
     Raises:
         DemoError: It takes too long.
@@ -317,8 +323,10 @@ def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced
         ]
         moved = [decision for decision in sheds if _begun(decision)]
         calm = not any(_begun(decision) or decision["reason"] == COOLING for decision in sheds[-CALM:])
-        if moved and calm and len(sheds[-1]["scores"]) == brokers:
-            return Balanced(moved, moved[0]["scores"], sheds[-1]["scores"])
+        scores = sheds[-1]["scores"] if sheds else {}
+        even = len(scores) == brokers and spread(scores) <= spread_max
+        if moved and calm and even and _have_arrived(cluster, moved):
+            return Balanced(moved, moved[0]["scores"], scores)
         if time.monotonic() > until_s:
             reason = sheds[-1]["why"] if sheds else listed[-1]["why"] if listed else "nothing"
             raise DemoError(
@@ -328,7 +336,17 @@ def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced
 
 
 def _begun(decision: dict[str, Any]) -> list[dict[str, Any]]:
-    return [move for move in decision["moves"] if move["operation"] is not None]
+    return [move for move in decision["moves"] if move["operation"] is not None and move["result"] != _ABANDONED]
+
+
+def _have_arrived(cluster: DemoCluster, decisions: Iterable[dict[str, Any]]) -> bool:
+    """Whether the destinations own what was moved: a leader that is replaced records no end of its moves."""
+    last = {move["bundle"]: move for decision in decisions for move in _begun(decision)}
+    started = [move for move in last.values() if move["result"] == _STARTED]
+    if not started:
+        return True
+    owners = {row["bundle"]: row["owner"] for row in cluster.ask("bundles")["bundles"]}
+    return all(owners.get(move["bundle"]) == move["destination"] for move in started)
 
 
 # --- the run ------------------------------------------------------------------------------------------------------------

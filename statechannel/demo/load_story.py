@@ -128,7 +128,7 @@ class LaunchStory(Chapters):
             f"All of it on {HOME}. The leader sees it in the next report, decides every other second, and moves "
             "bundles to brokers with room, a part of the load at a time."
         )
-        balanced = until_settled(self.cluster, self.launch_ms, len(BROKERS))
+        balanced = until_settled(self.cluster, self.launch_ms, len(BROKERS), spread_max=SPREAD_MAX)
         settled_ms = now_ms()
         n.command(f"{self.name} decisions --moves-only")
         moves = [move for _, move in balanced.moves]
