@@ -34,7 +34,7 @@ _IDLE_S = 0.2  # while no report is to come; the first record, and a refused one
 _UNREPORTED_MAX = 4
 """Records without a report up to which the next one is handed to the client at once.
 
-No setting, like the next one: both only divide the queue into groups, by measurement; `kafka.tuning.producer_queue_records` bounds it.
+No setting, like the next one: both divide the queue into groups, as measured; `kafka.tuning.producer_queue_records` bounds it.
 """
 _GROUP_MAX = 2_000
 """Records of one group: callers of `append` wait for the lock while a group is handed over."""
