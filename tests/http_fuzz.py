@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -42,6 +43,9 @@ _THERE = {
     "tenant": "t", "namespace": "n", "range": "0x00000000_0xffffffff", "bundle": "0x00000000_0xffffffff", "broker": "b1",
     "cluster": "bundle-state", "domain": "persistent",
 }  # fmt: skip
+_THERE_IN_QUERY = {"name": "t/n/orders", "namespace": "t/n"}
+_QUARTERS = 4
+_KEPT = 100
 _STREAMS = {"follow-changes", "feed-page"}
 _NO_TOPICS = {
     "list-operations",
@@ -64,21 +68,23 @@ class FuzzResult(NamedTuple):
 
     Attributes:
         statuses: Number of answers by operation and status.
+        tracebacks: Number of answers that have one.
         faults: What may not be, with the call.
-        grown_bytes: Memory of the process (RSS) that the second half of the calls left.
+        sizes_bytes: Memory of the process (RSS) at the begin and after each quarter of the calls, hypothesis included.
     """
 
     calls: int
     statuses: Mapping[str, Mapping[int, int]]
+    tracebacks: int
     faults: list[str]
-    grown_bytes: int
+    sizes_bytes: list[int]
 
 
 class _Ends:
-    """Each kind of end in turn: the same calls have the same ends."""
+    """Each kind of end at random: the same calls have the same ends."""
 
     def __init__(self) -> None:
-        self._turn = 0
+        self._random = random.Random(1)
 
     def __call__(self, request: Request) -> Outcome | None:
         ends: tuple[Outcome | None, ...] = (
@@ -90,8 +96,7 @@ class _Ends:
             Unknown(request.id, "not known"),
             None,
         )
-        self._turn += 1
-        return ends[self._turn % len(ends)]
+        return self._random.choice(ends)
 
 
 class _Run:
@@ -101,7 +106,7 @@ class _Run:
         self.document = document_of(self.rig.routes)
         self.statuses: dict[str, Counter[int]] = {}
         self.faults: list[str] = []
-        self.calls = 0
+        self.calls = self.tracebacks = 0
         self._validators: dict[tuple[str, str], Any] = {}
         self._problem = jsonschema_rs.validator_for(
             self._resolved({"$ref": f"#/components/schemas/{Problem.__name__}"})
@@ -128,26 +133,45 @@ class _Run:
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, "components": self.document["components"]}
 
+    def forget(self) -> None:
+        """Forget all requests but the newest, which are asked for."""
+        requests = self.rig.requests
+        del requests.written[:-_KEPT]
+        requests.acted.clear()
+        kept = {request.id for request in requests.written}
+        for identifier in set(requests.fold.stories) - kept:
+            del requests.fold.stories[identifier]
+
+    def _there(self) -> Mapping[str, str]:
+        written = self.rig.requests.written
+        return {**_THERE, "operation": written[-1].id} if written else _THERE
+
+    def _body(self, drawn: Any) -> Any:
+        """The body with names of what is there, and of a namespace that is not."""
+        there = {"namespace": f"t/n{self.calls}", "destination": "b2", "name": "t/n/orders", "timeout_s": 5}
+        if not isinstance(drawn, dict):
+            return drawn
+        return {name: there.get(name, value) for name, value in drawn.items()}
+
     async def call(self, client: httpx.AsyncClient, case: Case) -> None:
         self.calls += 1
         name = case.operation.definition.raw["operationId"]
         headers = {key: value for key, value in (case.headers or {}).items() if _is_sendable(key, value)}
         path = case.path
-        known = _THERE if self.calls % 2 else {}  # every other call is about what is there
+        known = self._there() if self.calls % 2 else {}  # every other call is about what is there
         for part, value in (case.path_parameters or {}).items():
             path = path.replace("{" + part + "}", quote(str(known.get(part, value)), safe="") or "-")
         body: dict[str, Any] = {}
         if case.body is not None and not isinstance(case.body, NotSet):
             try:
                 body = {
-                    "content": json.dumps(case.body).encode(),
+                    "content": json.dumps(self._body(case.body) if known else case.body).encode(),
                     "headers": {**headers, "Content-Type": "application/json"},
                 }
             except (TypeError, ValueError):
                 body = {}
         query = {str(key): str(value) for key, value in (case.query or {}).items()}
-        if known and "name" in query:
-            query["name"] = "t/n/orders"
+        query |= {name: value for name, value in _THERE_IN_QUERY.items() if known and name in query}
         response = await client.request(case.method, path, params=query, **({"headers": headers} | body))
         self.statuses.setdefault(name, Counter())[response.status_code] += 1
         fault = self._fault(name, case, response)
@@ -162,6 +186,7 @@ class _Run:
         if response.status_code >= 500 and response.status_code not in refusals:
             return f"is a server error: {response.text[:300]}"
         if "Traceback" in response.text:
+            self.tracebacks += 1
             return "has a traceback"
         if response.status_code >= 400 and is_pulsar:
             is_whole = kind == "application/json" and [type(text) for text in response.json().values()] == [str]
@@ -198,14 +223,16 @@ def fuzz(calls: int, seed_number: int) -> FuzzResult:
     run = _Run()
     loop = asyncio.new_event_loop()
     client = run.rig.client(**CLIENT)
-    operations = run.operations()
-    sizes: list[int] = []
+    # Those without anything to draw are exhausted by one call; the others have their share.
+    operations = sorted(run.operations(), key=lambda operation: sum(1 for _ in operation.iter_parameters()))
+    sizes = [psutil.Process().memory_info().rss]
     try:
-        for half in range(2):
-            for operation in operations:
-                most = max(1, calls // (2 * len(operations)))
+        for quarter in range(_QUARTERS):
+            left = calls * (quarter + 1) // _QUARTERS - run.calls
+            for number, operation in enumerate(operations):
+                before, most = run.calls, max(1, left // (len(operations) - number))
 
-                @seed(seed_number + half)
+                @seed(seed_number + quarter)
                 @settings(
                     max_examples=most, phases=[Phase.generate], database=None, deadline=None,
                     suppress_health_check=list(HealthCheck),
@@ -218,15 +245,14 @@ def fuzz(calls: int, seed_number: int) -> FuzzResult:
                     loop.run_until_complete(run.call(client, case))
 
                 send()
-            run.rig.requests.written.clear()
-            run.rig.requests.fold.stories.clear()
-            run.rig.requests.acted.clear()
+                left -= run.calls - before
+            run.forget()
             gc.collect()
             sizes.append(psutil.Process().memory_info().rss)
     finally:
         loop.run_until_complete(client.aclose())
         loop.close()
-    return FuzzResult(run.calls, run.statuses, run.faults, sizes[1] - sizes[0])
+    return FuzzResult(run.calls, run.statuses, run.tracebacks, run.faults, sizes)
 
 
 def main() -> int:
@@ -238,8 +264,16 @@ def main() -> int:
     for name, statuses in sorted(result.statuses.items()):
         shown = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
         sys.stdout.write(f"{name}: {shown}\n")
+    errors = sum(
+        count
+        for statuses in result.statuses.values()
+        for status, count in statuses.items()
+        if status >= 500 and status not in REFUSALS | {NOT_SUPPORTED}
+    )
+    memory = " -> ".join(f"{size / 2**20:.1f}" for size in result.sizes_bytes)
     sys.stdout.write(
-        f"{result.calls:,} calls, {len(result.faults)} faults; memory of the second half {result.grown_bytes / 1024:+,.0f} KiB\n"
+        f"{result.calls:,} calls, {errors} server errors, {result.tracebacks} tracebacks, {len(result.faults)} faults in all; "
+        f"memory {memory} MiB\n"
     )
     sys.stdout.writelines(f"FAULT {fault}\n" for fault in result.faults[:20])
     return 1 if result.faults else 0

@@ -49,7 +49,8 @@ class LeastResourceUsage:
     Example (also a test): x = 0.8, 0.5 and 0.2, mean 0.5, d = 0.1: only 0.2 + 0.1 <= 0.5. With 0.55, 0.5 and 0.45 no broker is
     preferred, and the third takes it; with `upstream` any of the three.
 
-    `upstream`: x is the report alone, however old; if no broker is preferred any candidate may take it, even one without a
+    `upstream`: x is the report alone, however old, without bundles in flight, of which this class of Pulsar knows nothing: until
+    the next report all may go to one broker. If no broker is preferred any candidate may take it, even one without a
     report. It draws from the preferred ones at random: `Placed.best` has them all. The mean is summed in the order of a hash
     set there, of names here, so that it may differ in its last bit. Source: `LeastResourceUsageWithWeight` of the
     extensible load manager (Pulsar 4.2.4); corrections: design/decisions/0030.

@@ -81,7 +81,10 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
 _log = SafeLogger(__name__)
 _NAMED_MAX = 10
 OBEYED_S = 1.0
-"""A hook that ends by its cancellation within this time did not run on."""
+"""A hook that ends by its cancellation within this time did not run on.
+
+No setting: it only decides about a line of the log; `hooks.deadline_s` is the limit of a hook.
+"""
 
 
 class HookCounts(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.audit.acknowledgements import decode as decode_acknowledgement
@@ -43,6 +43,8 @@ _log = SafeLogger(__name__)
 _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200
 _BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
+_IN_ORDER = frozenset({RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
+"""The last one decides whether the broker stays: one whose claim was lost must not be executed after it."""
 _BY_LEADER = frozenset(
     {
         RequestCommand.CREATE_NAMESPACE,
@@ -316,8 +318,21 @@ class RequestCoordinator:
             if self._answers_for_all:
                 self._answer(entry, Rejected("bad-request", request.problem), now_s)
         elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._is_addressed(request):
+            if request.asked in _IN_ORDER and self._has_earlier_to_execute(request):
+                return
             claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, entry.claimed_at)
             self._repeat(entry, request_record.encode(claim), now_s)
+
+    def _has_earlier_to_execute(self, request: Request) -> bool:
+        """Whether the log has an earlier `pre-stop` or undo for this process that is not executed yet, and in time."""
+        earlier = takewhile(lambda entry: entry.request is not request, self._open.values())
+        return any(
+            entry.request.asked in _IN_ORDER
+            and not (entry.request.problem or entry.executing or entry.reply)
+            and entry.request.deadline_ms >= self._log_ms
+            and self._is_addressed(entry.request)
+            for entry in earlier
+        )
 
     @property
     def _answers_for_all(self) -> bool:

@@ -25,7 +25,7 @@ from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
 from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import ExitCode
-from statechannel.http_api.documents import broker_rows, leader_of
+from statechannel.http_api.documents import broker_rows, leader_api_of, leader_of
 
 _HEADERS = (
     "broker",
@@ -61,7 +61,12 @@ def brokers(
         registry = without_dismissed(read_registry(connection, all_lost=True), read_dismissals(connection))
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection, registry.members.alive))
-        document = {"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative}
+        document = {
+            "brokers": rows,
+            "leader": leader_name(registry),
+            "leader_api": leader_api_of(registry.members),
+            "tentative": views.tentative,
+        }
         return [Block("brokers", len(rows), lambda most: _table(rows[:most]))], document
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
@@ -84,7 +89,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
                 f"{duration(row['heard_ago_ms'])} ago",
                 row["software"],
                 "-" if row["extensions"] is None else ", ".join(row["extensions"]) or "none",
-                " ".join([*row["urls"].values(), *filter(None, [row["http"]])]),
+                " ".join([*row["urls"].values(), *filter(None, [row["http"], row["api"]])]),
                 *([row["remarks"]] if marked else []),
             )
             for row in rows

@@ -37,6 +37,7 @@ from statechannel.engine.controls import Controls
 from statechannel.engine.effects import Effect, StopEngine
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import (
+    ApiServed,
     Appended,
     AppendFailed,
     CanaryJudged,
@@ -156,8 +157,8 @@ class Engine:
                 self.reactions.hook_finished(event)
             case Tick():
                 pass
-            case LeadershipChanged():
-                self.presence.elected_changed(elected=event.elected)
+            case LeadershipChanged() | ApiServed():
+                self._changed(event)
             case LoopBlocked() | HookFailed() | CanaryJudged():
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
@@ -166,6 +167,12 @@ class Engine:
                 self._partition_broken(event)
             case _:
                 assert_never(event)
+
+    def _changed(self, event: LeadershipChanged | ApiServed) -> None:
+        if isinstance(event, ApiServed):
+            self.presence.announce_api(event.url)
+        else:
+            self.presence.elected_changed(elected=event.elected)
 
     def _tick(self) -> None:
         context = self.context

@@ -144,6 +144,13 @@ class CanaryJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiServed:
+    """This process serves the admin API at a URL now; for its heartbeats."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReceived:
     """A caller asks for something; the answer is a `Complete` effect with the same token."""
 
@@ -168,6 +175,7 @@ Input = (
     | LoopBlocked
     | HookFailed
     | CanaryJudged
+    | ApiServed
     | HookFinished
     | CommandReceived
     | Tick

@@ -22,9 +22,12 @@ MEMBERS_MAX = 2_000
 MEMBERS_MAX_BYTES = 64 * 2**20
 SMALL_BYTES = 64 * 2**10
 """A heartbeat of this size is kept whatever the others add up to: an honest one has a few KiB."""
+API_URL = r"\Ahttps?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z"
+"""Scheme, host and port: nothing that a terminal, a page or a client would take for something else."""
 _MAKE_ROOM_EVERY_MS = 1_000
 _FORM_MAX_BYTES = 16 * 2**10
 _NUMBER = rb"(?:0|-?[1-9][0-9]{0,14})"
+_is_api_url = re.compile(API_URL).match
 _match_times = re.compile(_NUMBER + rb',"sent_at_ms":' + _NUMBER).match
 _PAIR = rb'"[0-9]{1,4}":' + _NUMBER
 _match_pairs = re.compile(rb"(?:%b(?:,%b)*)?" % (_PAIR, _PAIR)).match
@@ -160,6 +163,12 @@ class Member:
         """Names of the extensions that run with it, as it says; None: those of older versions do not tell."""
         names = self.steady.get("extensions")
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+
+    @property
+    def api_url(self) -> str | None:
+        """URL of its admin API, as it says; None: it serves none, or those of older versions do not tell."""
+        url = self.steady.get("api")
+        return url if isinstance(url, str) and _is_api_url(url) is not None else None
 
     @property
     def traits(self) -> MemberTraits:

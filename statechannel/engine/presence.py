@@ -65,6 +65,7 @@ class Presence:
         self.members = context.members
         self.elected = False
         self.goodbye_sent = False
+        self._api_url: str | None = None
         self.goodbye_heard = False
         self._registry_end: int | None = None
         self._position = 0
@@ -459,6 +460,11 @@ class Presence:
         """Write to the registry at once rather than at the next interval."""
         self._send()
 
+    def announce_api(self, url: str) -> None:
+        """The heartbeats name the URL of this process's admin API from now on."""
+        self._api_url = url
+        self._send()
+
     def say_goodbye(self) -> None:
         """The last registry record of this process."""
         self._send(leaving=True)
@@ -504,6 +510,7 @@ class Presence:
             "properties": dict(identity.properties),
             "software": identity.software,
             "http": identity.http or None,
+            "api": self._api_url,
             "extensions": list(identity.extensions),
             "formats": list(readable(context.config.newest_format)),
             "writes": self.writes_format,

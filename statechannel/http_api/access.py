@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.http_api.problems import ProblemError
@@ -128,6 +129,8 @@ class HttpCallers:
         if (settings.tls_certificate is None) != (settings.tls_key is None):
             raise HttpAccessError("http.tls_certificate and http.tls_key go together", hint="Set both, or neither.")
         own = [settings.address] if not _is_wildcard(settings.address) else []
+        advertised = urlsplit(settings.advertised_url or "").hostname
+        own += [] if advertised is None else [advertised]
         self._hosts = _LOCAL | {name.lower() for name in (*own, socket.gethostname(), *settings.hosts)}
 
     def _newest(self) -> Credentials:

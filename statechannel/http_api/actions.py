@@ -105,7 +105,7 @@ class ActionDocument(TypedDict, total=False):
     answer: str
     expired: bool
     outcome: str
-    bundle: str
+    bundle: str | None
     broker: str
     generation: int
     urls: dict[str, str]
@@ -282,7 +282,10 @@ class Actions:
                 break
         if outcome is None:
             raise ProblemError(
-                "answer-late", "no leader has said in time whether policies allow the move", retryable=True
+                "answer-late",
+                "no leader has said in time whether policies allow the move",
+                retryable=True,
+                for_leader=True,
             )
         unasked = isinstance(outcome, Rejected) and str(outcome.reason) == NO_EXTENSION
         if not isinstance(outcome, Done) and not unasked:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = SafeLogger(__name__)
 
+LeaderRead = Callable[[], Awaitable[tuple[str | None, str | None]]]
+"""The leader, and the URL of its admin API; None: not known."""
 JSON: Final = "application/json"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _ADDRESSES_MAX: Final = 10_000
@@ -125,8 +127,9 @@ class Gate:
 class _Endpoint:
     """Checks one request for a route, calls the handler, and answers."""
 
-    def __init__(self, route: ApiRoute, settings: HttpSettings, access: HttpCallers) -> None:
+    def __init__(self, route: ApiRoute, settings: HttpSettings, access: HttpCallers, leader: LeaderRead | None) -> None:
         self._route = route
+        self._leader = leader
         self._settings = settings
         self._access = access
 
@@ -138,6 +141,8 @@ class _Endpoint:
                 self._log_action(call, request)
             answer = await self._answer(call)
         except ProblemError as problem:
+            if problem.for_leader and self._leader is not None:
+                problem.facts["leader_api"] = await self._leader_api(self._leader)
             return problem_response(problem, request.scope)
         except StateChannelError as error:
             return problem_response(of_error(error), request.scope)
@@ -149,6 +154,13 @@ class _Endpoint:
         if isinstance(answer.document, Response):
             return answer.document
         return Response(dumped(answer.document), answer.status, dict(answer.headers), JSON)
+
+    @staticmethod
+    async def _leader_api(leader: LeaderRead) -> str | None:
+        try:
+            return (await leader())[1]
+        except ProblemError:  # the refusal itself is of more use
+            return None
 
     def _log_action(self, call: ApiCall, request: Request) -> None:
         caller = call.caller
@@ -213,11 +225,20 @@ class _Endpoint:
 
 
 def application(
-    routes: Sequence[ApiRoute], settings: HttpSettings, access: HttpCallers, files: Sequence[Route] = ()
+    routes: Sequence[ApiRoute],
+    settings: HttpSettings,
+    access: HttpCallers,
+    files: Sequence[Route] = (),
+    leader: LeaderRead | None = None,
 ) -> ASGIApp:
-    """The application of these routes, and of files that need no caller."""
+    """The application of these routes.
+
+    Args:
+        files: Routes that need no caller.
+        leader: Reads the leader and the URL of its API, for those whom only the leader can serve.
+    """
     served = [
-        Route(route.path, _Endpoint(route, settings, access).serve, methods=[route.method], name=route.name)
+        Route(route.path, _Endpoint(route, settings, access, leader).serve, methods=[route.method], name=route.name)
         for route in routes
     ]
     for path, route in zip(served, routes, strict=True):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from statechannel.engine.inputs import ApiServed
 from statechannel.engine.membership import LostMember, Member
 from statechannel.http_api.documents import (
     BrokerRow,
@@ -17,6 +18,7 @@ from statechannel.http_api.documents import (
     NamespaceRow,
     broker_rows,
     bundle_row,
+    leader_api_of,
     leader_of,
     namespace_details,
     namespace_row,
@@ -84,6 +86,10 @@ class ApiCluster(Protocol):
 
     async def brokers(self) -> tuple[list[BrokerRow], str | None]:
         """The members, and the leader."""
+        ...
+
+    async def leader(self) -> tuple[str | None, str | None]:
+        """The leader, and the URL of its admin API; None: not known."""
         ...
 
     async def namespaces(self, after: str, limit: int) -> RowPage: ...
@@ -179,6 +185,11 @@ class RouterCluster:
 
         applied = {part.partition: part.view.applied for part in engine.replicas}
         return broker_rows(members, self._owned(engine, now_s), applied, silent_ms), leader_of(members)
+
+    async def leader(self) -> tuple[str | None, str | None]:
+        return await self._look(
+            lambda engine: (leader_of(engine.context.members), leader_api_of(engine.context.members))
+        )
 
     def _owned(self, engine: Engine, now_s: float) -> Mapping[str, int]:
         applied = tuple(part.view.applied for part in engine.replicas)
@@ -276,6 +287,11 @@ class RouterCluster:
 def router_of(channel: ChannelMember) -> Router:
     """A router over the view of a member in this process: it reads nothing itself, and is not to be closed."""
     return Router(channel._opened, channel._settings)  # noqa: SLF001 - the same view
+
+
+def announce(channel: ChannelMember, url: str) -> None:
+    """Have the heartbeats of a member name the URL of its admin API."""
+    channel._opened.host.feed(ApiServed(url))  # noqa: SLF001 - as `router_of`
 
 
 _BATCHES_MAX: Final = 8

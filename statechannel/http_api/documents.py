@@ -70,6 +70,7 @@ class BrokerRow(TypedDict):
     extensions: list[str] | None
     urls: dict[str, str]
     http: str | None
+    api: str | None
     blocked: dict[str, Any] | None
     hooks_failed: dict[str, dict[str, Any]]
     unplaced: dict[str, Any] | None
@@ -129,6 +130,12 @@ def leader_of(members: Membership) -> str | None:
     return None if newest is None else newest.broker
 
 
+def leader_api_of(members: Membership) -> str | None:
+    """URL of the admin API of the leader; None where it serves none, or no leader is known."""
+    leader = leader_of(members)
+    return None if leader is None else members.alive[leader].api_url
+
+
 def broker_rows(
     members: Membership,
     owned: Mapping[str, int],
@@ -171,6 +178,7 @@ def _lost(lost: LostMember, state: str, bundles: int, silent_ms: int) -> BrokerR
         "extensions": None,
         "urls": {},
         "http": None,
+        "api": None,
         "blocked": None,
         "hooks_failed": {},
         "unplaced": None,
@@ -198,6 +206,7 @@ def _alive(member: Member, bundles: int, applied: Mapping[int, int], silent_ms: 
         "extensions": None if member.extensions is None else sorted(member.extensions),
         "urls": dict(member.urls),
         "http": _text(info.get("http")),
+        "api": member.api_url,
         "blocked": _blocked(info, silent_ms),
         "hooks_failed": _hooks_failed(info, silent_ms),
         "unplaced": _unplaced(info, silent_ms),

@@ -75,13 +75,14 @@ class HttpExtension:
         Raises:
             HttpPortError: It cannot be opened.
         """
-        from statechannel.http_api.cluster import router_of  # noqa: PLC0415 - the extra
+        from statechannel.http_api.cluster import announce, router_of  # noqa: PLC0415 - the extra
         from statechannel.http_api.serving import server_of  # noqa: PLC0415 - the same
 
         self._server = server_of(
             router_of(channel), self._settings, asyncio.get_running_loop(), broker=channel.identity.broker
         )
-        await asyncio.to_thread(self._server.start)
+        url = await asyncio.to_thread(self._server.start)
+        announce(channel, self._settings.http.advertised_url or url)
 
     async def close(self) -> None:
         if self._server is not None:

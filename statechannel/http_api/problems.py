@@ -17,11 +17,16 @@ from statechannel.printable import printable
 
 PROBLEM_JSON: Final = "application/problem+json"
 RETRY_AFTER: Final = "Retry-After"
+NOT_LEADER: Final = "not-leader"
+"""Code of an outcome: the broker that executed it does not lead."""
 _GENERATION_CHANGED: Final = "generation-changed"
 
 
 class Problem(TypedDict):
-    """What a refused request is answered with; `reason` is stable, `message` and `hint` are for people."""
+    """What a refused request is answered with; `reason` is stable, `message` and `hint` are for people.
+
+    `leader_api` is the URL of the leader's API where only the leader could do it; null where it is not known, and elsewhere.
+    """
 
     type: str
     title: str
@@ -32,6 +37,7 @@ class Problem(TypedDict):
     hint: str
     retryable: bool
     operation: str | None
+    leader_api: str | None
 
 
 class ProblemReason(NamedTuple):
@@ -126,6 +132,7 @@ class ProblemError(StateChannelError):
         reason: Stable code: of REASONS, of an outcome, or of another error.
         headers: Further headers of the answer.
         facts: Further members of the document.
+        for_leader: Only the leader could do it, and another broker has refused, or no broker has answered.
     """
 
     def __init__(
@@ -138,6 +145,7 @@ class ProblemError(StateChannelError):
         retryable: bool | None = None,
         headers: Mapping[str, str] | None = None,
         facts: Mapping[str, Any] | None = None,
+        for_leader: bool = False,
     ) -> None:
         known = REASONS.get(reason)
         super().__init__(message, hint=hint or (known.hint if known else ""))
@@ -148,6 +156,7 @@ class ProblemError(StateChannelError):
         if self.retryable:
             self.headers.setdefault(RETRY_AFTER, "1")
         self.facts = dict(facts or {})
+        self.for_leader = for_leader or reason == NOT_LEADER
 
     def document(self) -> dict[str, Any]:
         message = printable(str(self))
@@ -161,6 +170,7 @@ class ProblemError(StateChannelError):
             "hint": self.hint,
             "retryable": self.retryable,
             "operation": None,
+            "leader_api": None,
         }
         return {**problem, **self.facts}
 

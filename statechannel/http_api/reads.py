@@ -79,6 +79,8 @@ class ApiIndex(TypedDict):
     caller: str
     role: str
     openapi: str
+    leader: str | None
+    leader_api: str | None
 
 
 class BrokersDocument(TypedDict):
@@ -86,6 +88,7 @@ class BrokersDocument(TypedDict):
 
     brokers: list[BrokerRow]
     leader: str | None
+    leader_api: str | None
 
 
 class NamespacesDocument(TypedDict):
@@ -158,6 +161,7 @@ class MemoryReads:
 
     async def index(self, call: ApiCall) -> ApiAnswer:
         positions = await self._cluster.position()
+        leader, leader_api = await self._cluster.leader()
         index: ApiIndex = {
             "api": "v1",
             "broker": self._cluster.broker or None,
@@ -166,12 +170,15 @@ class MemoryReads:
             "caller": call.caller.name,
             "role": call.caller.role.value,
             "openapi": "/v1/openapi.json",
+            "leader": leader,
+            "leader_api": leader_api,
         }
         return ApiAnswer(index)
 
     async def brokers(self, _: ApiCall) -> ApiAnswer:
         rows, leader = await self._cluster.brokers()
-        return ApiAnswer({"brokers": rows, "leader": leader})
+        leader_api = next((row["api"] for row in rows if row["broker"] == leader), None)
+        return ApiAnswer({"brokers": rows, "leader": leader, "leader_api": leader_api})
 
     async def broker(self, call: ApiCall) -> ApiAnswer:
         rows, _ = await self._cluster.brokers()

@@ -63,7 +63,8 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
             await end_streams()
             await book.close()
 
-        return Served(application(routes, settings.http, callers, asset_routes()), start, close, end_streams)
+        app = application(routes, settings.http, callers, asset_routes(), cluster.leader)
+        return Served(app, start, close, end_streams)
 
     return HttpServer(settings.http, served, broker=broker)
 

@@ -32,9 +32,12 @@ _POLL_S = 0.05
 _REPORTS_S = 0.02  # a verdict is read back, not reported: reports wait for each other, and wake two threads seldom
 _IDLE_S = 0.2  # while no report is to come; the first record, and a refused one, end it
 _UNREPORTED_MAX = 4
-"""Records without a report up to which the next one is handed to the client at once."""
+"""Records without a report up to which the next one is handed to the client at once.
+
+No setting, like the next one: both divide the queue into groups, as measured; `kafka.tuning.producer_queue_records` bounds it.
+"""
 _GROUP_MAX = 2_000
-"""Records of one group."""
+"""Records of one group: callers of `append` wait for the lock while a group is handed over."""
 _PURGE_S = 5.0
 _SESSION_SHARE = 0.9
 """Part of the delivery time-out after which a session ends; the rest is for a poll thread that runs late."""

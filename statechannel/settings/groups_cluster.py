@@ -253,6 +253,13 @@ class HttpSettings(SettingsGroup):
         "Host names by which clients may call it, in addition to the loopback's, the address, and this machine's name. Others "
         "are refused: a page of a foreign site could have its own name resolve to this address.",
     )
+    advertised_url: str | None = setting(
+        None,
+        "URL by which others reach the API of this broker, e.g. `https://b1.example.org:8450`: named in its heartbeats, and a "
+        "host name by which it may be called. None: `http.address` and the port; for a wildcard address this machine's name.",
+        pattern=r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?$",
+        form="http:// or https://, a host, and a port if it is not the scheme's; no path",
+    )
     access_file: Path | None = setting(
         None,
         "File of those who may call it, one per line: `NAME ROLE sha256:HEX` (of a bearer token) or `NAME ROLE cert:COMMON-NAME`."

@@ -111,7 +111,10 @@ def ask_both_ways(cluster: ApiCluster, client: httpx.Client, bundle: str) -> Non
         lambda: [without(member, *moving) for member in cluster("brokers")["brokers"]],
         lambda: [without(member, *moving) for member in get("/v1/brokers")["brokers"]],
     )
-    assert get("/v1/brokers")["leader"] == cluster("brokers")["leader"]
+    brokers, shown = get("/v1/brokers"), cluster("brokers")
+    assert (brokers["leader"], brokers["leader_api"]) == (shown["leader"], shown["leader_api"])
+    assert {row["api"] for row in shown["brokers"] if row["broker"] == shown["leader"]} == {get("/v1")["leader_api"]}
+    assert httpx.get(f"{shown['leader_api']}/v1", timeout=WAIT_S).json()["broker"] == shown["leader"]
     assert get("/v1/lookup", name=bundle) == without(
         cluster("lookup", bundle, "--read-only"), "operation", "executed_by"
     )

@@ -80,6 +80,9 @@ class FakeCluster:
     async def brokers(self) -> tuple[list[BrokerRow], str | None]:
         return self.members, "b1"
 
+    async def leader(self) -> tuple[str | None, str | None]:
+        return "b1", self.members[0]["api"]
+
     async def namespaces(self, after: str, limit: int) -> RowPage:
         row: NamespaceRow = {"namespace": "t/n", "version": 1, "bundles": 1, "served": 1, "in_flight": 0}
         return RowPage([row] if after < "t/n" else [], None)
@@ -254,7 +257,9 @@ class Rig:
         self.hub = ChangesHub(self.cluster, settings.http)
         self.feed = PageFeed(FakeSource(), settings)
         self.routes: list[ApiRoute] = every_route(self.cluster, self.hub, self.requests, self.feed)
-        self.app = application(self.routes, settings.http, HttpCallers(settings.http), asset_routes())
+        self.app = application(
+            self.routes, settings.http, HttpCallers(settings.http), asset_routes(), self.cluster.leader
+        )
 
     def client(self, **headers: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=True, client=("127.0.0.1", 5))

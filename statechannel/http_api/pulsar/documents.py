@@ -260,6 +260,15 @@ def lookup_document(urls: Mapping[str, str]) -> PulsarLookupDocument:
     }
 
 
+def with_api(urls: Mapping[str, str], api: str | None) -> Mapping[str, str]:
+    """The addresses of a broker; one that advertises no HTTP address has that of its admin API.
+
+    Args:
+        api: URL of the admin API, if it serves one.
+    """
+    return urls if api is None or service_url(urls) is not None else {**urls, "api": api}
+
+
 def service_url(urls: Mapping[str, str]) -> str | None:
     """The HTTP address that a broker advertises."""
     addresses = lookup_document(urls)

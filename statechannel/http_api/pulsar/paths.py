@@ -160,7 +160,7 @@ class PulsarPaths:
             raise ProblemError("broker-not-found", "Couldn't find leader broker")
         document: BrokerInfoDocument = {
             "brokerId": row["broker"],
-            "serviceUrl": documents.service_url(row["urls"]),
+            "serviceUrl": documents.service_url(documents.with_api(row["urls"], row["api"])),
         }
         return ApiAnswer(document)
 
@@ -191,7 +191,7 @@ class PulsarPaths:
     async def cluster(self, call: ApiCall) -> ApiAnswer:
         self._require_cluster(call)
         rows, _ = await self._alive(call)
-        return ApiAnswer(documents.cluster_document(row["urls"] for row in rows))
+        return ApiAnswer(documents.cluster_document(documents.with_api(row["urls"], row["api"]) for row in rows))
 
     # --- tenants and namespaces -------------------------------------------------------------------------------------
 
@@ -368,7 +368,20 @@ class PulsarPaths:
                 role=caller.role.value, dry_run=False, key="",
             )  # fmt: skip
             document = await self._calls.document("assign", call, body={"name": topic})
-        return ApiAnswer(documents.lookup_document(document.get("urls") or {}))
+        urls = document.get("urls") or {}
+        if documents.service_url(urls) is None and "broker" in document:
+            urls = documents.with_api(urls, await self._api_of(call, document["broker"]))
+        return ApiAnswer(documents.lookup_document(urls))
+
+    async def _api_of(self, call: ApiCall, broker: str) -> str | None:
+        try:
+            row = await self._calls.document("show-broker", call, path={"broker": broker})
+        except ProblemError as problem:
+            if problem.reason != "broker-not-found":  # it has left meanwhile
+                raise
+            return None
+        api: str | None = row["api"]
+        return api
 
     async def lookup_bundle(self, call: ApiCall) -> ApiAnswer:
         topic = documents.topic_of(call.path)
@@ -441,8 +454,8 @@ class PulsarPaths:
 
         return [
             read(brokers, "brokers", "Ids of the brokers that are alive", self.brokers, names),
-            read(f"{brokers}/leaderBroker", "leader", "The leader, with the HTTP address that it advertises", self.leader,
-                 BrokerInfoDocument),
+            read(f"{brokers}/leaderBroker", "leader", "The leader, with the HTTP address that it advertises, or of its API",
+                 self.leader, BrokerInfoDocument),
             read(f"{brokers}/health", "health", "`ok`, if this process follows the channel, and `brokerId` is alive",
                  self.health, str, HealthQuery),
             read(f"{brokers}/version", "version", "Version of statechannel", self.version, str),

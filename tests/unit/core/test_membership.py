@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from statechannel.engine.membership import Membership
 
 EXPIRY_S = 6.0
@@ -48,6 +50,27 @@ def test_who_takes_over_counts_once_it_was_read_back():
     assert registry.process == "new"
     registry.beat("old", since=first)
     assert registry.process == "new"
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({}, None),  # of an older version
+        ({"api": None}, None),
+        ({"api": "http://b:8450"}, "http://b:8450"),
+        ({"api": "https://[::1]:8450", "of a newer version": [1, {}]}, "https://[::1]:8450"),
+        ({"api": 7}, None),
+        ({"api": "javascript:alert(1)"}, None),
+        ({"api": "http://ann:secret@b:8450"}, None),
+        ({"api": "http://b:8450/path"}, None),
+        ({"api": "http://b:8450\n"}, None),
+        ({"api": "http://b\x1b[2J"}, None),
+    ],
+)
+def test_the_address_of_an_api_is_one_or_none_and_unknown_fields_are_no_matter(fields, url):
+    registry = Registry()
+    registry.beat("i", since=0, **fields)
+    assert registry.members.alive["b"].api_url == url
 
 
 def test_a_silent_one_is_replaced_at_once():

@@ -206,6 +206,12 @@ def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
     assert bench.sent()[0]["http"] == (http or None)
 
 
+def test_the_address_of_its_api_is_announced_as_soon_as_it_is_served(bench):
+    bench.presence.tick()
+    bench.presence.announce_api("https://b1.example.org:8450")
+    assert [heartbeat["api"] for heartbeat in bench.sent()] == [None, "https://b1.example.org:8450"]
+
+
 def test_what_blocks_its_loop_is_told(bench):
     bench.presence.tick()
     assert bench.sent()[0]["blocked"] is None

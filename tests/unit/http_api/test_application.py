@@ -270,6 +270,29 @@ async def test_the_generation_goes_to_the_executing_broker_whose_refusal_is_the_
             assert rig.requests.written[-1].args.get("if_generation") == sent
 
 
+async def test_what_only_the_leader_can_do_is_refused_with_the_address_of_its_api():
+    def no_leader(request):
+        if request.args.get("ask") == "may-take":
+            return Rejected("not-leader", "this broker has lost the leadership")
+        return accept(request)
+
+    def silent(request):
+        return None if request.args.get("ask") == "may-take" else accept(request)
+
+    api = "https://b1.example.org:8450"
+    for answer, reason, url in (
+        (no_leader, "not-leader", api),
+        (silent, "answer-late", api),
+        (silent, "answer-late", None),
+    ):
+        async with rigged(answer) as (rig, client):
+            rig.cluster.members[0]["api"] = url
+            assert refused(await client.post(f"{PATH}/transfer", json=MOVE), reason)["leader_api"] == url
+            assert refused(await client.get("/v1/brokers/b9"), "broker-not-found")["leader_api"] is None
+            index, brokers = (await client.get("/v1")).json(), (await client.get("/v1/brokers")).json()
+            assert (index["leader"], index["leader_api"], brokers["leader_api"]) == ("b1", url, url)
+
+
 async def test_a_filter_refuses_a_move_and_force_takes_the_role():
     def filtered(request):
         if request.args.get("ask") == "may-take":
@@ -436,6 +459,9 @@ def test_a_port_for_others_needs_callers(access_file):
     path.chmod(0o666)
     with pytest.raises(HttpAccessError, match="everybody"):
         HttpCallers(http_settings(access_file=str(path)).http)
+    advertised = http_settings(access_file=str(path), advertised_url="https://api.example.org").http
+    path.chmod(0o600)
+    HttpCallers(advertised).require_host("api.example.org")
     with pytest.raises(HttpAccessError, match="cannot be read"):
         HttpCallers(http_settings(access_file=str(path.with_name("none"))).http)
     with pytest.raises(HttpAccessError, match="tls_key"):

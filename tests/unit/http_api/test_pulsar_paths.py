@@ -313,6 +313,29 @@ async def test_a_lookup_assigns_only_for_who_may_and_for_no_image_of_a_page():
         assert rig.requests.written == []
 
 
+async def test_who_advertises_no_http_address_has_that_of_its_api():
+    cluster, leader = "/admin/v2/clusters/bundle-state", "/admin/v2/brokers/leaderBroker"
+    async with pulsar() as (rig, client):
+        for api, urls, service in (
+            (None, {}, None),
+            ("https://h1:8450", {}, "https://h1:8450"),
+            ("https://h1:8450", {"web": "http://h1:8080"}, "http://h1:8080"),
+        ):
+            rig.cluster.members = [broker_row("b1", urls=urls, api=api), broker_row("b2")]
+            assert (await client.get(leader)).json()["serviceUrl"] == service
+        rig.cluster.members = [broker_row("b1", urls={}, api="http://h1:8450"), broker_row("b2", api="http://h2:8450")]
+        assert (await client.get(cluster)).json()["serviceUrl"] == "http://h1:8450,h2:8450"
+
+        async def lookup(_):
+            return Owned(BUNDLE, "b2", 7, {"pulsar": "pulsar://h2:6650"})
+
+        rig.cluster.lookup = lookup
+        found = (await client.get(TOPIC)).json()
+        assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://h2:6650", "http://h2:8450")
+        rig.cluster.members = [broker_row("b1")]
+        assert (await client.get(TOPIC)).json()["httpUrl"] is None
+
+
 @pytest.mark.parametrize("path", ["/admin/v2/brokers", TOPIC, f"{NAMESPACE}/unload", "/admin/nowhere"])
 async def test_a_foreign_host_and_too_many_requests_are_refused_in_pulsars_form(path):
     async with pulsar() as (_, client):

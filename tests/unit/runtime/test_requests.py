@@ -185,6 +185,33 @@ def test_a_pre_stop_is_for_the_process_that_it_names() -> None:
     assert world.executions()["b2"][2:] == [UndoPreStop()], "likewise"
 
 
+@pytest.mark.parametrize("asked", [("pre-stop", "undo-pre-stop"), ("undo-pre-stop", "pre-stop")])
+def test_a_lost_claim_of_a_pre_stop_or_its_undo_does_not_change_their_order(asked: tuple[str, str]) -> None:
+    world = World("b1")
+    world.ask("op1", asked[0], broker="b1", incarnation="i1")
+    world.turn()
+    assert len(world.log) == 2
+    del world.log[1]  # the claim
+    world.ask("op2", asked[1], broker="b1", incarnation="i1")
+    world.turns(30)
+    kinds = {"pre-stop": PreStop, "undo-pre-stop": UndoPreStop}
+    assert [type(command) for command in world.executions()["b1"]] == [kinds[command] for command in asked]
+
+
+def test_a_pre_stop_that_came_to_nothing_holds_up_no_undo() -> None:
+    world = World("b1")
+    world.ask("op1", "pre-stop", timeout_s=1, broker="b1", incarnation="i1")
+    world.turn()
+    del world.log[1]
+    world.ask("op2", "undo-pre-stop", broker="b1", incarnation="i1")
+    world.turns()
+    assert world.executions() == {}, "it waits for the first one's claim"
+    world.time_ms += 1_500
+    world.ask("op3", "lookup", name="a/b/t")
+    world.turns()
+    assert world.executions() == {"b1": [UndoPreStop()]}
+
+
 def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
     world = World("b1", "b2")
     world.around["b1"].leading = True
