@@ -218,7 +218,7 @@ class PageReads:
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
         name = call.query.namespace
-        if name not in view.journal.table.namespaces:
+        if not view.journal.table.has_namespace(name):
             raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
         newest = view.journal.steps[-1].at_ms if view.journal.steps else 0
         at_ms = max(newest, view.looked_at_ms)

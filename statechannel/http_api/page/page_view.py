@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest, nsmallest
-from operator import itemgetter
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
 from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding, LiveBundleTable
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
 from statechannel.http_api.page.page_events import PageEvents
-from statechannel.http_api.page.problems_seen import FLAP_WINDOW_MS, FLAPS, ClusterLook, JunkRate, problems_of
+from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import IN_FLIGHT, State
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 BETWEEN_MAX: Final = 50
 _OLDEST_MAX: Final = 1_000
-FLAPPING_MAX: Final = 5
-MOVES_MAX: Final = 5_000
-"""Moves that are counted by broker and bundle, at most: more come only in a storm."""
 PROBLEMS_MAX: Final = 40
 DIFFERENCES_MAX: Final = 200
+NAMES_EACH_MS: Final = 60_000
+NAMES_GONE_MAX: Final = 1_000
+"""Names of namespaces that are gone, of which more are not kept until NAMES_EACH_MS have passed."""
 JUNK_WINDOW_MS: Final = 30_000
 JUNK_RECORDS: Final = 100
 """Records without a place on the channel within the window that are worth naming; a lost race rejects a few."""
@@ -64,6 +64,7 @@ class PageView:
         journal: States of bundles and their newest changes.
         events: What has happened.
         changes: Number of changes taken.
+        drains: Decisions that belong to a drain, as far as they were read.
     """
 
     def __init__(self, limits: PageLimits) -> None:
@@ -75,11 +76,9 @@ class PageView:
         self._unasked = 0
         self._between: dict[int, _Between] = {}
         self._heat: RangeHeatMap | None = None
-        self._moved: deque[tuple[int, int, str | None, str | None]] = deque()
-        self._times: Counter[int] = Counter()
-        self._flapping: dict[int, int] = {}
-        self._came: Counter[str | None] = Counter()
-        self._went: Counter[str | None] = Counter()
+        self._moves = RecentMoves()
+        self._names_forgotten_ms = 0
+        self.drains: frozenset[str] = frozenset()
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -88,7 +87,7 @@ class PageView:
         kept = list(starts)
         self.journal.begin(kept, positions)
         self.events.forget_gaps()
-        for known in (self._owned, self._between, self._moved, self._times, self._flapping, self._came, self._went):
+        for known in (self._owned, self._between, self._moves):
             known.clear()
         self._heat = None
         self._unasked = 0
@@ -114,6 +113,8 @@ class PageView:
         before, after = step.before, step.after
         if before is not None:
             self._owned[before.owner] -= 1
+            if not self._owned[before.owner]:
+                del self._owned[before.owner]
             self._unasked -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is not None:
@@ -124,12 +125,7 @@ class PageView:
                     step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
                 )
         self.events.step(step)
-        if after is not None and after.owner is not None and (before is None or before.owner != after.owner):
-            came_from = before.owner or before.source if before is not None else None
-            self._moved.append((step.at_ms, step.key, came_from, after.owner))
-            self._count_move(step.key, came_from, after.owner, 1)
-            if len(self._moved) > MOVES_MAX:
-                self._forget_move()
+        self._moves.take(step)
         if self._heat is not None:
             self._heat.advance(step.at_ms)
             self._heat.take(step)
@@ -138,33 +134,26 @@ class PageView:
         """What is known of the members now."""
         self._look = look
         self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
-        while self._moved and self._moved[0][0] < look.at_ms - FLAP_WINDOW_MS:
-            self._forget_move()
+        self._moves.forget_before(look.at_ms - MOVES_WINDOW_MS)
+        self._forget_names(look.at_ms)
         self._rejected.append((look.at_ms, dict(look.rejected)))
         while len(self._rejected) > 2 and self._rejected[1][0] <= look.at_ms - JUNK_WINDOW_MS:  # noqa: PLR2004
             self._rejected.popleft()
         heat = self._heat
-        if heat is None or not heat.layout.fits(self.journal.table):
+        if heat is None or not heat.fits(self.journal.table):
             self._heat = heat_map_of(self.journal, self._width_ms, look.at_ms)
         else:
             heat.advance(look.at_ms)
         if self._heat is not None:
             self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
 
-    def _forget_move(self) -> None:
-        _, key, source, target = self._moved.popleft()
-        self._count_move(key, source, target, -1)
-
-    def _count_move(self, key: int, source: str | None, target: str | None, by: int) -> None:
-        self._came[target] += by
-        self._went[source] += by
-        times = self._times[key] = self._times[key] + by
-        if times >= FLAPS:
-            self._flapping[key] = times
-        else:
-            self._flapping.pop(key, None)
-        if not times:
-            del self._times[key]
+    def _forget_names(self, at_ms: int) -> None:
+        """Names that are gone are kept as long as something shown has them, and some time more: looking for them takes time."""
+        table = self.journal.table
+        late = at_ms - self._names_forgotten_ms > NAMES_EACH_MS or table.names_gone > max(NAMES_GONE_MAX, len(table))
+        if table.names_gone and late:
+            self._names_forgotten_ms = at_ms
+            table.forget_names([*(step.key for step in self.journal.steps), *self._moves.keys()])
 
     @property
     def looked_at_ms(self) -> int:
@@ -260,8 +249,8 @@ class PageView:
                     "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
                     "coming": coming[name],
                     "leaving": leaving[name],
-                    "came": self._came[name],
-                    "went": self._went[name],
+                    "came": self._moves.came[name],
+                    "went": self._moves.went[name],
                 }
             )
         return rows
@@ -292,12 +281,12 @@ class PageView:
             "decision": row.decision,
         }
 
-    def _flaps(self) -> list[tuple[str, int]]:
+    def _flaps(self) -> list[FlapSeen]:
         flapping = []
-        for key, times in nlargest(FLAPPING_MAX, self._flapping.items(), key=itemgetter(1)):
+        for key, *times in self._moves.flapping(self.drains):
             held = self.journal.table.get(key)
             if held is not None:
-                flapping.append((self.journal.table.name_of(key, held[0]), times))
+                flapping.append(FlapSeen(self.journal.table.name_of(key, held[0]), *times))
         return flapping
 
     def _junk(self) -> JunkRate | None:

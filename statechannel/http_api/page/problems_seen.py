@@ -8,13 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.engine.troubles import UnplacedCause
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
 
-FLAPS: Final = 4
-"""Changes of owner of one bundle within FLAP_WINDOW_MS that are too many."""
-FLAP_WINDOW_MS: Final = 300_000
 SLOW_LAG_S: Final = 5.0
 
 
@@ -68,6 +66,15 @@ class ProblemSeen(NamedTuple):
         return {**self._asdict(), "kind": self.kind.value, "severe": self.kind in SEVERE}
 
 
+class FlapSeen(NamedTuple):
+    """A bundle that changes its owner again and again: the number of its moves within the window, by their cause."""
+
+    bundle: str
+    balancer: int
+    failure: int
+    planned: int
+
+
 class JunkRate(NamedTuple):
     """Records that no correct process writes, lately.
 
@@ -111,7 +118,7 @@ def problems_of(
     look: ClusterLook,
     owned: Mapping[str, int],
     between: Sequence[Mapping[str, Any]],
-    flaps: Sequence[tuple[str, int]],
+    flaps: Sequence[FlapSeen],
     junk: JunkRate | None,
 ) -> list[ProblemSeen]:
     """All of them.
@@ -119,7 +126,7 @@ def problems_of(
     Args:
         owned: Bundles by owner.
         between: Rows of what is between two owners, the oldest first.
-        flaps: Bundles with the number of their changes of owner within the window.
+        flaps: Bundles that change their owner again and again, the worst first.
         junk: None while there is none worth naming.
     """
     seen = [
@@ -188,7 +195,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
                 unplaced["since_ms"],
             )  # fmt: skip
         blocked = row["blocked"]
-        if blocked is not None and blocked["ago_ms"] < FLAP_WINDOW_MS:
+        if blocked is not None and blocked["ago_ms"] < MOVES_WINDOW_MS:
             where = f" in hook {blocked['hook']}" if blocked["hook"] else ""
             yield ProblemSeen(
                 ProblemKind.BLOCKED, name, f"the event loop of {name} was blocked for {blocked['seconds']:.1f} s{where}",
@@ -208,7 +215,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
 
 
 def _of_bundles(
-    look: ClusterLook, between: Sequence[Mapping[str, Any]], flaps: Sequence[tuple[str, int]]
+    look: ClusterLook, between: Sequence[Mapping[str, Any]], flaps: Sequence[FlapSeen]
 ) -> Iterator[ProblemSeen]:
     late = [row for row in between if row["due_ms"] is not None and look.at_ms > row["due_ms"]]
     for who, rows in _by_actor(late).items():
@@ -219,12 +226,17 @@ def _of_bundles(
             f"Look at the log of {who}; the leader repairs what stays so.", first["since_ms"],
         )  # fmt: skip
     if flaps:
-        bundle, times = flaps[0]
-        others = f", and {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
+        worst = flaps[0]
+        causes = [(worst.balancer, "by the balancer"), (worst.failure, "after failures")]
+        who = " and ".join(f"{times} {how}" for times, how in causes if times)
+        planned = f" ({worst.planned} planned moves are not counted)" if worst.planned else ""
+        others = f"; {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
         yield ProblemSeen(
-            ProblemKind.FLAPPING, bundle,
-            f"flapping: {bundle} has changed its owner {times} times in {FLAP_WINDOW_MS // 60_000} minutes{others}",
-            "Its timeline names who moved it, and why; an override pins it.",
+            ProblemKind.FLAPPING, worst.bundle,
+            f"flapping: {worst.bundle} has changed its owner {worst.balancer + worst.failure} times in "
+            f"{MOVES_WINDOW_MS // 60_000} minutes, {who}{planned}{others}",
+            "Its timeline has the reason of each move; an override pins it."
+            if worst.balancer >= worst.failure else "Its timeline names what failed each time: the brokers lost, or their hooks.",
         )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from statechannel.engine.membership import Membership, decode_member
 from statechannel.http_api.documents import broker_rows
 from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, Holding, LiveBundleTable, holding_of
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
+from statechannel.http_api.page.moves_seen import FLAPS
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageLimits, PageView, difference
-from statechannel.http_api.page.problems_seen import FLAPS
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
@@ -55,9 +55,9 @@ def logs(draw):
     return changes
 
 
-def begun():
+def begun(holding=Holding(State.UNASSIGNED, None)):
     view = PageView(LIMITS)
-    view.begin([BundleStart(name.encode(), Holding(State.UNASSIGNED, None)) for name in BUNDLES], {0: 0})
+    view.begin([BundleStart(name.encode(), holding) for name in BUNDLES], {0: 0})
     return view
 
 
@@ -154,15 +154,130 @@ def test_a_change_is_in_its_column_and_in_no_other():
     assert heat.document()["first"] == 1
 
 
-def test_a_bundle_that_goes_to_and_fro_is_named_until_it_rests():
-    view = begun()
-    for number in range(FLAPS):
-        view.take([change(number, BUNDLES[2], State.ASSIGNED, "b1", BROKERS[number % 2], at_ms=1_000 * number)])
+def test_a_bundle_that_moved_and_came_back_within_a_column_is_seen():
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES], {0: 0})
+    for offset, (state, from_, to) in enumerate(
+        [
+            (State.RELEASING, "b1", "b2"),
+            (State.ASSIGNING, "b1", "b2"),
+            (State.ASSIGNED, "b1", "b2"),
+            (State.RELEASING, "b2", "b1"),
+            (State.ASSIGNING, "b2", "b1"),
+            (State.ASSIGNED, "b2", "b1"),
+        ]
+    ):
+        journal.take(change(offset, BUNDLES[1], state, from_, to, at_ms=6_000 + offset))
+    heat = heat_map_of(journal, 5_000, 9_000)
+    assert [cell for cell in heat.document()["columns"][-1] if cell[3]] == [[1, 0, 100, 2]]
+    then = heat_map_of(journal, 5_000, 6_002, until=3)
+    assert then.document()["owners"][then.document()["columns"][-1][1][1]] == "b2"
+
+
+def test_a_map_of_the_past_has_brokers_lost_from_then_on():
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES[:1]], {0: 0})
+    journal.take(change(0, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=1_000))
+    document = heat_map_of(journal, 5_000, 21_000, losses=[(7_000, frozenset({"b2"})), (16_000, frozenset())]).document()
+    owners, cells = [], None
+    for column in document["columns"]:
+        cells = column[0][1] if column else cells
+        owners.append(cells)
+    assert owners == [1, UNSERVED, UNSERVED, 1, 1]
+
+
+def flights(bundle, moves):
+    """The records of moves to and fro, each begun by what is given."""
+    offset = 0
+    for number, fields in enumerate(moves):
+        source, target = BROKERS[(number + 1) % 2], BROKERS[number % 2]
+        yield change(offset, bundle, State.RELEASING, source, target, at_ms=1_000 * number, **fields)
+        yield change(offset + 1, bundle, State.ASSIGNING, source, target, at_ms=1_000 * number, flow="transfer")
+        yield change(offset + 2, bundle, State.ASSIGNED, source, target, at_ms=1_000 * number, flow="transfer")
+        offset += 3
+
+
+BALANCED = {"decision": "d1", "flow": "transfer"}
+FAILED = {"lost": {"broker": "b1"}, "flow": "repair"}
+BY_A_PERSON = {"flow": "transfer", "reason": "disks"}
+
+
+@pytest.mark.parametrize(
+    ("moves", "drains", "said"),
+    [
+        ([BALANCED] * FLAPS, (), f"{FLAPS} times in 5 minutes, {FLAPS} by the balancer"),
+        ([FAILED] * FLAPS, (), f"{FLAPS} times in 5 minutes, {FLAPS} after failures"),
+        (
+            [BALANCED, FAILED, BY_A_PERSON, BALANCED, FAILED],
+            (),
+            "4 times in 5 minutes, 2 by the balancer and 2 after failures (1 planned moves are not counted)",
+        ),
+        ([BY_A_PERSON] * 2 * FLAPS, (), None),
+        ([BALANCED] * 2 * FLAPS, ("d1",), None),
+        ([BALANCED] * (FLAPS - 1) + [BY_A_PERSON] * FLAPS, (), None),
+    ],
+)
+def test_only_moves_of_the_balancer_and_after_failures_make_a_bundle_flap(moves, drains, said):
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    view.drains = frozenset(drains)
+    view.take(flights(BUNDLES[2], moves))
     members = [broker_row(name) for name in BROKERS]
     view.look(look_of(members, at_ms=10_000))
-    assert [problem["subject"] for problem in view.sections()["problems"]] == [BUNDLES[2]]
+    problems = view.sections()["problems"]
+    assert [problem["subject"] for problem in problems] == ([BUNDLES[2]] if said else [])
+    assert all(said in problem["message"] for problem in problems)
+    assert sum(row["came"] for row in view.sections()["brokers"]) == len(moves)
     view.look(look_of(members, at_ms=400_000))
     assert view.sections()["problems"] == []
+
+
+def test_an_unload_of_the_balancer_and_the_lookup_after_it_are_its_move():
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    for number in range(FLAPS):
+        source, target = BROKERS[(number + 1) % 2], BROKERS[number % 2]
+        view.take(
+            change(4 * number + place, BUNDLES[0], *fields, at_ms=1_000 * number, **more)
+            for place, (fields, more) in enumerate(
+                [
+                    ((State.RELEASING, source), {"decision": "d7", "flow": "unload"}),
+                    ((State.UNASSIGNED, source), {"flow": "unload"}),
+                    ((State.ASSIGNING, None, target), {"flow": "assignment"}),
+                    ((State.ASSIGNED, None, target), {"flow": "assignment"}),
+                ]
+            )
+        )
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
+    assert f"{FLAPS} by the balancer" in view.sections()["problems"][0]["message"]
+
+
+def test_names_of_namespaces_and_brokers_that_are_gone_are_forgotten():
+    view = PageView(PageLimits(in_flight_s=30, hook_s=15, history_max=100, column_s=5))
+    view.begin([BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b1"))], {0: 0})
+    view.look(look_of([broker_row("b1")], at_ms=1))
+    offset = 0
+    for number in range(400):
+        space, bundle = f"t/n{number}", f"t/n{number}/0x00000000_0xffffffff"
+        for name, state, to, derived in (
+            (space, State.ACTIVE, None, [Derived(bundle, State.UNASSIGNED, 1, None)]),
+            (bundle, State.ASSIGNED, f"broker-{number}", ()),
+            (space, State.DELETED, None, ()),
+        ):
+            view.take([change(offset, name, state, None, to, at_ms=1_000 * offset, derived=derived)])
+            offset += 1
+        view.look(look_of([broker_row("b1")], at_ms=1_000 * offset))
+    table = view.journal.table
+    named = [name for name in table.namespaces if name]
+    assert table.names_gone <= 120  # those of the steps that are kept, and of a minute
+    assert len(table.namespaces) < 200
+    assert {"acme/orders", "t/n399"} <= set(named)
+    assert len(table._kinds) < 100
+    assert rows_of(table) == {BUNDLES[0]: Holding(State.ASSIGNED, "b1")}
+    for place in range(view.journal.whole_from, view.journal.place + 1):
+        for name in rows_of(view.journal.as_of(place)):
+            assert name == BUNDLES[0] or name.startswith("t/n3")
+    assert len(view.sections()["colours"]) < 400
+    view.take([change(offset, BUNDLES[1], State.ASSIGNED, None, "b1", at_ms=1_000 * offset)])
+    assert rows_of(table)[BUNDLES[1]].owner == "b1"
 
 
 async def test_all_pages_are_sent_the_same_bytes_and_a_slow_one_skips_to_the_newest():
@@ -269,7 +384,9 @@ async def test_times_of_a_log_that_go_back_lose_no_change():
 
 def test_bundles_that_are_read_again_bring_nothing_of_their_former_keys():
     view = begun()
-    view.take(change(offset, BUNDLES[1], State.ASSIGNED, "b1", BROKERS[offset % 2]) for offset in range(FLAPS))
+    view.take(
+        change(offset, BUNDLES[1], State.ASSIGNED, "b1", BROKERS[offset % 2], decision="d1") for offset in range(FLAPS)
+    )
     view.take([change(FLAPS, BUNDLES[1], State.RELEASING, "b2"), change(FLAPS + 1, BUNDLES[1], State.UNASSIGNED)])
     view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
     assert [row["open"] for row in view.sections()["events"]] == [1]
