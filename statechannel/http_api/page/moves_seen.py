@@ -84,9 +84,7 @@ class RecentMoves:
         """A change, in the order of the log."""
         before, after = step.before, step.after
         cause, decision = begun = _cause_of(step, self._begun.get(step.key))
-        if after is None or after.owner is not None and after.state is State.ASSIGNED:
-            self._begun.pop(step.key, None)
-        elif cause is MoveCause.PLANNED:
+        if after is None or (after.owner is not None and after.state is State.ASSIGNED) or cause is MoveCause.PLANNED:
             self._begun.pop(step.key, None)
         else:
             self._begun[step.key] = begun
@@ -136,7 +134,7 @@ class RecentMoves:
 def _cause_of(step: BundleStep, begun: tuple[MoveCause, str | None] | None) -> tuple[MoveCause, str | None]:
     """By the record that begins the move; those that follow it have only its operation and flow."""
     note = step.note
-    if note.lost is not None or Flow.REPAIR == note.flow or note.action in (Action.REPAIR, Action.DECLINE):
+    if note.lost is not None or note.flow == Flow.REPAIR or note.action in (Action.REPAIR, Action.DECLINE):
         return MoveCause.FAILURE, None
     if note.decision is not None:
         return MoveCause.BALANCER, note.decision

@@ -300,6 +300,7 @@ def _loads_shown(document: Mapping[str, Any]) -> dict[str, Any]:
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the list shows; the rest is asked for by its id."""
     kept = {name: row.get(name) for name in ("id", "at_ms", "leader", "subject", "reason", "skipped", "why", "scores")}
+    kept["drain"] = None if not row.get("drain") else row["drain"]["broker"]
     return kept | {name: len(row.get(name) or ()) for name in ("moves", "splits", "placed", "left")}
 
 

@@ -13,6 +13,7 @@ from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
+from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import IN_FLIGHT, State
 
@@ -65,6 +66,7 @@ class PageView:
         events: What has happened.
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
+        replicas: Whether the replicas of all brokers agree; None: they were not compared yet.
     """
 
     def __init__(self, limits: PageLimits) -> None:
@@ -79,6 +81,7 @@ class PageView:
         self._moves = RecentMoves()
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
+        self.replicas: ReplicasCompared | None = None
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -177,8 +180,11 @@ class PageView:
             "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
             "problems": [
                 problem.fields()
-                for problem in problems_of(look, owned, between, self._flaps(), self._junk())[:PROBLEMS_MAX]
+                for problem in problems_of(look, owned, between, self._flaps(), self._junk(), self._differing())[
+                    :PROBLEMS_MAX
+                ]
             ],
+            "replicas": None if self.replicas is None else self.replicas.document(),
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
@@ -288,6 +294,10 @@ class PageView:
             if held is not None:
                 flapping.append(FlapSeen(self.journal.table.name_of(key, held[0]), *times))
         return flapping
+
+    def _differing(self) -> list[ReplicaSeen]:
+        rows = () if self.replicas is None else self.replicas.rows
+        return [row for row in rows if row.standing is ReplicaStanding.DIFFERS]
 
     def _junk(self) -> JunkRate | None:
         if len(self._rejected) < 2:  # noqa: PLR2004

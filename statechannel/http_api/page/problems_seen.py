@@ -12,6 +12,7 @@ from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
+    from statechannel.http_api.page.replicas_compared import ReplicaSeen
 
 SLOW_LAG_S: Final = 5.0
 
@@ -21,6 +22,7 @@ class ProblemKind(StrEnum):
 
     KAFKA_AWAY = "kafka-away"
     REPAIR_PAUSED = "repair-paused"
+    REPLICA_DIFFERS = "replica-differs"
     NO_LEADER = "no-leader"
     BROKER_LOST = "broker-lost"
     STUCK = "stuck"
@@ -39,6 +41,7 @@ SEVERE: Final = frozenset(
     {
         ProblemKind.KAFKA_AWAY,
         ProblemKind.REPAIR_PAUSED,
+        ProblemKind.REPLICA_DIFFERS,
         ProblemKind.NO_LEADER,
         ProblemKind.BROKER_LOST,
         ProblemKind.STUCK,
@@ -120,6 +123,7 @@ def problems_of(
     between: Sequence[Mapping[str, Any]],
     flaps: Sequence[FlapSeen],
     junk: JunkRate | None,
+    differing: Sequence[ReplicaSeen] = (),
 ) -> list[ProblemSeen]:
     """All of them.
 
@@ -128,6 +132,7 @@ def problems_of(
         between: Rows of what is between two owners, the oldest first.
         flaps: Bundles that change their owner again and again, the worst first.
         junk: None while there is none worth naming.
+        differing: Replicas whose accepted states differ from those of the others.
     """
     seen = [
         *_of_cluster(look),
@@ -135,6 +140,7 @@ def problems_of(
         *_of_bundles(look, between, flaps),
         *_of_junk(junk),
         *_of_versions(look),
+        *_of_replicas(differing),
     ]
     order = list(ProblemKind)
     return sorted(seen, key=lambda problem: order.index(problem.kind))
@@ -267,4 +273,14 @@ def _of_versions(look: ClusterLook) -> Iterator[ProblemSeen]:
         yield ProblemSeen(
             ProblemKind.VERSIONS, None, f"brokers run different versions: {listed}",
             "Expected while an upgrade is under way; else finish it.",
+        )  # fmt: skip
+
+
+def _of_replicas(differing: Sequence[ReplicaSeen]) -> Iterator[ProblemSeen]:
+    for row in differing:
+        keys = f" ({row.keys:,} keys, the others {row.keys_of_others:,})" if row.keys and row.keys_of_others else ""
+        yield ProblemSeen(
+            ProblemKind.REPLICA_DIFFERS, row.broker, f"{row.message()}{keys}: it may serve, or refuse, what it should not",
+            f"`statechannel audit --verify --replica URL`, with the endpoint of {row.broker}, names the first key that differs "
+            "from the log. Drain the broker, keep its files, and start it again.",
         )  # fmt: skip

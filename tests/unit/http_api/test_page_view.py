@@ -178,7 +178,9 @@ def test_a_map_of_the_past_has_brokers_lost_from_then_on():
     journal = ChangeJournal(100)
     journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES[:1]], {0: 0})
     journal.take(change(0, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=1_000))
-    document = heat_map_of(journal, 5_000, 21_000, losses=[(7_000, frozenset({"b2"})), (16_000, frozenset())]).document()
+    document = heat_map_of(
+        journal, 5_000, 21_000, losses=[(7_000, frozenset({"b2"})), (16_000, frozenset())]
+    ).document()
     owners, cells = [], None
     for column in document["columns"]:
         cells = column[0][1] if column else cells
