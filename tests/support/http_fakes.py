@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from typing import Any
 
 import httpx
+import orjson
 
 from statechannel.audit.verify import PartWord, ReplicaWord
 from statechannel.broker import outcomes, request_record
@@ -203,6 +204,22 @@ def word(broker: str, parts: Mapping[int, tuple[int, str | None]], incarnation: 
         for number, (applied, digest) in parts.items()
     }
     return ReplicaWord(broker, incarnation or f"{broker}-1", numbers)
+
+
+def word_body(of: ReplicaWord) -> bytes:
+    """The body of its `/digest`."""
+    return orjson.dumps(
+        {
+            "replica": 1,
+            "broker": of.broker,
+            "incarnation": of.incarnation,
+            "digest": None,
+            "partitions": {
+                str(number): {"applied": part.applied, "digest": part.digest, "why": part.why, "keys": part.keys}
+                for number, part in of.partitions.items()
+            },
+        }
+    )
 
 
 class FakeSource:

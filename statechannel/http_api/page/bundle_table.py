@@ -367,6 +367,10 @@ class ChangeJournal:
             place = step.place
         return place
 
+    def time_of(self, place: int) -> int | None:
+        """Log time of a change, or of the newest one before it; None: not known."""
+        return next((step.at_ms for step in reversed(self.steps) if step.place <= place), None)
+
     def as_of(self, place: int) -> LiveBundleTable | None:
         """The table after this change; None: it is not known any more."""
         if place < self.whole_from:

@@ -166,6 +166,7 @@ class PageFeed:
     Attributes:
         view: What the pages show.
         readers: Number of open pages.
+        past_topics: Readers of the same sections as of a moment (ms since 1970).
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class PageFeed:
         self.source = source
         self.readers = 0
         self.topics: dict[str, Callable[[], Any]] = dict(topics or {})
+        self.past_topics: Mapping[str, Callable[[int], Any]] = {}
         self._settings = settings.http
         self._waiting: list[Change] | None = []
         self._lost_track = False

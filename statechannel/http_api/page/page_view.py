@@ -8,10 +8,11 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
-from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding, LiveBundleTable
+from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
 from statechannel.http_api.page.page_events import PageEvents
+from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberLog
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
 from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
@@ -20,10 +21,8 @@ from statechannel.protocol.states import IN_FLIGHT, State
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
 
-BETWEEN_MAX: Final = 50
 _OLDEST_MAX: Final = 1_000
 PROBLEMS_MAX: Final = 40
-DIFFERENCES_MAX: Final = 200
 NAMES_EACH_MS: Final = 60_000
 NAMES_GONE_MAX: Final = 1_000
 """Names of namespaces that are gone, of which more are not kept until NAMES_EACH_MS have passed."""
@@ -64,6 +63,7 @@ class PageView:
     Attributes:
         journal: States of bundles and their newest changes.
         events: What has happened.
+        members: What was heard of the members, and when.
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         replicas: Whether the replicas of all brokers agree; None: they were not compared yet.
@@ -72,6 +72,7 @@ class PageView:
     def __init__(self, limits: PageLimits) -> None:
         self.journal = ChangeJournal(limits.history_max)
         self.events = PageEvents(lambda step: self.journal.table.name_of(step.key, step.upper))
+        self.members = MemberLog()
         self.limits = limits
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
@@ -136,6 +137,7 @@ class PageView:
     def look(self, look: ClusterLook) -> None:
         """What is known of the members now."""
         self._look = look
+        self.members.take(look)
         self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
         self._moves.forget_before(look.at_ms - MOVES_WINDOW_MS)
         self._forget_names(look.at_ms)
@@ -310,80 +312,3 @@ class PageView:
 
 
 _LAG_SHOWN: Final = 1_000
-
-
-def past_document(view_table: LiveBundleTable, steps: Sequence[BundleStep], place: int, at_ms: int) -> dict[str, Any]:
-    """The page as of a moment: owners and what was between them.
-
-    Args:
-        steps: Around the moment, the newest last; the newest at or before it is the record under the cursor.
-    """
-    owned: Counter[str] = Counter()
-    between: list[dict[str, Any]] = []
-    states: Counter[str] = Counter()
-    for key, upper, holding in view_table.rows():
-        states[holding.state.value] += 1
-        if holding.owner is not None:
-            owned[holding.owner] += 1
-        if holding.state in IN_FLIGHT and len(between) < BETWEEN_MAX:
-            between.append(
-                {
-                    "bundle": view_table.name_of(key, upper),
-                    "state": holding.state.value,
-                    "from": holding.owner or holding.source,
-                    "to": holding.destination,
-                }
-            )
-    return {
-        "place": place,
-        "at_ms": at_ms,
-        "bundles": len(view_table),
-        "states": dict(sorted(states.items())),
-        "owners": dict(sorted(owned.items())),
-        "between": between,
-        "steps": [step_fields(view_table, step) for step in steps],
-    }
-
-
-def step_fields(table: LiveBundleTable, step: BundleStep) -> dict[str, Any]:
-    """A step as the page has it."""
-    note = step.note
-
-    def held(holding: Holding | None) -> dict[str, Any] | None:
-        if holding is None:
-            return None
-        return {"state": holding.state.value, "owner": holding.owner, "to": holding.destination}
-
-    return {
-        "place": step.place,
-        "at_ms": step.at_ms,
-        "partition": step.partition,
-        "offset": step.offset,
-        "bundle": table.name_of(step.key, step.upper),
-        "before": held(step.before),
-        "after": held(step.after),
-        "operation": step.operation,
-        **note._asdict(),
-    }
-
-
-def difference(before: LiveBundleTable, after: LiveBundleTable) -> dict[str, Any]:
-    """Bundles whose owner differs, by pair of owners."""
-    known = {key: (upper, holding) for key, upper, holding in before.rows()}
-    pairs: Counter[tuple[str | None, str | None]] = Counter()
-    rows: list[dict[str, Any]] = []
-    for key, upper, holding in after.rows():
-        earlier = known.pop(key, None)
-        owner = None if earlier is None else earlier[1].owner
-        if earlier is not None and earlier[0] == upper and owner == holding.owner:
-            continue
-        pairs[owner, holding.owner] += 1
-        if len(rows) < DIFFERENCES_MAX:
-            rows.append({"bundle": after.name_of(key, upper), "from": owner, "to": holding.owner})
-    gone = len(known)
-    return {
-        "pairs": [{"from": pair[0], "to": pair[1], "bundles": count} for pair, count in pairs.most_common()],
-        "bundles": rows,
-        "all": sum(pairs.values()),
-        "gone": gone,
-    }

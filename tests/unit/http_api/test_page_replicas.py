@@ -10,7 +10,7 @@ from statechannel.http_api.page.page_digests import OWN_REPLICA, TRIES, ReplicaD
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.replicas_compared import OFFSETS_MAX, ReplicaComparison, ReplicaStanding
 from statechannel.http_api.problems import ProblemError
-from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, word
+from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, word, word_body
 
 AGREES, DIFFERS = ReplicaStanding.AGREES, ReplicaStanding.DIFFERS
 LATER, UNKNOWN = ReplicaStanding.NOT_AT_OFFSET, ReplicaStanding.UNKNOWN
@@ -82,21 +82,6 @@ def test_what_is_kept_of_digests_has_a_bound():
     assert len(comparison._digests) <= OFFSETS_MAX
 
 
-def body(of):
-    return orjson.dumps(
-        {
-            "replica": 1,
-            "broker": of.broker,
-            "incarnation": of.incarnation,
-            "digest": None,
-            "partitions": {
-                str(number): {"applied": part.applied, "digest": part.digest, "why": part.why, "keys": part.keys}
-                for number, part in of.partitions.items()
-            },
-        }
-    )
-
-
 class Endpoint:
     """A port that answers `/digest` with each of these bodies in turn, the last one again and again; None: not at all."""
 
@@ -140,10 +125,10 @@ async def compared(own, rows, **options):
 
 async def test_every_broker_is_asked_where_it_publishes_its_endpoint():
     async with (
-        Endpoint(body(said("b2", (9, "x")))) as same,
-        Endpoint(body(said("b3", (9, "y")))) as other,
-        Endpoint(body(said("b4", (6, "z")))) as late,
-        Endpoint(body(said("b5", (9, "x"), incarnation="b5-old"))) as replaced,
+        Endpoint(word_body(said("b2", (9, "x")))) as same,
+        Endpoint(word_body(said("b3", (9, "y")))) as other,
+        Endpoint(word_body(said("b4", (6, "z")))) as late,
+        Endpoint(word_body(said("b5", (9, "x"), incarnation="b5-old"))) as replaced,
         Endpoint(b"<html>") as page,
         Endpoint(None) as silent,
     ):
@@ -164,13 +149,13 @@ async def test_every_broker_is_asked_where_it_publishes_its_endpoint():
 
 
 async def test_one_that_lags_a_moment_is_asked_again():
-    async with Endpoint(body(said("b2", (8, "u"))), body(said("b2", (9, "x")))) as catching_up:
+    async with Endpoint(word_body(said("b2", (8, "u"))), word_body(said("b2", (9, "x")))) as catching_up:
         seen = await compared(said("b1", (9, "x")), [broker_row("b1"), broker_row("b2", http=catching_up.url)])
     assert {standing for standing, _ in seen.values()} == {AGREES}
 
 
 async def test_a_console_compares_its_own_replica_too():
-    async with Endpoint(body(said("b1", (9, "x")))) as port:
+    async with Endpoint(word_body(said("b1", (9, "x")))) as port:
         rows = [broker_row("b1", http=port.url)]
         assert set(await compared(said("", (9, "x")), rows, broker="")) == {"b1", OWN_REPLICA}
         seen = await compared(ProblemError("not-current", "it has stopped"), rows, broker="")
@@ -179,7 +164,7 @@ async def test_a_console_compares_its_own_replica_too():
 
 async def test_the_page_says_what_the_newest_round_found():
     source = FakeSource()
-    async with Endpoint(body(said("b2", (9, "other")))) as port:
+    async with Endpoint(word_body(said("b2", (9, "other")))) as port:
         source.seen = look_of([broker_row("b1"), broker_row("b2", http=port.url)])
         feed = PageFeed(source, http_settings(page_each_s=0.05, page_digests_s=1))
         feed.start()

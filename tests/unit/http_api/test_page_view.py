@@ -16,7 +16,8 @@ from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, Row
 from statechannel.http_api.page.moves_seen import FLAPS
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
-from statechannel.http_api.page.page_view import PageLimits, PageView, difference
+from statechannel.http_api.page.page_view import PageLimits, PageView
+from statechannel.http_api.page.past_page import MemberLog, difference
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
@@ -55,7 +56,10 @@ def logs(draw):
     return changes
 
 
-def begun(holding=Holding(State.UNASSIGNED, None)):
+NOBODY = Holding(State.UNASSIGNED, None)
+
+
+def begun(holding=NOBODY):
     view = PageView(LIMITS)
     view.begin([BundleStart(name.encode(), holding) for name in BUNDLES], {0: 0})
     return view
@@ -412,6 +416,100 @@ def test_a_namespace_that_is_deleted_is_not_counted():
     assert (head["bundles"], head["namespaces"]) == (0, 0)
     view.take([change(1, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
     assert view.sections()["head"]["namespaces"] == 1
+
+
+async def test_the_past_has_members_events_and_moves_of_that_moment_and_no_others():
+    source = FakeSource()
+    source.log = [
+        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
+        change(1, BUNDLES[1], State.ASSIGNED, None, "b2", at_ms=2_000),
+        change(2, BUNDLES[0], State.RELEASING, "b1", "b2", at_ms=10_000, flow="transfer"),
+        change(3, BUNDLES[0], State.ASSIGNING, "b1", "b2", at_ms=11_000, flow="transfer"),
+        change(4, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=12_000, flow="transfer"),
+    ]
+    source.seen = look_of([broker_row("b1"), broker_row("b2")], at_ms=12_500)
+    feed = PageFeed(source, http_settings(page_each_s=0.05))
+    await looked(feed)
+    then = await asked(feed, "/v1/page/at?time_ms=11500")
+    assert then["head"] == {
+        "leader": None, "term": None, "mode": None, "brokers": None, "bundles": 2, "unasked": 0, "unserved": 1, "mean": 1.0,
+        "known": False,
+    }  # fmt: skip
+    assert [(row["broker"], row["bundles"], row["coming"], row["state"]) for row in then["brokers"]] == [
+        ("b2", 1, 1, None)
+    ]
+    assert [(row["state"], row["since_ms"], row["who"]) for row in then["between"]["rows"]] == [
+        ("Assigning", 11_000, "b2")
+    ]
+    assert [(row["kind"], row["open"], row["count"]) for row in then["events"]] == [("gap", 1, 1)]
+    assert then["brokers"][0]["came"] == 1  # the first lookup, not what came later
+    feed.view.look(
+        look_of([broker_row("b1", state="lost", leading=False), broker_row("b2", leading=True)], at_ms=20_000)
+    )
+    feed.view.look(look_of([broker_row("b2", leading=True), broker_row("b3")], at_ms=30_000))
+    known = await asked(feed, "/v1/page/at?time_ms=25000")
+    assert (known["head"]["leader"], known["head"]["brokers"], known["at_ms"]) == ("b2", 1, 25_000)
+    assert [(row["broker"], row["state"], row["leading"]) for row in known["brokers"]] == [
+        ("b1", "lost", False), ("b2", "alive", True),
+    ]  # fmt: skip
+    assert "b3 joined" not in {row["message"] for row in known["events"]}
+    assert {"b1 was lost: its heartbeats stopped", "b2 leads now"} <= {row["message"] for row in known["events"]}
+    assert [row["longest_ms"] for row in known["events"] if row["kind"] == "gap"] == [1_000]
+    late = await asked(feed, "/v1/page/at?time_ms=99999999")
+    assert (late["at_ms"], late["live"]) == (30_000, True)  # not later than what is known
+    heat = await asked(feed, "/v1/page/heat?place=3&at_ms=11500")
+    assert heat["first"] + len(heat["columns"]) - 1 == 11_500 // 5_000
+    two = await asked(feed, "/v1/page/difference?first=2&second=5")
+    assert (two["first_ms"], two["second_ms"]) == (2_000, 12_000)
+    assert two["brokers"] == [{"broker": "b1", "before": 1, "after": 0}, {"broker": "b2", "before": 1, "after": 2}]
+
+
+async def test_moves_and_members_that_are_not_known_then_are_null():
+    source = FakeSource()
+    source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
+    source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
+    await looked(feed)
+    feed.view.journal.positions[0] = 2
+    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3", at_ms=900_000)])
+    then = await asked(feed, "/v1/page/at?place=1")
+    assert [(row["broker"], row["came"], row["state"]) for row in then["brokers"]] == [("b3", None, None)]
+    read = await asked(feed, "/v1/page/at?time_ms=500")
+    assert [(row["broker"], row["came"], row["state"]) for row in read["brokers"]] == [("b1", 1, None)]
+
+
+async def test_reports_of_a_moment_say_what_could_not_be_read():
+    feed = PageFeed(FakeSource(), http_settings())
+
+    async def decisions(at_ms):
+        return {"decisions": [{"id": "d1", "at_ms": at_ms}]}
+
+    async def loads(at_ms):
+        raise ProblemError("too-busy", "two topics are being read already")
+
+    feed.past_topics = {"decisions": decisions, "loads": loads}
+    assert await asked(feed, "/v1/page/reports?at_ms=7") == {
+        "at_ms": 7,
+        "decisions": {"decisions": [{"id": "d1", "at_ms": 7}]},
+        "loads": {"error": "two topics are being read already"},
+    }
+    feed.past_topics = {}
+    assert (await asked(feed, "/v1/page/reports?at_ms=7"))["loads"] is None
+
+
+def test_what_was_heard_of_members_has_a_bound():
+    log = MemberLog()
+    for number in range(3_000):
+        log.take(look_of([broker_row(f"b{at}", leading=at == number % 60) for at in range(60)], at_ms=number))
+    assert log.at(2_999).leader == "b59"
+    assert log.at(100) is None
+    assert len(log._moments) <= 1_000
+    kept = len(log._moments)
+    log.take(look_of([broker_row(f"b{at}", leading=at == 59) for at in range(60)], at_ms=3_000))
+    assert len(log._moments) == kept  # nothing has changed
+    for number in range(500):
+        log.take(look_of([broker_row(f"b{at}", leading=at == number) for at in range(500)], at_ms=4_000 + number))
+    assert sum(len(then.brokers) for then in log._moments) == log._rows <= 100_000
 
 
 _ODD = st.sampled_from([None, True, -1, 2**64 - 1, -(2**63), 1.5, "x", [], [1], {}, {"x": 1}])
