@@ -88,8 +88,19 @@ def get(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
 
 def download(url: str, sink: IO[bytes], *, timeout_s: float, max_bytes: int) -> None:
     """Write the body of the answer into `sink`; arguments and errors as `get`."""
+    asyncio.run(_stream_into(url, sink, timeout_s, max_bytes))
+
+
+async def fetch(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
+    """As `get`, in a running loop."""
+    body = io.BytesIO()
+    await _stream_into(url, body, timeout_s, max_bytes)
+    return body.getvalue()
+
+
+async def _stream_into(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int) -> None:
     try:
-        asyncio.run(_download(url, sink, timeout_s, max_bytes))
+        await _download(url, sink, timeout_s, max_bytes)
     except TimeoutError:
         raise HttpUnansweredError(f"timed out: the answer was not there whole after {timeout_s:g} s") from None
     except httpx.ProtocolError as error:

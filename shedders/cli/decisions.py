@@ -158,10 +158,19 @@ def _decisions_document(book: DecisionBook, records: Sequence[DecisionRecord], s
     }
 
 
-def decisions_document(connection: Connection, since_ms: int, limit: int) -> dict[str, Any]:
-    """The newest decisions of a live channel since a log time, as `decisions` prints them in JSON."""
+def decisions_document(
+    connection: Connection, since_ms: int, limit: int, until_ms: int | None = None
+) -> dict[str, Any]:
+    """The newest decisions of a live channel between two log times, as `decisions` prints them in JSON.
+
+    Args:
+        until_ms: What was recorded later is left out, results of moves too; None: nothing.
+    """
+    book = DecisionBook()
     with reader_if_any(connection) as reader:
-        book = DecisionBook() if reader is None else _book_since(reader, since_ms)
+        for read in () if reader is None else reader.read(since_ms=since_ms):
+            if until_ms is None or read.timestamp_ms <= until_ms:
+                book.add(read.record)
     return _decisions_document(book, list(book.decisions)[-limit:], since_ms)
 
 

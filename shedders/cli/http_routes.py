@@ -48,7 +48,16 @@ class DecisionsQuery(RequestModel):
     since_ms: int | None = Field(
         None, ge=0, le=TIME_MAX_MS, description="Only from this log time on; default: of the last hour."
     )
+    until_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Only up to this log time; default: all.")
     limit: int = Field(100, ge=1, le=1_000, description="Number of newest decisions.")
+
+
+class LoadsQuery(RequestModel):
+    """Of which moment."""
+
+    at_ms: int | None = Field(
+        None, ge=0, le=TIME_MAX_MS, description="As of this log time, as far as the topics have it still; default: now."
+    )
 
 
 class WhyQuery(NameQuery):
@@ -149,14 +158,13 @@ class BalancerAnswers:
 
     async def decisions(self, call: ApiCall) -> ApiAnswer:
         since_ms = call.query.since_ms if call.query.since_ms is not None else max(0, now_ms() - _HOUR_MS)
-        return await self._read(lambda to: decisions_document(to, since_ms, call.query.limit))
+        return await self._read(lambda to: decisions_document(to, since_ms, call.query.limit, call.query.until_ms))
 
     async def decision(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: decision_document(to, call.path["decision"][:64]))
 
     async def loads(self, call: ApiCall) -> ApiAnswer:
-        del call
-        return await self._read(loads_document)
+        return await self._read(lambda to: loads_document(to, call.query.at_ms))
 
     async def why(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: why_document(to, call.query.name, call.query.limit))
@@ -327,7 +335,7 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
         DecisionsDocument, DecisionsQuery,
     )  # fmt: skip
     yield read("/v1/decisions/{decision}", "show-decision", "Show one decision", answers.decision, dict[str, Any], None)
-    yield read("/v1/loads", "list-loads", "List the load that brokers report", answers.loads, LoadsDocument, None)
+    yield read("/v1/loads", "list-loads", "List the load that brokers report", answers.loads, LoadsDocument, LoadsQuery)
     yield read("/v1/why", "why", "Explain why a bundle is where it is", answers.why, dict[str, Any], WhyQuery)
     yield read(
         "/v1/why-not", "why-not", "Explain why the balancer leaves a bundle where it is", answers.why_not, dict[str, Any],

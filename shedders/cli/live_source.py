@@ -71,17 +71,27 @@ def live_at(connection: Connection) -> Snapshot:
     return parse_snapshot(snapshot_bytes(snapshot), "the live snapshot")
 
 
-def loads_document(connection: Connection) -> dict[str, Any]:
-    """What brokers report of their load, and the heaviest bundles that they name, the heaviest first."""
+def loads_document(connection: Connection, at_ms: int | None = None) -> dict[str, Any]:
+    """What brokers report of their load, and the heaviest bundles that they name, the heaviest first.
+
+    Args:
+        at_ms: As of this log time: reports that were older than the view's time to live then do not count; None: now.
+    """
     remarks: list[str] = []
-    loads, tops = _load_topics(connection, balancer_settings(connection).load, remarks)
+    settings = balancer_settings(connection).load
+    loads, tops = _load_topics(connection, settings, remarks, at_ms)
+    oldest_ms = 0 if at_ms is None else at_ms - round(1_000 * settings.ttl_s)
     brokers = []
     for record in loads or ():
+        if record.timestamp_ms < oldest_ms:
+            continue
         report = None if record.value is None else decode_broker_load(record.key, record.value)
         if isinstance(report, BrokerLoadReport):
             brokers.append(_broker_row(report.header.broker, record.timestamp_ms, report.load))
     bundles = []
     for record in tops or ():
+        if record.timestamp_ms < oldest_ms:
+            continue
         top = None if record.value is None else decode_top_bundles(record.key, record.value)
         if isinstance(top, TopBundlesReport):
             bundles += [_bundle_row(top.header.broker, bundle) for bundle in top.bundles]
@@ -233,25 +243,28 @@ def _view(settings: LoadSettings, registry: Registry) -> TableView[Any]:
 
 
 def _load_topics(
-    connection: Connection, settings: LoadSettings, remarks: list[str]
+    connection: Connection, settings: LoadSettings, remarks: list[str], at_ms: int | None = None
 ) -> tuple[Sequence[SideRecord] | None, Sequence[SideRecord] | None]:
     topics = LoadTopics(connection.topics.channel)
     names = (topics.broker_load, topics.top_bundles)
     with notify_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(names))
-    loads, tops = (_records(connection, name, settings, remarks) if name in there else None for name in names)
+    loads, tops = (_records(connection, name, settings, remarks, at_ms) if name in there else None for name in names)
     return loads, tops
 
 
-def _records(connection: Connection, name: str, settings: LoadSettings, remarks: list[str]) -> Sequence[SideRecord]:
-    """Records that count in a load topic, read with headers, as tombstones have them."""
+def _records(
+    connection: Connection, name: str, settings: LoadSettings, remarks: list[str], at_ms: int | None
+) -> Sequence[SideRecord]:
+    """Records that count in a load topic now, or at a log time, read with headers, as tombstones have them."""
     newest = NewestRecords(settings.brokers_max, settings.held_bytes)
 
     def sink(batch: LightBatch) -> None:
         if batch.opened:
             newest.clear()
         for record in batch.records:
-            newest.add(record)
+            if at_ms is None or record.timestamp_ms <= at_ms:
+                newest.add(record)
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)

@@ -79,6 +79,7 @@ def every_route(
     routes += further_routes(cluster)
     if feed is not None:
         routes += PageReads(cluster, feed).routes()
-        feed.topics |= topic_reads_of(routes)
+        topics, feed.past_topics = topic_reads_of(routes)
+        feed.topics |= topics
     # Pulsar's are not in the description of this API: they have one of their own, Pulsar's.
     return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

@@ -1,7 +1,9 @@
 """The page of the cluster in a headless browser: what happens is named, whatever is written stays text, and all can use it."""
 
 import re
+import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 import httpx
@@ -11,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from statechannel.broker.changes import Derived
 from statechannel.protocol.states import State
 from tests.support.browsers import browser_or_skip, running_browser
+from tests.support.http_fakes import word, word_body
 from tests.support.page_incidents import INCIDENTS, past
 from tests.support.page_server import NAMESPACE, now_ms, page_world
 
@@ -144,6 +147,103 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         page.click("#time-live")
         seen.shows("#time-text", "The page shows the present.")
         assert seen.errors == []
+
+
+def test_the_past_shows_nothing_of_the_present(browser):
+    with quiet_world(page_topics_s=1) as world:
+        load = {
+            "cpu_percent": 88.0,
+            "memory_percent": None,
+            "direct_memory_percent": None,
+            "bandwidth_in_percent": None,
+        }
+        load |= {"bandwidth_out_percent": None, "msg_throughput_in": 1e6, "msg_throughput_out": 1e3}
+        world.loads = {"brokers": [{"broker": "b2", **load}], "bundles": [], "notes": []}
+        world.loads_then = {"brokers": [{"broker": "b2", **load, "cpu_percent": 33.0}], "bundles": [], "notes": []}
+        with opened(browser, world) as seen:
+            page = seen.page
+            columns = "all => all.map(one => one.innerText)"
+            seen.shows("#broker-rows", "CPU 88 %")
+            world.take(*world.lose("b3", now_ms() - 12_000, now_ms()))
+            seen.shows("#problem-rows", "b3 is lost")
+            page.fill("#time-at", "0:70")
+            page.press("#time-at", "Enter")
+            seen.shows("#light-text", "The past:")
+            seen.shows("#broker-rows", "load then: unknown")
+            seen.shows("#broker-rows", "CPU 33 %")
+            assert page.locator("#problem-rows li").count() == 0
+            assert page.locator("#problems-past").is_visible()
+            rows = page.eval_on_selector_all("#broker-rows tbody tr", columns)
+            assert len(rows) == 4
+            assert all("state then: unknown" in row for row in rows)
+            assert not any("lost" in row or "88" in row or "Drain" in row for row in rows)
+            assert "b3 was lost" not in page.inner_text("#event-rows")
+            seen.shows("#decision-rows", "6 moves")
+            assert "balanced" not in page.inner_text("#decision-rows")  # the later decision
+            assert page.inner_text("#head div:has(dt:text-is('leader')) dd") == "unknown"
+            map_ = page.inner_text("#heat-tip")
+            page.focus("#heat-box")
+            page.keyboard.press("End")
+            assert page.inner_text("#heat-tip") != map_
+            assert "load not known" in page.inner_text("#heat-tip")
+            page.fill("#search-name", next(iter(world.owners)))
+            page.press("#search-name", "Enter")
+            seen.shows("#bundle-body", "as of")
+            assert page.get_by_role("button", name="Unload…").count() == 0
+            page.click("#time-live")
+            seen.shows("#problem-rows", "b3 is lost")
+            seen.shows("#broker-rows", "CPU 88 %")
+            seen.shows("#event-rows", "of b3 without owner: owner lost")
+            page.locator("#bundle-body:not(:has-text('as of'))").wait_for()
+            assert seen.errors == []
+
+
+@contextmanager
+def replicas(words):
+    """The address under which each broker says its offset and digest, as they are when it is asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            broker = self.path.split("/")[1]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(word_body(word(broker, {0: words[broker]})))
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_replica_that_differs_is_named_and_one_that_lags_is_not(browser):
+    words = {"b2": (9, "d"), "b3": (9, "other"), "b4": (7, "z")}
+    with replicas(words) as url:
+
+        def prepare(world):
+            past(world)
+            world.rows = [row | {"http": f"{url}/{row['broker']}"} for row in world.rows]
+            world.look()
+
+        with page_world(prepare, page_digests_s=1) as world, opened(browser, world) as seen:
+            seen.shows("#head", "b3 differs")
+            seen.shows("#problem-rows", "the replica of b3 differs from the others at offset 9 of partition 0")
+            seen.shows("#broker-rows tr", "replica not at this offset yet")
+            kinds = seen.page.eval_on_selector_all("#problem-rows li", "all => all.map((one) => one.dataset.kind)")
+            assert kinds == ["replica-differs"]
+            title = seen.page.get_attribute("#head div:has(dt:text-is('replicas'))", "title")
+            assert "b4 is not at this offset yet" in title
+            words |= dict.fromkeys(words, (9, "d"))
+            seen.shows("#head", "4 of 4 agree")
+            seen.shows("#problems", "Nothing.")
+            assert seen.errors == []
 
 
 def test_the_load_of_brokers_and_of_hash_ranges(browser):

@@ -1,59 +1,93 @@
-"""The page of a console on a real Kafka: the broker that leads and owns is killed, and the page names it, and what followed."""
+"""The page of a console on a real Kafka, one cluster for all: what is done to it is named on the page, with its cause."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.protocol.log import Topic
 from tests.support.broker_cluster import WAIT_S, BrokerCluster, broker_cluster
 from tests.support.browsers import browser_or_skip, running_browser
 from tests.support.kafka_lanes import Kafka
 
-NAMESPACE = "t/n"
+JUNK = 300
 
 
-@pytest.fixture
-def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
+class SeenCluster:
+    """A cluster, and the page of a console that follows it."""
+
+    def __init__(self, cluster: BrokerCluster, page: object) -> None:
+        self.cluster = cluster
+        self.page = page
+
+    def shows(self, selector: str, text: str) -> None:
+        self.page.locator(selector, has_text=text).first.wait_for()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def seen(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
     browser_or_skip()
-    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, ())) as made_cluster:
-        made_cluster.start("b1", "b2", "b3")
-        yield made_cluster
-
-
-def test_a_killed_leader_is_named_with_its_bundles_and_who_leads_now(cluster: BrokerCluster) -> None:
-    leader = cluster.leader()
-    bundles = cluster.create(NAMESPACE, 8, leader)
-    console = cluster.begin("console", "--port", "0")
-    assert console.stdout is not None
-    url = json.loads(console.stdout.readline())["url"]
-    with running_browser() as browser:
+    made = BrokerCluster(
+        kafka, f"page-{secrets.token_hex(4)}", tmp_path_factory.mktemp("page"), ("http.page_digests_s=1",)
+    )
+    with broker_cluster(made) as cluster, running_browser() as browser:
+        cluster.start("b1", "b2", "b3", extra=("observe.metrics_port=0",))
+        console = cluster.begin("console", "--port", "0")
+        assert console.stdout is not None
         page = browser.new_page()  # type: ignore[attr-defined]
         page.set_default_timeout(WAIT_S * 1_000)
-        page.goto(url)
+        page.goto(json.loads(console.stdout.readline())["url"])
+        yield SeenCluster(cluster, page)
+        page.close()
+        console.send_signal(signal.SIGINT)
+        console.communicate(timeout=WAIT_S)
+        assert console.returncode == 0
 
-        def shows(selector: str, text: str) -> None:
-            page.locator(selector, has_text=text).first.wait_for()
 
-        shows("#problems", "Nothing.")
-        shows("#head", f"leader{leader}")
-        shows(f"#broker-rows tr:has-text('{leader}') td:nth-child(3)", "8")
-        cluster.kill(leader)
-        shows("#problem-rows", f"{leader} is lost")
-        shows("#event-rows", f"{leader} was lost")
-        shows("#event-rows", f"8 bundles of {leader} without owner: owner lost")
-        shows("#event-rows", "leads now")
-        shows("#between-rows", "Nothing: every bundle has one owner")
-        page.fill("#search-name", bundles[0])
-        page.press("#search-name", "Enter")
-        shows("#bundle-body", f"{leader} was lost")
-        now = cluster.owners()[bundles[0]]
-        shows("#bundle-body dd", now)
-        page.click("#time-previous-event")
-        shows("#time-text", "As of")
-    console.send_signal(signal.SIGINT)
-    console.communicate(timeout=WAIT_S)
-    assert console.returncode == 0
+def test_junk_on_the_channel_is_named(seen: SeenCluster) -> None:
+    seen.shows("#head", "agree")
+    producer = Producer({"bootstrap.servers": seen.cluster.bootstrap})
+    for number in range(JUNK):
+        producer.produce(ChannelTopics(seen.cluster.channel).names[Topic.CHANNEL], b"\xff junk %d" % number, b"t/n", 0)
+    assert producer.flush(WAIT_S) == 0
+    seen.shows("#problem-rows", f"junk on the channel: {JUNK} records")
+
+
+def test_a_killed_leader_is_named_with_its_bundles_and_who_leads_now(seen: SeenCluster) -> None:
+    cluster, page = seen.cluster, seen.page
+    leader = cluster.leader()
+    bundles = cluster.create("t/leader", 8, leader)
+    seen.shows("#head", f"leader{leader}")
+    seen.shows(f"#broker-rows tr:has-text('{leader}') td:nth-child(3)", "8")
+    cluster.kill(leader)
+    seen.shows("#problem-rows", f"{leader} is lost")
+    seen.shows("#event-rows", f"{leader} was lost")
+    seen.shows("#event-rows", f"8 bundles of {leader} without owner: owner lost")
+    seen.shows("#event-rows", "leads now")
+    seen.shows("#between-rows", "Nothing: every bundle has one owner")
+    page.fill("#search-name", bundles[0])  # type: ignore[attr-defined]
+    page.press("#search-name", "Enter")  # type: ignore[attr-defined]
+    seen.shows("#bundle-body", f"{leader} was lost")
+    seen.shows("#bundle-body dd", str(cluster.owners()[bundles[0]]))
+    page.click("#time-previous-event")  # type: ignore[attr-defined]
+    seen.shows("#time-text", "As of")
+    seen.shows("#light-text", "The past:")
+    page.click("#time-live")  # type: ignore[attr-defined]
+
+
+def test_a_killed_owner_is_named_while_the_leader_goes_on(seen: SeenCluster) -> None:
+    cluster = seen.cluster
+    leader = cluster.leader()
+    owner = next(row["broker"] for row in cluster.alive() if row["broker"] != leader)
+    cluster.create("t/owner", 4, owner)
+    cluster.kill(owner)
+    seen.shows("#problem-rows", f"{owner} is lost")
+    seen.shows("#event-rows", f"bundles of {owner} without owner: owner lost")
+    seen.shows("#head", f"leader{leader}")
+    seen.shows("#between-rows", "Nothing: every bundle has one owner")

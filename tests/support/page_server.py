@@ -42,6 +42,7 @@ class PageWorld:
         feeds: The feed begins with the server.
         log: All changes so far.
         decisions: Rows of the balancer's decisions.
+        loads_then: Loads of every past moment.
     """
 
     def __init__(self, brokers: int = 4, bundles: int = 32, **http: Any) -> None:
@@ -58,6 +59,7 @@ class PageWorld:
         self.log: list[Change] = []
         self.decisions: list[dict[str, Any]] = []
         self.loads: dict[str, Any] = {"brokers": [], "bundles": [], "notes": []}
+        self.loads_then: dict[str, Any] = self.loads
         self.feed: PageFeed | None = None
         self.url = ""
         self.feeds = True
@@ -141,7 +143,14 @@ class PageWorld:
         async def loads() -> Any:
             return self.loads
 
+        async def decisions_then(at_ms: int) -> Any:
+            return {"decisions": [row for row in self.decisions if row["at_ms"] <= at_ms]}
+
+        async def loads_then(_: int) -> Any:
+            return self.loads_then
+
         rig.feed.topics = {"decisions": decisions, "loads": loads}
+        rig.feed.past_topics = {"decisions": decisions_then, "loads": loads_then}
         app = application(rig.routes, self.settings.http, HttpCallers(self.settings.http), asset_routes())
         return Served(app, rig.feed.start if self.feeds else lambda: None, rig.feed.close, rig.feed.close)
 

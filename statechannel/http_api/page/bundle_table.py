@@ -96,7 +96,8 @@ class LiveBundleTable:
 
     Attributes:
         keys: Number of the namespace and lower bound of each, in order.
-        namespaces: Names by number.
+        namespaces: Names by number; empty where the number is free.
+        names_version: Counts the changes of `namespaces`.
     """
 
     def __init__(self) -> None:
@@ -104,7 +105,9 @@ class LiveBundleTable:
         self._uppers = array("I")
         self._holdings = array("I")
         self.namespaces: list[str] = []
+        self.names_version = 0
         self._numbers: dict[str, int] = {}
+        self._free_numbers: list[int] = []
         self._kinds: list[Holding] = []
         self._kind_numbers: dict[Holding, int] = {}
         self._bundles = Counter[int]()  # by number of the namespace
@@ -117,6 +120,7 @@ class LiveBundleTable:
         copied = LiveBundleTable()
         copied.keys, copied._uppers, copied._holdings = self.keys[:], self._uppers[:], self._holdings[:]
         copied.namespaces, copied._numbers = list(self.namespaces), dict(self._numbers)
+        copied._free_numbers, copied.names_version = list(self._free_numbers), self.names_version
         copied._kinds, copied._kind_numbers = list(self._kinds), dict(self._kind_numbers)
         copied._bundles = self._bundles.copy()
         return copied
@@ -124,9 +128,43 @@ class LiveBundleTable:
     def key_of(self, namespace: str, lower: int) -> int:
         number = self._numbers.get(namespace)
         if number is None:
-            number = self._numbers[namespace] = len(self.namespaces)
-            self.namespaces.append(namespace)
+            self.names_version += 1
+            if self._free_numbers:
+                number = self._free_numbers.pop()
+                self.namespaces[number] = namespace
+            else:
+                number = len(self.namespaces)
+                self.namespaces.append(namespace)
+            self._numbers[namespace] = number
         return number << _LOWER_BITS | lower
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Whether it has, or had lately, a bundle."""
+        return namespace in self._numbers
+
+    @property
+    def names_gone(self) -> int:
+        """Number of names, of namespaces without a bundle, that are kept."""
+        return len(self._numbers) - len(self._bundles)
+
+    def forget_names(self, kept: Iterable[int]) -> None:
+        """Forget the names of namespaces, and of brokers, that no bundle has.
+
+        Args:
+            kept: Keys of bundles that are gone whose names are needed still.
+        """
+        needed = {key >> _LOWER_BITS for key in kept} | self._bundles.keys()
+        for name, number in list(self._numbers.items()):
+            if number not in needed:
+                del self._numbers[name]
+                self.namespaces[number] = ""
+                self._free_numbers.append(number)
+                self.names_version += 1
+        kinds = sorted(set(self._holdings))
+        renumbered = {kind: number for number, kind in enumerate(kinds)}
+        self._holdings = array("I", map(renumbered.__getitem__, self._holdings))
+        self._kinds = [self._kinds[kind] for kind in kinds]
+        self._kind_numbers = {holding: number for number, holding in enumerate(self._kinds)}
 
     def namespace_of(self, key: int) -> str:
         return self.namespaces[key >> _LOWER_BITS]
@@ -329,6 +367,10 @@ class ChangeJournal:
             place = step.place
         return place
 
+    def time_of(self, place: int) -> int | None:
+        """Log time of a change, or of the newest one before it; None: not known."""
+        return next((step.at_ms for step in reversed(self.steps) if step.place <= place), None)
+
     def as_of(self, place: int) -> LiveBundleTable | None:
         """The table after this change; None: it is not known any more."""
         if place < self.whole_from:
@@ -342,7 +384,7 @@ class ChangeJournal:
 
     def of_bundle(self, namespace: str, lower: int, upper: int, most: int) -> list[BundleStep]:
         """The newest steps of a bundle, the newest first."""
-        key = self.table.key_of(namespace, lower) if namespace in self.table.namespaces else -1
+        key = self.table.key_of(namespace, lower) if self.table.has_namespace(namespace) else -1
         steps = []
         for step in reversed(self.steps):
             if step.key == key and step.upper == upper:

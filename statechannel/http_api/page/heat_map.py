@@ -20,6 +20,7 @@ UNASKED: Final = -1
 UNSERVED: Final = -2
 """It is between two owners, or its owner is lost."""
 _CHANGES_MAX: Final = 9_999
+_OWNERS_MORE: Final = 64
 _GROWN: Final = 2
 """A new layout is made once there are this many times the bundles of the last one, or as small a part of them."""
 
@@ -55,7 +56,7 @@ class RowLayout:
                 held = table.get(key)
                 self.names.append("" if held is None else table.name_of(key, held[0]))
             before += last - first
-        self.namespaces = len(table.namespaces)
+        self._names_version = table.names_version
         self.bundles_per_row = step
 
     def row_of(self, key: int) -> int:
@@ -68,8 +69,8 @@ class RowLayout:
         )
 
     def fits(self, table: LiveBundleTable) -> bool:
-        """Whether the rows still are about equal."""
-        same = len(table.namespaces) == self.namespaces
+        """Whether the rows are about equal still."""
+        same = table.names_version == self._names_version
         return same and self.bundles <= _GROWN * max(len(table), 1) and len(table) <= _GROWN * max(self.bundles, 8)
 
 
@@ -79,7 +80,7 @@ class HeatCell(NamedTuple):
     Attributes:
         owner: Number of the broker that has most of its bundles; UNASKED, UNSERVED.
         share: Of them, in percent.
-        changes: Of owners, in that time.
+        changes: How often, in that time, one of its bundles got another owner: also where it is back at its end.
     """
 
     owner: int
@@ -95,7 +96,7 @@ class RangeHeatMap:
         at_ms: Log time of the newest column.
 
     Attributes:
-        owners: Names of brokers by number; only ever grows.
+        owners: Names of brokers by number; only ever grows: `fits` says when a new map is due.
         first: Number of the oldest column: its time is `first * width_ms`.
     """
 
@@ -115,6 +116,11 @@ class RangeHeatMap:
             row = layout.row_of(key)
             if row >= 0:
                 self._counts[row][self._number(holding)] += 1
+        self._owners_at_first = len(self.owners)
+
+    def fits(self, table: LiveBundleTable) -> bool:
+        """Whether it need not be made again: the rows are about equal, and most of the brokers are there still."""
+        return self.layout.fits(table) and len(self.owners) <= _GROWN * self._owners_at_first + _OWNERS_MORE
 
     @property
     def first(self) -> int:
@@ -155,9 +161,8 @@ class RangeHeatMap:
             counts[self._number(step.before)] -= 1
         if step.after is not None:
             counts[self._number(step.after)] += 1
-        before, after = step.before and step.before.owner, step.after and step.after.owner
-        if before != after:
-            self._changes[row] += 1
+        if step.before is not None and step.after is not None and step.after.owner not in (None, step.before.owner):
+            self._changes[row] += 1  # a hand-over is one change, whatever lies between the owners
         self._touched.add(row)
         self._stirred = True
 
@@ -215,14 +220,39 @@ def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> li
     ]
 
 
-def heat_map_of(journal: ChangeJournal, width_ms: int, now_ms: int, namespace: str | None = None) -> RangeHeatMap:
-    """The map of all changes that a journal has, up to now."""
+def heat_map_of(
+    journal: ChangeJournal,
+    width_ms: int,
+    now_ms: int,
+    namespace: str | None = None,
+    *,
+    until: int | None = None,
+    losses: Sequence[tuple[int, frozenset[str]]] = (),
+) -> RangeHeatMap:
+    """The map of the changes that a journal has.
+
+    Args:
+        now_ms: End of the newest column.
+        until: Number of the last change that is taken; None: all.
+        losses: The brokers that are lost from each time on, the oldest first.
+    """
     layout = RowLayout(journal.table, namespace)
     before = journal.as_of(journal.whole_from)
     first_ms = journal.steps[0].at_ms if journal.steps else now_ms
-    heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, first_ms)
+    heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, min(first_ms, now_ms))
+    due = deque(losses)
+
+    def advance(at_ms: int) -> None:
+        while due and due[0][0] <= at_ms:
+            since_ms, brokers = due.popleft()
+            heat.advance(since_ms)
+            heat.lose(brokers)
+        heat.advance(at_ms)
+
     for step in journal.steps:
-        heat.advance(step.at_ms)
+        if until is not None and step.place > until:
+            break
+        advance(step.at_ms)
         heat.take(step)
-    heat.advance(now_ms)
+    advance(now_ms)
     return heat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -221,9 +221,26 @@ class PageEvents:
             self._mode = mode
             self._add(PageEventKind.MODE, at_ms, "this process", mode)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The newest first."""
-        return [event.fields() for event in sorted(self._events, key=lambda event: (-event.at_ms, -event.number))]
+    def of_members(self, until_ms: int) -> list[PageEvent]:
+        """Those that were not found in changes, up to this time."""
+        return [event for event in self._events if event.kind not in _OF_CHANGES and event.at_ms <= until_ms]
+
+    def rows(self, until_ms: int | None = None, others: Sequence[PageEvent] = ()) -> list[dict[str, Any]]:
+        """The newest first.
+
+        Args:
+            until_ms: Given for the past: events then have numbers of their own.
+            others: Further ones.
+        """
+        events = sorted([*self._events, *others], key=lambda event: (-event.at_ms, -event.number))[:EVENTS_MAX]
+        rows = [event.fields() for event in events]
+        if until_ms is not None:
+            for number, row in enumerate(rows):
+                row["number"] = number
+        return rows
+
+
+_OF_CHANGES: Final = frozenset({PageEventKind.GAP, PageEventKind.SPLIT})
 
 
 def _lost_ms(step: BundleStep) -> int:

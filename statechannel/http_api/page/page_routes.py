@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import Field
 from starlette.responses import Response
@@ -17,9 +17,10 @@ from typing_extensions import TypedDict
 
 from statechannel.audit.report.ownership import shared_style
 from statechannel.engine.commands import Owned, Undetermined, Unowned
+from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
-from statechannel.http_api.page.page_view import difference, past_document, step_fields
+from statechannel.http_api.page.past_page import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.reads import EventStream, NameQuery
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, RequestModel
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 
 STEPS_SHOWN: Final = 20
 DECISIONS_SHOWN: Final = 50
+DECISIONS_BEFORE_MS: Final = 3_600_000
+"""Of a past moment, decisions that are this much older are not read."""
 HISTORY_MAX: Final = 100
 PLACE_MAX: Final = 10**15
+TIME_MAX_MS: Final = 253_402_300_799_999
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
@@ -55,7 +59,7 @@ class MomentQuery(RequestModel):
     """A moment: by the number of a change, by time, or by place in the log."""
 
     place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, as this process counts them.")
-    time_ms: int | None = Field(None, ge=0, le=253_402_300_799_999, description="Log time (ms since 1970).")
+    time_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Log time (ms since 1970).")
     partition: int = Field(0, ge=0, le=9_999, description="Partition of `offset`.")
     offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Offset in the channel's topic.")
 
@@ -68,25 +72,43 @@ class PageDifferenceQuery(RequestModel):
 
 
 class HeatQuery(RequestModel):
-    """Which part of the heat map."""
+    """Which part of the heat map, and up to which moment."""
 
-    namespace: str = Field(min_length=1, max_length=1_024, description="Namespace.")
+    namespace: str | None = Field(None, min_length=1, max_length=1_024, description="Namespace; default: all.")
+    place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of the last change; default: the newest.")
+    at_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="End of the newest column (ms since 1970).")
+
+
+class ReportsQuery(RequestModel):
+    """A moment."""
+
+    at_ms: int = Field(ge=0, le=TIME_MAX_MS, description="Log time (ms since 1970).")
 
 
 class MomentDocument(TypedDict):
-    """The page as of a moment."""
+    """The page as of a moment; null is what is not known of it."""
 
     place: int | None
     at_ms: int
-    bundles: int
     states: dict[str, int]
     owners: dict[str, int]
-    between: list[dict[str, Any]]
+    head: dict[str, Any]
+    brokers: list[dict[str, Any]]
+    between: dict[str, Any]
+    events: list[dict[str, Any]]
     steps: list[dict[str, Any]]
     next: int | None
     previous: int | None
     live: bool
     whole: bool
+
+
+class ReportsDocument(TypedDict):
+    """Decisions and loads as their topics have them of a moment; a section is null where nothing reads its topic."""
+
+    at_ms: int
+    decisions: dict[str, Any] | None
+    loads: dict[str, Any] | None
 
 
 class PageReads:
@@ -124,16 +146,34 @@ class PageReads:
             if places or journal.is_whole:
                 return ApiAnswer(self._at_place(max(places, default=0)))
         elif journal.is_whole or (oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms):
-            return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0)))
+            return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0), query.time_ms))
         return ApiAnswer(await self._from_log(query))
 
-    def _at_place(self, place: int) -> dict[str, Any]:
+    def _at_place(self, place: int, at_ms: int | None = None) -> dict[str, Any]:
         journal = self._feed.view.journal
         place = min(place, journal.place)
         table = journal.as_of(place)
         if table is None:
             raise ProblemError("bad-request", f"change {place} is not in memory any more", hint="Ask by time_ms.")
-        return _moment(journal, table, place, whole=True)
+        return self._moment(journal, table, place, at_ms, whole=True)
+
+    def _moment(
+        self, journal: ChangeJournal, table: LiveBundleTable, place: int, asked_ms: int | None, *, whole: bool
+    ) -> dict[str, Any]:
+        before = [step for step in journal.steps if step.place <= place][-STEPS_SHOWN:]
+        after = next((step.place for step in journal.steps if step.place > place), None)
+        earlier = [step.place for step in before if step.place < place]
+        at_ms = max(before[-1].at_ms if before else 0, min(asked_ms or 0, self._feed.view.looked_at_ms))
+        previous = earlier[-1] if earlier else journal.whole_from if place > journal.whole_from else None
+        view = self._feed.view
+        return {
+            **past_document(journal, table, place, at_ms, view.members.at(at_ms), view.events),
+            "steps": [step_fields(table, step) for step in before],
+            "next": after,
+            "previous": previous,
+            "live": after is None,
+            "whole": whole,
+        }
 
     async def _from_log(self, query: MomentQuery) -> dict[str, Any]:
         """Read from Kafka from its first record: one at a time, within the time limit of answers."""
@@ -153,7 +193,8 @@ class PageReads:
                 whole = (not ends or await self._read(journal, ends, at_ms)) and whole
                 others = [step for step in journal.steps if step.partition != query.partition]
                 journal.steps = deque(sorted([*others, *steps], key=lambda step: step.at_ms))
-            return _moment(journal, journal.table, journal.place, whole=whole) | {
+            journal.is_whole = journal.is_whole and whole
+            return self._moment(journal, journal.table, journal.place, query.time_ms, whole=whole) | {
                 "place": None,
                 "previous": None,
                 "next": None,
@@ -186,7 +227,8 @@ class PageReads:
             raise ProblemError(
                 "bad-request", f"change {first} is not in memory any more", hint="Choose a later moment."
             )
-        return ApiAnswer({"first": first, "second": second, **difference(before, after)})
+        times = {name: journal.time_of(place) for name, place in (("first_ms", first), ("second_ms", second))}
+        return ApiAnswer({"first": first, "second": second, **times, **difference(before, after)})
 
     async def bundle(self, call: ApiCall) -> ApiAnswer:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
@@ -217,12 +259,27 @@ class PageReads:
 
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
-        name = call.query.namespace
-        if name not in view.journal.table.namespaces:
+        query: HeatQuery = call.query
+        name, journal = query.namespace, view.journal
+        if name is not None and not journal.table.has_namespace(name):
             raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
-        newest = view.journal.steps[-1].at_ms if view.journal.steps else 0
-        at_ms = max(newest, view.looked_at_ms)
-        return ApiAnswer(heat_map_of(view.journal, width_ms, at_ms, name).document())
+        if query.place is not None and query.place < journal.whole_from:
+            raise ProblemError("bad-request", f"change {query.place} is not in memory any more")
+        newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
+        at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
+        heat = heat_map_of(journal, width_ms, at_ms, name, until=query.place, losses=view.members.losses())
+        return ApiAnswer(heat.document())
+
+    async def reports(self, call: ApiCall) -> ApiAnswer:
+        """What topics have of a moment: what fails is said in its section, as the others are known."""
+        at_ms, answer = call.query.at_ms, dict[str, Any]()
+        for name in ("decisions", "loads"):
+            read = self._feed.past_topics.get(name)
+            try:
+                answer[name] = None if read is None else await read(at_ms)
+            except StateChannelError as error:
+                answer[name] = {"error": str(error)}
+        return ApiAnswer({"at_ms": at_ms, **answer})
 
     def routes(self) -> list[ApiRoute]:
         """Their routes."""
@@ -245,8 +302,12 @@ class PageReads:
                 self.bundle, dict[str, Any], query=NameQuery,
             ),
             ApiRoute(
-                "GET", "/v1/page/heat", "page-heat", "Show the heat map of one namespace", read, self.heat,
+                "GET", "/v1/page/heat", "page-heat", "Show the heat map of one namespace, or as of a moment", read, self.heat,
                 dict[str, Any], query=HeatQuery,
+            ),
+            ApiRoute(
+                "GET", "/v1/page/reports", "page-reports", "Show decisions and loads as of a moment", read, self.reports,
+                ReportsDocument, query=ReportsQuery, reasons=("too-busy",),
             ),
         ]  # fmt: skip
 
@@ -256,37 +317,25 @@ def _bundle_of(outcome: object) -> str:
     return bundle if isinstance(bundle, str) else ""
 
 
-def _moment(journal: ChangeJournal, table: LiveBundleTable, place: int, *, whole: bool) -> dict[str, Any]:
-    before = [step for step in journal.steps if step.place <= place][-STEPS_SHOWN:]
-    after = next((step.place for step in journal.steps if step.place > place), None)
-    earlier = [step.place for step in before if step.place < place]
-    at_ms = before[-1].at_ms if before else 0
-    previous = earlier[-1] if earlier else journal.whole_from if place > journal.whole_from else None
-    return {
-        **past_document(table, before, place, at_ms),
-        "next": after,
-        "previous": previous,
-        "live": after is None,
-        "whole": whole,
-    }
-
-
-def topic_reads_of(routes: Sequence[ApiRoute]) -> dict[str, Callable[[], Any]]:
-    """Sections that routes of installed packages answer."""
+def topic_reads_of(
+    routes: Sequence[ApiRoute],
+) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[int], Any]]]:
+    """Sections that routes of installed packages answer: those of now, and those of a moment."""
     caller = Caller("page", AccessRole.READ, "")
 
-    def read_by(route: ApiRoute, shown: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[[], Any]:
-        async def read() -> Any:
-            query = None if route.query is None else route.query.model_validate({"limit": DECISIONS_SHOWN})
-            document = (await route.handler(ApiCall(caller, {}, query, None, {}))).document
-            return shown(document)
-
-        return read
+    async def read(section: TopicSection, route: ApiRoute, at_ms: int | None) -> Any:
+        given = section.query(at_ms)
+        query = None if route.query is None else route.query.model_validate(given)
+        return section.shown((await route.handler(ApiCall(caller, {}, query, None, {}))).document)
 
     by_name = {route.name: route for route in routes}
-    return {
-        section: read_by(by_name[name], shown) for section, (name, shown) in TOPIC_ROUTES.items() if name in by_name
+    there = {
+        name: (section, by_name[section.route]) for name, section in TOPIC_SECTIONS.items() if section.route in by_name
     }
+    return (
+        {name: partial(read, *found, None) for name, found in there.items()},
+        {name: partial(read, *found) for name, found in there.items()},
+    )
 
 
 def _decisions_shown(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,6 +349,7 @@ def _loads_shown(document: Mapping[str, Any]) -> dict[str, Any]:
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the list shows; the rest is asked for by its id."""
     kept = {name: row.get(name) for name in ("id", "at_ms", "leader", "subject", "reason", "skipped", "why", "scores")}
+    kept["drain"] = None if not row.get("drain") else row["drain"]["broker"]
     return kept | {name: len(row.get(name) or ()) for name in ("moves", "splits", "placed", "left")}
 
 
@@ -325,8 +375,30 @@ def asset_routes() -> list[Route]:
     return [Route("/", serve, methods=["GET"]), Route("/page/{file}", serve, methods=["GET"])]
 
 
-TOPIC_ROUTES: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]]] = {
-    "decisions": ("list-decisions", _decisions_shown),
-    "loads": ("list-loads", _loads_shown),
+class TopicSection(NamedTuple):
+    """A section that a route of an installed package answers.
+
+    Attributes:
+        route: Its name.
+        shown: What is shown of the answer.
+        query: The route's question for a moment (ms since 1970); None: now.
+    """
+
+    route: str
+    shown: Callable[[Mapping[str, Any]], dict[str, Any]]
+    query: Callable[[int | None], dict[str, Any]]
+
+
+def _decisions_query(at_ms: int | None) -> dict[str, Any]:
+    past = {} if at_ms is None else {"since_ms": max(0, at_ms - DECISIONS_BEFORE_MS), "until_ms": at_ms}
+    return {"limit": DECISIONS_SHOWN, **past}
+
+
+def _loads_query(at_ms: int | None) -> dict[str, Any]:
+    return {} if at_ms is None else {"at_ms": at_ms}
+
+
+TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
+    "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
+    "loads": TopicSection("list-loads", _loads_shown, _loads_query),
 }
-"""Sections that are answers of routes of installed packages: the name of the route, and what is shown of its answer."""

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest, nsmallest
-from operator import itemgetter
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
-from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding, LiveBundleTable
+from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
 from statechannel.http_api.page.page_events import PageEvents
-from statechannel.http_api.page.problems_seen import FLAP_WINDOW_MS, FLAPS, ClusterLook, JunkRate, problems_of
+from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberLog
+from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
+from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
 
-BETWEEN_MAX: Final = 50
 _OLDEST_MAX: Final = 1_000
-FLAPPING_MAX: Final = 5
-MOVES_MAX: Final = 5_000
-"""Moves that are counted by broker and bundle, at most: more come only in a storm."""
 PROBLEMS_MAX: Final = 40
-DIFFERENCES_MAX: Final = 200
+NAMES_EACH_MS: Final = 60_000
+NAMES_GONE_MAX: Final = 1_000
+"""Names of namespaces that are gone, of which more are not kept until NAMES_EACH_MS have passed."""
 JUNK_WINDOW_MS: Final = 30_000
 JUNK_RECORDS: Final = 100
 """Records without a place on the channel within the window that are worth naming; a lost race rejects a few."""
@@ -63,23 +63,26 @@ class PageView:
     Attributes:
         journal: States of bundles and their newest changes.
         events: What has happened.
+        members: What was heard of the members, and when.
         changes: Number of changes taken.
+        drains: Decisions that belong to a drain, as far as they were read.
+        replicas: Whether the replicas of all brokers agree; None: they were not compared yet.
     """
 
     def __init__(self, limits: PageLimits) -> None:
         self.journal = ChangeJournal(limits.history_max)
         self.events = PageEvents(lambda step: self.journal.table.name_of(step.key, step.upper))
+        self.members = MemberLog()
         self.limits = limits
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
         self._unasked = 0
         self._between: dict[int, _Between] = {}
         self._heat: RangeHeatMap | None = None
-        self._moved: deque[tuple[int, int, str | None, str | None]] = deque()
-        self._times: Counter[int] = Counter()
-        self._flapping: dict[int, int] = {}
-        self._came: Counter[str | None] = Counter()
-        self._went: Counter[str | None] = Counter()
+        self._moves = RecentMoves()
+        self._names_forgotten_ms = 0
+        self.drains: frozenset[str] = frozenset()
+        self.replicas: ReplicasCompared | None = None
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -88,7 +91,7 @@ class PageView:
         kept = list(starts)
         self.journal.begin(kept, positions)
         self.events.forget_gaps()
-        for known in (self._owned, self._between, self._moved, self._times, self._flapping, self._came, self._went):
+        for known in (self._owned, self._between, self._moves):
             known.clear()
         self._heat = None
         self._unasked = 0
@@ -114,6 +117,8 @@ class PageView:
         before, after = step.before, step.after
         if before is not None:
             self._owned[before.owner] -= 1
+            if not self._owned[before.owner]:
+                del self._owned[before.owner]
             self._unasked -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is not None:
@@ -124,12 +129,7 @@ class PageView:
                     step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
                 )
         self.events.step(step)
-        if after is not None and after.owner is not None and (before is None or before.owner != after.owner):
-            came_from = before.owner or before.source if before is not None else None
-            self._moved.append((step.at_ms, step.key, came_from, after.owner))
-            self._count_move(step.key, came_from, after.owner, 1)
-            if len(self._moved) > MOVES_MAX:
-                self._forget_move()
+        self._moves.take(step)
         if self._heat is not None:
             self._heat.advance(step.at_ms)
             self._heat.take(step)
@@ -137,34 +137,28 @@ class PageView:
     def look(self, look: ClusterLook) -> None:
         """What is known of the members now."""
         self._look = look
+        self.members.take(look)
         self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
-        while self._moved and self._moved[0][0] < look.at_ms - FLAP_WINDOW_MS:
-            self._forget_move()
+        self._moves.forget_before(look.at_ms - MOVES_WINDOW_MS)
+        self._forget_names(look.at_ms)
         self._rejected.append((look.at_ms, dict(look.rejected)))
         while len(self._rejected) > 2 and self._rejected[1][0] <= look.at_ms - JUNK_WINDOW_MS:  # noqa: PLR2004
             self._rejected.popleft()
         heat = self._heat
-        if heat is None or not heat.layout.fits(self.journal.table):
+        if heat is None or not heat.fits(self.journal.table):
             self._heat = heat_map_of(self.journal, self._width_ms, look.at_ms)
         else:
             heat.advance(look.at_ms)
         if self._heat is not None:
             self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
 
-    def _forget_move(self) -> None:
-        _, key, source, target = self._moved.popleft()
-        self._count_move(key, source, target, -1)
-
-    def _count_move(self, key: int, source: str | None, target: str | None, by: int) -> None:
-        self._came[target] += by
-        self._went[source] += by
-        times = self._times[key] = self._times[key] + by
-        if times >= FLAPS:
-            self._flapping[key] = times
-        else:
-            self._flapping.pop(key, None)
-        if not times:
-            del self._times[key]
+    def _forget_names(self, at_ms: int) -> None:
+        """Names that are gone are kept as long as something shown has them, and some time more: looking for them takes time."""
+        table = self.journal.table
+        late = at_ms - self._names_forgotten_ms > NAMES_EACH_MS or table.names_gone > max(NAMES_GONE_MAX, len(table))
+        if table.names_gone and late:
+            self._names_forgotten_ms = at_ms
+            table.forget_names([*(step.key for step in self.journal.steps), *self._moves.keys()])
 
     @property
     def looked_at_ms(self) -> int:
@@ -188,8 +182,11 @@ class PageView:
             "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
             "problems": [
                 problem.fields()
-                for problem in problems_of(look, owned, between, self._flaps(), self._junk())[:PROBLEMS_MAX]
+                for problem in problems_of(look, owned, between, self._flaps(), self._junk(), self._differing())[
+                    :PROBLEMS_MAX
+                ]
             ],
+            "replicas": None if self.replicas is None else self.replicas.document(),
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
@@ -260,8 +257,8 @@ class PageView:
                     "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
                     "coming": coming[name],
                     "leaving": leaving[name],
-                    "came": self._came[name],
-                    "went": self._went[name],
+                    "came": self._moves.came[name],
+                    "went": self._moves.went[name],
                 }
             )
         return rows
@@ -292,13 +289,17 @@ class PageView:
             "decision": row.decision,
         }
 
-    def _flaps(self) -> list[tuple[str, int]]:
+    def _flaps(self) -> list[FlapSeen]:
         flapping = []
-        for key, times in nlargest(FLAPPING_MAX, self._flapping.items(), key=itemgetter(1)):
+        for key, *times in self._moves.flapping(self.drains):
             held = self.journal.table.get(key)
             if held is not None:
-                flapping.append((self.journal.table.name_of(key, held[0]), times))
+                flapping.append(FlapSeen(self.journal.table.name_of(key, held[0]), *times))
         return flapping
+
+    def _differing(self) -> list[ReplicaSeen]:
+        rows = () if self.replicas is None else self.replicas.rows
+        return [row for row in rows if row.standing is ReplicaStanding.DIFFERS]
 
     def _junk(self) -> JunkRate | None:
         if len(self._rejected) < 2:  # noqa: PLR2004
@@ -311,80 +312,3 @@ class PageView:
 
 
 _LAG_SHOWN: Final = 1_000
-
-
-def past_document(view_table: LiveBundleTable, steps: Sequence[BundleStep], place: int, at_ms: int) -> dict[str, Any]:
-    """The page as of a moment: owners and what was between them.
-
-    Args:
-        steps: Around the moment, the newest last; the newest at or before it is the record under the cursor.
-    """
-    owned: Counter[str] = Counter()
-    between: list[dict[str, Any]] = []
-    states: Counter[str] = Counter()
-    for key, upper, holding in view_table.rows():
-        states[holding.state.value] += 1
-        if holding.owner is not None:
-            owned[holding.owner] += 1
-        if holding.state in IN_FLIGHT and len(between) < BETWEEN_MAX:
-            between.append(
-                {
-                    "bundle": view_table.name_of(key, upper),
-                    "state": holding.state.value,
-                    "from": holding.owner or holding.source,
-                    "to": holding.destination,
-                }
-            )
-    return {
-        "place": place,
-        "at_ms": at_ms,
-        "bundles": len(view_table),
-        "states": dict(sorted(states.items())),
-        "owners": dict(sorted(owned.items())),
-        "between": between,
-        "steps": [step_fields(view_table, step) for step in steps],
-    }
-
-
-def step_fields(table: LiveBundleTable, step: BundleStep) -> dict[str, Any]:
-    """A step as the page has it."""
-    note = step.note
-
-    def held(holding: Holding | None) -> dict[str, Any] | None:
-        if holding is None:
-            return None
-        return {"state": holding.state.value, "owner": holding.owner, "to": holding.destination}
-
-    return {
-        "place": step.place,
-        "at_ms": step.at_ms,
-        "partition": step.partition,
-        "offset": step.offset,
-        "bundle": table.name_of(step.key, step.upper),
-        "before": held(step.before),
-        "after": held(step.after),
-        "operation": step.operation,
-        **note._asdict(),
-    }
-
-
-def difference(before: LiveBundleTable, after: LiveBundleTable) -> dict[str, Any]:
-    """Bundles whose owner differs, by pair of owners."""
-    known = {key: (upper, holding) for key, upper, holding in before.rows()}
-    pairs: Counter[tuple[str | None, str | None]] = Counter()
-    rows: list[dict[str, Any]] = []
-    for key, upper, holding in after.rows():
-        earlier = known.pop(key, None)
-        owner = None if earlier is None else earlier[1].owner
-        if earlier is not None and earlier[0] == upper and owner == holding.owner:
-            continue
-        pairs[owner, holding.owner] += 1
-        if len(rows) < DIFFERENCES_MAX:
-            rows.append({"bundle": after.name_of(key, upper), "from": owner, "to": holding.owner})
-    gone = len(known)
-    return {
-        "pairs": [{"from": pair[0], "to": pair[1], "bundles": count} for pair, count in pairs.most_common()],
-        "bundles": rows,
-        "all": sum(pairs.values()),
-        "gone": gone,
-    }

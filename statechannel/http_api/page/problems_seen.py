@@ -8,13 +8,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.engine.troubles import UnplacedCause
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
+    from statechannel.http_api.page.replicas_compared import ReplicaSeen
 
-FLAPS: Final = 4
-"""Changes of owner of one bundle within FLAP_WINDOW_MS that are too many."""
-FLAP_WINDOW_MS: Final = 300_000
 SLOW_LAG_S: Final = 5.0
 
 
@@ -23,6 +22,7 @@ class ProblemKind(StrEnum):
 
     KAFKA_AWAY = "kafka-away"
     REPAIR_PAUSED = "repair-paused"
+    REPLICA_DIFFERS = "replica-differs"
     NO_LEADER = "no-leader"
     BROKER_LOST = "broker-lost"
     STUCK = "stuck"
@@ -41,6 +41,7 @@ SEVERE: Final = frozenset(
     {
         ProblemKind.KAFKA_AWAY,
         ProblemKind.REPAIR_PAUSED,
+        ProblemKind.REPLICA_DIFFERS,
         ProblemKind.NO_LEADER,
         ProblemKind.BROKER_LOST,
         ProblemKind.STUCK,
@@ -66,6 +67,15 @@ class ProblemSeen(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """The keys of the page's document."""
         return {**self._asdict(), "kind": self.kind.value, "severe": self.kind in SEVERE}
+
+
+class FlapSeen(NamedTuple):
+    """A bundle that changes its owner again and again: the number of its moves within the window, by their cause."""
+
+    bundle: str
+    balancer: int
+    failure: int
+    planned: int
 
 
 class JunkRate(NamedTuple):
@@ -111,16 +121,18 @@ def problems_of(
     look: ClusterLook,
     owned: Mapping[str, int],
     between: Sequence[Mapping[str, Any]],
-    flaps: Sequence[tuple[str, int]],
+    flaps: Sequence[FlapSeen],
     junk: JunkRate | None,
+    differing: Sequence[ReplicaSeen] = (),
 ) -> list[ProblemSeen]:
     """All of them.
 
     Args:
         owned: Bundles by owner.
         between: Rows of what is between two owners, the oldest first.
-        flaps: Bundles with the number of their changes of owner within the window.
+        flaps: Bundles that change their owner again and again, the worst first.
         junk: None while there is none worth naming.
+        differing: Replicas whose accepted states differ from those of the others.
     """
     seen = [
         *_of_cluster(look),
@@ -128,6 +140,7 @@ def problems_of(
         *_of_bundles(look, between, flaps),
         *_of_junk(junk),
         *_of_versions(look),
+        *_of_replicas(differing),
     ]
     order = list(ProblemKind)
     return sorted(seen, key=lambda problem: order.index(problem.kind))
@@ -188,7 +201,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
                 unplaced["since_ms"],
             )  # fmt: skip
         blocked = row["blocked"]
-        if blocked is not None and blocked["ago_ms"] < FLAP_WINDOW_MS:
+        if blocked is not None and blocked["ago_ms"] < MOVES_WINDOW_MS:
             where = f" in hook {blocked['hook']}" if blocked["hook"] else ""
             yield ProblemSeen(
                 ProblemKind.BLOCKED, name, f"the event loop of {name} was blocked for {blocked['seconds']:.1f} s{where}",
@@ -208,7 +221,7 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
 
 
 def _of_bundles(
-    look: ClusterLook, between: Sequence[Mapping[str, Any]], flaps: Sequence[tuple[str, int]]
+    look: ClusterLook, between: Sequence[Mapping[str, Any]], flaps: Sequence[FlapSeen]
 ) -> Iterator[ProblemSeen]:
     late = [row for row in between if row["due_ms"] is not None and look.at_ms > row["due_ms"]]
     for who, rows in _by_actor(late).items():
@@ -219,12 +232,17 @@ def _of_bundles(
             f"Look at the log of {who}; the leader repairs what stays so.", first["since_ms"],
         )  # fmt: skip
     if flaps:
-        bundle, times = flaps[0]
-        others = f", and {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
+        worst = flaps[0]
+        causes = [(worst.balancer, "by the balancer"), (worst.failure, "after failures")]
+        who = " and ".join(f"{times} {how}" for times, how in causes if times)
+        planned = f" ({worst.planned} planned moves are not counted)" if worst.planned else ""
+        others = f"; {len(flaps) - 1} more change theirs as often" if len(flaps) > 1 else ""
         yield ProblemSeen(
-            ProblemKind.FLAPPING, bundle,
-            f"flapping: {bundle} has changed its owner {times} times in {FLAP_WINDOW_MS // 60_000} minutes{others}",
-            "Its timeline names who moved it, and why; an override pins it.",
+            ProblemKind.FLAPPING, worst.bundle,
+            f"flapping: {worst.bundle} has changed its owner {worst.balancer + worst.failure} times in "
+            f"{MOVES_WINDOW_MS // 60_000} minutes, {who}{planned}{others}",
+            "Its timeline has the reason of each move; an override pins it."
+            if worst.balancer >= worst.failure else "Its timeline names what failed each time: the brokers lost, or their hooks.",
         )  # fmt: skip
 
 
@@ -255,4 +273,14 @@ def _of_versions(look: ClusterLook) -> Iterator[ProblemSeen]:
         yield ProblemSeen(
             ProblemKind.VERSIONS, None, f"brokers run different versions: {listed}",
             "Expected while an upgrade is under way; else finish it.",
+        )  # fmt: skip
+
+
+def _of_replicas(differing: Sequence[ReplicaSeen]) -> Iterator[ProblemSeen]:
+    for row in differing:
+        keys = f" ({row.keys:,} keys, the others {row.keys_of_others:,})" if row.keys and row.keys_of_others else ""
+        yield ProblemSeen(
+            ProblemKind.REPLICA_DIFFERS, row.broker, f"{row.message()}{keys}: it may serve, or refuse, what it should not",
+            f"`statechannel audit --verify --replica URL`, with the endpoint of {row.broker}, names the first key that differs "
+            "from the log. Drain the broker, keep its files, and start it again.",
         )  # fmt: skip

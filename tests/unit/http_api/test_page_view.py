@@ -13,10 +13,11 @@ from statechannel.engine.membership import Membership, decode_member
 from statechannel.http_api.documents import broker_rows
 from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, Holding, LiveBundleTable, holding_of
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
+from statechannel.http_api.page.moves_seen import FLAPS
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
-from statechannel.http_api.page.page_view import PageLimits, PageView, difference
-from statechannel.http_api.page.problems_seen import FLAPS
+from statechannel.http_api.page.page_view import PageLimits, PageView
+from statechannel.http_api.page.past_page import MemberLog, difference
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
@@ -55,9 +56,12 @@ def logs(draw):
     return changes
 
 
-def begun():
+NOBODY = Holding(State.UNASSIGNED, None)
+
+
+def begun(holding=NOBODY):
     view = PageView(LIMITS)
-    view.begin([BundleStart(name.encode(), Holding(State.UNASSIGNED, None)) for name in BUNDLES], {0: 0})
+    view.begin([BundleStart(name.encode(), holding) for name in BUNDLES], {0: 0})
     return view
 
 
@@ -154,15 +158,132 @@ def test_a_change_is_in_its_column_and_in_no_other():
     assert heat.document()["first"] == 1
 
 
-def test_a_bundle_that_goes_to_and_fro_is_named_until_it_rests():
-    view = begun()
-    for number in range(FLAPS):
-        view.take([change(number, BUNDLES[2], State.ASSIGNED, "b1", BROKERS[number % 2], at_ms=1_000 * number)])
+def test_a_bundle_that_moved_and_came_back_within_a_column_is_seen():
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES], {0: 0})
+    for offset, (state, from_, to) in enumerate(
+        [
+            (State.RELEASING, "b1", "b2"),
+            (State.ASSIGNING, "b1", "b2"),
+            (State.ASSIGNED, "b1", "b2"),
+            (State.RELEASING, "b2", "b1"),
+            (State.ASSIGNING, "b2", "b1"),
+            (State.ASSIGNED, "b2", "b1"),
+        ]
+    ):
+        journal.take(change(offset, BUNDLES[1], state, from_, to, at_ms=6_000 + offset))
+    heat = heat_map_of(journal, 5_000, 9_000)
+    assert [cell for cell in heat.document()["columns"][-1] if cell[3]] == [[1, 0, 100, 2]]
+    then = heat_map_of(journal, 5_000, 6_002, until=3)
+    assert then.document()["owners"][then.document()["columns"][-1][1][1]] == "b2"
+
+
+def test_a_map_of_the_past_has_brokers_lost_from_then_on():
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES[:1]], {0: 0})
+    journal.take(change(0, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=1_000))
+    document = heat_map_of(
+        journal, 5_000, 21_000, losses=[(7_000, frozenset({"b2"})), (16_000, frozenset())]
+    ).document()
+    owners, cells = [], None
+    for column in document["columns"]:
+        cells = column[0][1] if column else cells
+        owners.append(cells)
+    assert owners == [1, UNSERVED, UNSERVED, 1, 1]
+
+
+def flights(bundle, moves):
+    """The records of moves to and fro, each begun by what is given."""
+    offset = 0
+    for number, fields in enumerate(moves):
+        source, target = BROKERS[(number + 1) % 2], BROKERS[number % 2]
+        yield change(offset, bundle, State.RELEASING, source, target, at_ms=1_000 * number, **fields)
+        yield change(offset + 1, bundle, State.ASSIGNING, source, target, at_ms=1_000 * number, flow="transfer")
+        yield change(offset + 2, bundle, State.ASSIGNED, source, target, at_ms=1_000 * number, flow="transfer")
+        offset += 3
+
+
+BALANCED = {"decision": "d1", "flow": "transfer"}
+FAILED = {"lost": {"broker": "b1"}, "flow": "repair"}
+BY_A_PERSON = {"flow": "transfer", "reason": "disks"}
+
+
+@pytest.mark.parametrize(
+    ("moves", "drains", "said"),
+    [
+        ([BALANCED] * FLAPS, (), f"{FLAPS} times in 5 minutes, {FLAPS} by the balancer"),
+        ([FAILED] * FLAPS, (), f"{FLAPS} times in 5 minutes, {FLAPS} after failures"),
+        (
+            [BALANCED, FAILED, BY_A_PERSON, BALANCED, FAILED],
+            (),
+            "4 times in 5 minutes, 2 by the balancer and 2 after failures (1 planned moves are not counted)",
+        ),
+        ([BY_A_PERSON] * 2 * FLAPS, (), None),
+        ([BALANCED] * 2 * FLAPS, ("d1",), None),
+        ([BALANCED] * (FLAPS - 1) + [BY_A_PERSON] * FLAPS, (), None),
+    ],
+)
+def test_only_moves_of_the_balancer_and_after_failures_make_a_bundle_flap(moves, drains, said):
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    view.drains = frozenset(drains)
+    view.take(flights(BUNDLES[2], moves))
     members = [broker_row(name) for name in BROKERS]
     view.look(look_of(members, at_ms=10_000))
-    assert [problem["subject"] for problem in view.sections()["problems"]] == [BUNDLES[2]]
+    problems = view.sections()["problems"]
+    assert [problem["subject"] for problem in problems] == ([BUNDLES[2]] if said else [])
+    assert all(said in problem["message"] for problem in problems)
+    assert sum(row["came"] for row in view.sections()["brokers"]) == len(moves)
     view.look(look_of(members, at_ms=400_000))
     assert view.sections()["problems"] == []
+
+
+def test_an_unload_of_the_balancer_and_the_lookup_after_it_are_its_move():
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    for number in range(FLAPS):
+        source, target = BROKERS[(number + 1) % 2], BROKERS[number % 2]
+        view.take(
+            change(4 * number + place, BUNDLES[0], *fields, at_ms=1_000 * number, **more)
+            for place, (fields, more) in enumerate(
+                [
+                    ((State.RELEASING, source), {"decision": "d7", "flow": "unload"}),
+                    ((State.UNASSIGNED, source), {"flow": "unload"}),
+                    ((State.ASSIGNING, None, target), {"flow": "assignment"}),
+                    ((State.ASSIGNED, None, target), {"flow": "assignment"}),
+                ]
+            )
+        )
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
+    assert f"{FLAPS} by the balancer" in view.sections()["problems"][0]["message"]
+
+
+def test_names_of_namespaces_and_brokers_that_are_gone_are_forgotten():
+    view = PageView(PageLimits(in_flight_s=30, hook_s=15, history_max=100, column_s=5))
+    view.begin([BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b1"))], {0: 0})
+    view.look(look_of([broker_row("b1")], at_ms=1))
+    offset = 0
+    for number in range(400):
+        space, bundle = f"t/n{number}", f"t/n{number}/0x00000000_0xffffffff"
+        for name, state, to, derived in (
+            (space, State.ACTIVE, None, [Derived(bundle, State.UNASSIGNED, 1, None)]),
+            (bundle, State.ASSIGNED, f"broker-{number}", ()),
+            (space, State.DELETED, None, ()),
+        ):
+            view.take([change(offset, name, state, None, to, at_ms=1_000 * offset, derived=derived)])
+            offset += 1
+        view.look(look_of([broker_row("b1")], at_ms=1_000 * offset))
+    table = view.journal.table
+    named = [name for name in table.namespaces if name]
+    assert table.names_gone <= 120  # those of the steps that are kept, and of a minute
+    assert len(table.namespaces) < 200
+    assert {"acme/orders", "t/n399"} <= set(named)
+    assert len(table._kinds) < 100
+    assert rows_of(table) == {BUNDLES[0]: Holding(State.ASSIGNED, "b1")}
+    for place in range(view.journal.whole_from, view.journal.place + 1):
+        for name in rows_of(view.journal.as_of(place)):
+            assert name == BUNDLES[0] or name.startswith("t/n3")
+    assert len(view.sections()["colours"]) < 400
+    view.take([change(offset, BUNDLES[1], State.ASSIGNED, None, "b1", at_ms=1_000 * offset)])
+    assert rows_of(table)[BUNDLES[1]].owner == "b1"
 
 
 async def test_all_pages_are_sent_the_same_bytes_and_a_slow_one_skips_to_the_newest():
@@ -269,7 +390,9 @@ async def test_times_of_a_log_that_go_back_lose_no_change():
 
 def test_bundles_that_are_read_again_bring_nothing_of_their_former_keys():
     view = begun()
-    view.take(change(offset, BUNDLES[1], State.ASSIGNED, "b1", BROKERS[offset % 2]) for offset in range(FLAPS))
+    view.take(
+        change(offset, BUNDLES[1], State.ASSIGNED, "b1", BROKERS[offset % 2], decision="d1") for offset in range(FLAPS)
+    )
     view.take([change(FLAPS, BUNDLES[1], State.RELEASING, "b2"), change(FLAPS + 1, BUNDLES[1], State.UNASSIGNED)])
     view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
     assert [row["open"] for row in view.sections()["events"]] == [1]
@@ -293,6 +416,100 @@ def test_a_namespace_that_is_deleted_is_not_counted():
     assert (head["bundles"], head["namespaces"]) == (0, 0)
     view.take([change(1, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
     assert view.sections()["head"]["namespaces"] == 1
+
+
+async def test_the_past_has_members_events_and_moves_of_that_moment_and_no_others():
+    source = FakeSource()
+    source.log = [
+        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
+        change(1, BUNDLES[1], State.ASSIGNED, None, "b2", at_ms=2_000),
+        change(2, BUNDLES[0], State.RELEASING, "b1", "b2", at_ms=10_000, flow="transfer"),
+        change(3, BUNDLES[0], State.ASSIGNING, "b1", "b2", at_ms=11_000, flow="transfer"),
+        change(4, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=12_000, flow="transfer"),
+    ]
+    source.seen = look_of([broker_row("b1"), broker_row("b2")], at_ms=12_500)
+    feed = PageFeed(source, http_settings(page_each_s=0.05))
+    await looked(feed)
+    then = await asked(feed, "/v1/page/at?time_ms=11500")
+    assert then["head"] == {
+        "leader": None, "term": None, "mode": None, "brokers": None, "bundles": 2, "unasked": 0, "unserved": 1, "mean": 1.0,
+        "known": False,
+    }  # fmt: skip
+    assert [(row["broker"], row["bundles"], row["coming"], row["state"]) for row in then["brokers"]] == [
+        ("b2", 1, 1, None)
+    ]
+    assert [(row["state"], row["since_ms"], row["who"]) for row in then["between"]["rows"]] == [
+        ("Assigning", 11_000, "b2")
+    ]
+    assert [(row["kind"], row["open"], row["count"]) for row in then["events"]] == [("gap", 1, 1)]
+    assert then["brokers"][0]["came"] == 1  # the first lookup, not what came later
+    feed.view.look(
+        look_of([broker_row("b1", state="lost", leading=False), broker_row("b2", leading=True)], at_ms=20_000)
+    )
+    feed.view.look(look_of([broker_row("b2", leading=True), broker_row("b3")], at_ms=30_000))
+    known = await asked(feed, "/v1/page/at?time_ms=25000")
+    assert (known["head"]["leader"], known["head"]["brokers"], known["at_ms"]) == ("b2", 1, 25_000)
+    assert [(row["broker"], row["state"], row["leading"]) for row in known["brokers"]] == [
+        ("b1", "lost", False), ("b2", "alive", True),
+    ]  # fmt: skip
+    assert "b3 joined" not in {row["message"] for row in known["events"]}
+    assert {"b1 was lost: its heartbeats stopped", "b2 leads now"} <= {row["message"] for row in known["events"]}
+    assert [row["longest_ms"] for row in known["events"] if row["kind"] == "gap"] == [1_000]
+    late = await asked(feed, "/v1/page/at?time_ms=99999999")
+    assert (late["at_ms"], late["live"]) == (30_000, True)  # not later than what is known
+    heat = await asked(feed, "/v1/page/heat?place=3&at_ms=11500")
+    assert heat["first"] + len(heat["columns"]) - 1 == 11_500 // 5_000
+    two = await asked(feed, "/v1/page/difference?first=2&second=5")
+    assert (two["first_ms"], two["second_ms"]) == (2_000, 12_000)
+    assert two["brokers"] == [{"broker": "b1", "before": 1, "after": 0}, {"broker": "b2", "before": 1, "after": 2}]
+
+
+async def test_moves_and_members_that_are_not_known_then_are_null():
+    source = FakeSource()
+    source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
+    source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
+    await looked(feed)
+    feed.view.journal.positions[0] = 2
+    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3", at_ms=900_000)])
+    then = await asked(feed, "/v1/page/at?place=1")
+    assert [(row["broker"], row["came"], row["state"]) for row in then["brokers"]] == [("b3", None, None)]
+    read = await asked(feed, "/v1/page/at?time_ms=500")
+    assert [(row["broker"], row["came"], row["state"]) for row in read["brokers"]] == [("b1", 1, None)]
+
+
+async def test_reports_of_a_moment_say_what_could_not_be_read():
+    feed = PageFeed(FakeSource(), http_settings())
+
+    async def decisions(at_ms):
+        return {"decisions": [{"id": "d1", "at_ms": at_ms}]}
+
+    async def loads(at_ms):
+        raise ProblemError("too-busy", "two topics are being read already")
+
+    feed.past_topics = {"decisions": decisions, "loads": loads}
+    assert await asked(feed, "/v1/page/reports?at_ms=7") == {
+        "at_ms": 7,
+        "decisions": {"decisions": [{"id": "d1", "at_ms": 7}]},
+        "loads": {"error": "two topics are being read already"},
+    }
+    feed.past_topics = {}
+    assert (await asked(feed, "/v1/page/reports?at_ms=7"))["loads"] is None
+
+
+def test_what_was_heard_of_members_has_a_bound():
+    log = MemberLog()
+    for number in range(3_000):
+        log.take(look_of([broker_row(f"b{at}", leading=at == number % 60) for at in range(60)], at_ms=number))
+    assert log.at(2_999).leader == "b59"
+    assert log.at(100) is None
+    assert len(log._moments) <= 1_000
+    kept = len(log._moments)
+    log.take(look_of([broker_row(f"b{at}", leading=at == 59) for at in range(60)], at_ms=3_000))
+    assert len(log._moments) == kept  # nothing has changed
+    for number in range(500):
+        log.take(look_of([broker_row(f"b{at}", leading=at == number) for at in range(500)], at_ms=4_000 + number))
+    assert sum(len(then.brokers) for then in log._moments) == log._rows <= 100_000
 
 
 _ODD = st.sampled_from([None, True, -1, 2**64 - 1, -(2**63), 1.5, "x", [], [1], {}, {"x": 1}])

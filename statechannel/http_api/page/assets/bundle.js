@@ -1,13 +1,21 @@
 // One bundle: what it is, its timeline, why it is there, why the balancer leaves it; and actions, each after its dry run.
 import { Refused, ask, state } from "./feed.js";
-import { button, byId, clean, clock, colourClass, el, moment, named } from "./parts.js";
+import { button, byId, clean, clock, colourClass, el, moment, named, now } from "./parts.js";
 
 const query = (name) => `name=${encodeURIComponent(name)}`;
 export const mayAct = () => state.role === "operate" || state.role === "force";
 
-let newest = 0;
-export async function showBundle(name) {
+let newest = 0, past = null, asked = "";
+
+// A bundle that is open is shown as of this moment; null: as of now.
+export function pastBundle(at) {
+  past = at;
+  if (!byId("bundle").hidden && asked) showBundle(asked, false);
+}
+
+export async function showBundle(name, focuses = true) {
   const turn = ++newest;
+  asked = name;
   const section = byId("bundle"), body = byId("bundle-body");
   section.hidden = false;
   body.dataset.state = "reading";
@@ -24,39 +32,43 @@ export async function showBundle(name) {
     body.replaceChildren(...said);
   }
   body.dataset.state = "shown";
+  if (!focuses) return;
   section.scrollIntoView({ block: "nearest" });
   byId("bundle-title").tabIndex = -1;
   byId("bundle-title").focus({ preventScroll: true });
 }
 
 function parts(found) {
-  const facts = el("dl", null, "facts"), row = found.row;
+  const facts = el("dl", null, "facts"), history = past === null ? found.history : found.history.filter((step) => step.at_ms <= past.at_ms);
+  const row = past === null ? found.row : rowThen(history[0]);
   const fact = (name, node) => { const dd = el("dd"); dd.append(node); facts.append(el("dt", name), dd); };
   if (found.asked !== found.bundle) fact("asked for", clean(found.asked));
-  if (row === null) fact("state", "it is not live: it was split or deleted");
+  if (past !== null) fact("as of", `${moment(past.at_ms)} UTC`);
+  if (row === undefined) fact("owner then", "unknown: none of its changes by then is in memory");
+  else if (row === null) fact("state", "it is not live: it was split or deleted");
   else {
     fact("owner", named(row.owner));
     fact("state", clean(row.state + (row.next ? `, next ${row.next}` : "")));
-    fact("generation", String(row.generation ?? "-"));
+    if (past === null) fact("generation", String(row.generation ?? "-"));
     if (row.operation) fact("operation", el("span", row.operation, "k"));
   }
   const tools = el("div", null, "tools"), answer = el("div");
-  tools.append(reader("Why here", `v1/why?${query(found.bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(found.bundle)}`, answer));
-  if (mayAct() && row !== null) {
+  if (past === null) tools.append(reader("Why here", `v1/why?${query(found.bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(found.bundle)}`, answer));
+  if (mayAct() && row && past === null) {
     for (const action of ["transfer", "unload", "split"]) {
       tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => begin(action, found.bundle), ""));
     }
   }
   tools.append(button("Close", () => { byId("bundle").hidden = true; }, ""));
   const made = [facts, tools, answer, el("h3", "Timeline, the newest first")];
-  if (!found.history.length) {
+  if (!history.length) {
     made.push(el("p", found.whole ? "No change." : "No change among those in memory; `statechannel audit bundle` reads older ones.", "note"));
     return made;
   }
   const table = el("table"), thead = el("thead"), head = el("tr"), rows = el("tbody");
   for (const name of ["time (UTC)", "offset", "state", "owner", "by", "why"]) head.append(el("th", name, "", { scope: "col" }));
   thead.append(head);
-  for (const step of found.history) {
+  for (const step of history) {
     const line = el("tr"), after = step.after ?? { state: "Deleted", owner: null, to: null };
     const cell = (name, node, kind = "") => { const td = el("td", null, kind, { "data-label": name }); td.append(node); line.append(td); };
     cell("time", moment(step.at_ms), "t");
@@ -70,14 +82,19 @@ function parts(found) {
   table.append(thead, rows);
   const scroll = el("div", null, "scroll", { tabindex: "0", role: "region", "aria-label": "Timeline" });
   scroll.append(table);
-  made.push(strip(found.history), scroll);
+  made.push(strip(history, past?.at_ms ?? now()), scroll);
   return made;
 }
 
+function rowThen(step) {
+  if (!step) return undefined;
+  return step.after && { owner: step.after.owner, state: step.after.state, next: step.after.to, operation: step.operation };
+}
+
 // Its owners as a band of time, oldest left: the report's colours.
-function strip(history) {
+function strip(history, atMs) {
   const steps = [...history].reverse(), node = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const first = steps[0].at_ms, last = Math.max(Date.now(), steps.at(-1).at_ms + 1), x = (ms) => (1000 * (ms - first)) / (last - first);
+  const first = steps[0].at_ms, last = Math.max(atMs, steps.at(-1).at_ms + 1), x = (ms) => (1000 * (ms - first)) / (last - first);
   for (const [key, value] of [["viewBox", "0 0 1000 18"], ["preserveAspectRatio", "none"], ["role", "img"], ["class", "band"], ["aria-label", `${steps.length} changes since ${clock(first)}`]]) node.setAttribute(key, value);
   steps.forEach((step, index) => {
     const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect"), end = steps[index + 1]?.at_ms ?? last;

@@ -3,8 +3,10 @@ import { ask } from "./feed.js";
 import { button, byId, clean, count, el, moment, named } from "./parts.js";
 
 export class Cursor {
-  constructor(show) {
+  constructor(show, showPast, showPresent) {
     this.show = show;
+    this.showPast = showPast;
+    this.showPresent = showPresent;
     this.at = null;
     this.marked = null;
     this.turn = 0;
@@ -50,6 +52,7 @@ export class Cursor {
       if (turn !== this.turn) return; // another moment was asked for meanwhile, or the present
       this.at = at;
       this.draw();
+      this.showPast(at);
     } catch (error) {
       if (turn === this.turn) this.say(error.message);
     }
@@ -62,6 +65,7 @@ export class Cursor {
     byId("time-live").disabled = true;
     byId("time-body").replaceChildren();
     this.say("The page shows the present.");
+    this.showPresent();
   }
 
   async mark() {
@@ -74,6 +78,8 @@ export class Cursor {
     }
     try {
       const found = await ask(`v1/page/difference?first=${this.marked}&second=${place}`);
+      // The page is that of the later moment, and stays there: nothing that comes later is beside the difference.
+      await this.go(`place=${Math.max(this.marked, place)}`);
       this.difference(found);
     } catch (error) {
       this.say(error.message);
@@ -95,8 +101,14 @@ export class Cursor {
       item.append(button(row.bundle, () => this.show(row.bundle)), `: ${clean(row.from ?? "no broker")} to ${clean(row.to ?? "no broker")}`);
       bundles.append(item);
     }
-    this.say(`Between change ${count(found.first)} and ${count(found.second)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone.`);
-    body.replaceChildren(list, bundles);
+    const brokers = el("ul"), when = (ms) => (ms === null ? "" : ` (${moment(ms)} UTC)`);
+    for (const row of found.brokers) {
+      const by = row.after - row.before, item = el("li");
+      item.append(named(row.broker), `: ${count(row.before)} to ${count(row.after)} bundles${by ? ` (${by > 0 ? "+" : ""}${count(by)})` : ""}`);
+      brokers.append(item);
+    }
+    this.say(`Between change ${count(found.first)}${when(found.first_ms)} and ${count(found.second)}${when(found.second_ms)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone. The page shows the later moment.`);
+    body.replaceChildren(el("h3", "Moves"), list, el("h3", "Brokers"), brokers, el("h3", "Bundles"), bundles);
   }
 
   draw() {
@@ -111,7 +123,7 @@ export class Cursor {
       dt.append(named(owner));
       facts.append(dt, el("dd", `${count(number)} bundles`));
     }
-    facts.append(el("dt", "between owners"), el("dd", at.between.map((row) => `${row.bundle}: ${row.state} ${row.from ?? ""} to ${row.to ?? "?"}`).join("; ") || "none"));
+    facts.append(el("dt", "between owners"), el("dd", at.between.rows.map((row) => `${row.bundle}: ${row.state} ${row.from ?? ""} to ${row.to ?? "?"}`).join("; ") || "none"));
     const steps = el("ol", null, "steps");
     const last = at.steps.at(-1)?.place;
     for (const step of at.steps.slice(-8).reverse()) {

@@ -1,11 +1,11 @@
 // Heat map of hash ranges over time, on a canvas: cells that have changed are drawn, all of it where a column begins.
-import { byId, bytes, clock, colourClass, colourOf, duration, el } from "./parts.js";
+import { byId, bytes, clean, clock, colourClass, colourOf, duration, el } from "./parts.js";
 
 const UNASKED = -1, UNSERVED = -2;
 const LEGENDS = {
-  owner: "red: not served; an edge: its owner changed",
+  owner: "red: not served; dark lines: changes of owner within the time (three lines: three or more), also where it is back at the end",
   changes: "the stronger, the more changes of owner",
-  load: "the stronger, the more bytes a second of the heaviest bundles that brokers report; since this page was opened",
+  load: "the stronger, the more bytes a second of the heaviest bundles that brokers report; hatched: not known, as this page was not open then",
 };
 
 // Rows and bundles are ordered by namespace, then by hash range.
@@ -44,8 +44,11 @@ export class Heat {
   }
 
   // Each column has only what differs from the one before.
-  load(map) {
+  load(map, atMs = null) {
+    if (!map) return;
     if (map.rows.join() !== this.map?.rows.join()) this.loads.clear();
+    this.why = "";
+    this.atMs = atMs;  // of the past: the map ends there
     this.map = { ...map, cells: [] };
     let last = map.rows.map(() => [UNASKED, 0, 0]);
     for (const column of map.columns) {
@@ -55,6 +58,15 @@ export class Heat {
       last = cells;
     }
     this.redraw();
+  }
+
+  // The map of a moment that is not known.
+  unknown(why) {
+    if (!this.map) return;
+    this.map = { ...this.map, rows: [], cells: [], columns: [] };
+    this.why = why;
+    this.redraw();
+    this.tip.textContent = `Owners over time: ${clean(why)}`;
   }
 
   // Of the column of now; those of before are kept as long as this page is open.
@@ -109,12 +121,26 @@ export class Heat {
     this.soft = style.getPropertyValue("--soft").trim();
     this.none = style.getPropertyValue("--bad").trim();
     this.hot = style.getPropertyValue("--warn").trim();
+    this.hatch = this.hatching(scale);
     this.colours = map.owners.map((owner) => colourOf(owner));
     this.most = Math.max(1, ...[...this.loads.values()].flat());
     this.pen.fillStyle = this.back;
     this.pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
     map.cells.forEach((cells, column) => cells.forEach((_, row) => this.cell(column, row)));
     this.legend();
+  }
+
+  hatching(scale) {
+    const tile = document.createElement("canvas"), side = Math.round(6 * scale);
+    tile.width = tile.height = side;
+    const pen = tile.getContext("2d");
+    pen.strokeStyle = this.soft;
+    pen.globalAlpha = 0.45;
+    pen.lineWidth = scale;
+    pen.moveTo(0, side);
+    pen.lineTo(side, 0);
+    pen.stroke();
+    return this.pen.createPattern(tile, "repeat");
   }
 
   // A short history has wide columns.
@@ -133,8 +159,11 @@ export class Heat {
     pen.globalAlpha = 1;
     pen.fillStyle = this.back;
     pen.fillRect(x, y, width, height);
-    if (this.by === "load") {
-      pen.globalAlpha = (this.loadAt(column, row) ?? 0) / this.most;
+    const load = this.by === "load" ? this.loadAt(column, row) : 0;
+    if (load === undefined) {
+      pen.fillStyle = this.hatch;
+    } else if (this.by === "load") {
+      pen.globalAlpha = load / this.most;
       pen.fillStyle = this.hot;
     } else if (this.by === "changes") {
       pen.globalAlpha = changes ? Math.min(1, 0.25 + Math.log2(1 + changes) / 6) : 0;
@@ -147,10 +176,11 @@ export class Heat {
       pen.fillStyle = this.colours[owner] ?? this.hot;
     }
     pen.fillRect(x, y, width, height);
-    if (this.by === "owner" && changes) {  // a change of owner is a dark line in its cell
-      pen.globalAlpha = 0.75;
+    if (this.by === "owner" && changes) {
+      const line = Math.max(1, Math.round(width / 8));
+      pen.globalAlpha = 0.8;
       pen.fillStyle = this.back;
-      pen.fillRect(x, y, Math.max(1, Math.round(width / 5)), height);
+      for (let number = 0; number < Math.min(changes, 3, Math.floor(width / (2 * line))); number += 1) pen.fillRect(x + 2 * number * line, y, line, height);
     }
     pen.globalAlpha = 1;
   }
@@ -165,7 +195,7 @@ export class Heat {
   }
 
   point(event) {
-    if (!this.map) return;
+    if (!this.map?.rows.length) return;
     const box = this.canvas.getBoundingClientRect();
     const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns()) - (this.columns() - this.map.cells.length);
     const row = Math.floor(((event.clientY - box.top) / box.height) * this.map.rows.length);
@@ -181,11 +211,18 @@ export class Heat {
     const who = owner === UNASKED ? "no owner, waits for a lookup" : owner === UNSERVED ? "not served" : `${map.owners[owner]}${share < 100 ? ` (${share} % of its bundles)` : ""}`;
     const load = this.loadAt(...this.at);
     const many = map.bundles_per_row > 1 ? ` and up to ${map.bundles_per_row - 1} bundles after it` : "";
-    this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${changes ? `, ${changes} changes of owner` : ""}${load === undefined ? "" : `, ${bytes(load)}`}`;
+    const back = changes > 1 && this.ownerBefore() === owner ? ", back at the end of it" : "";
+    const moved = changes ? `, ${changes} ${changes === 1 ? "change" : "changes"} of owner in this time${back}` : "";
+    this.tip.textContent = `${clock(from)}, ${duration(map.width_ms)}: ${map.rows[this.at[1]]}${many}: ${who}${moved}${load === undefined ? ", load not known" : `, ${bytes(load)}`}`;
+  }
+
+  ownerBefore() {
+    const [column, row] = this.at;
+    return column ? this.map.cells[column - 1][row][0] : null;
   }
 
   key(event) {
-    if (!this.map) return;
+    if (!this.map?.rows.length) return;
     const [column, row] = this.at ?? [this.map.cells.length - 1, 0];
     const to = { ArrowLeft: [column - 1, row], ArrowRight: [column + 1, row], ArrowUp: [column, row - 1], ArrowDown: [column, row + 1], Home: [0, row], End: [1e9, row], PageUp: [column, row - 10], PageDown: [column, row + 10] }[event.key];
     if (to) this.move(...to);
@@ -195,8 +232,8 @@ export class Heat {
   }
 
   open(goTo) {
-    if (!this.at) return;
+    if (!this.at || !this.map.rows.length) return;
     this.show(this.map.rows[this.at[1]]);
-    goTo((this.map.first + this.at[0] + 1) * this.map.width_ms - 1, this.at[0] === this.map.cells.length - 1);
+    goTo((this.map.first + this.at[0] + 1) * this.map.width_ms - 1, !this.atMs && this.at[0] === this.map.cells.length - 1);
   }
 }

@@ -1,5 +1,5 @@
 // The page: takes sections as they come, and draws what has changed once a frame.
-import { act, mayAct, showBundle } from "./bundle.js";
+import { act, mayAct, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
 import { ask, follow } from "./feed.js";
 import { Heat } from "./heat.js";
@@ -13,10 +13,10 @@ const show = (name) => {
   history.replaceState(null, "", `#bundle=${encodeURIComponent(name)}`);
   showBundle(name);
 };
-const cursor = new Cursor(show);
+const cursor = new Cursor(show, showPast, showPresent);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); });
 const sections = new Sections(show, act, mayAct);
-let cells = [], namespace = "";
+let cells = [], namespace = "", past = null;
 
 function take(message) {
   for (const [name, section] of Object.entries(message.sections)) {
@@ -31,12 +31,28 @@ function take(message) {
 function draw() {
   frame = 0;
   if (dirty.has("colours")) setColours(shown.colours);
-  if (dirty.has("decisions") || dirty.has("loads")) takeLoads();
-  if (dirty.has("head")) { drawHead(shown.head); cursor.newest = shown.head.place; }
+  if (shown.head) cursor.newest = shown.head.place;
+  if (dirty.has("events")) cursor.events = shown.events.map((row) => row.at_ms);
+  if (dirty.has("decisions")) cursor.decisions = (shown.decisions?.decisions ?? []).map((row) => row.at_ms);
+  if (past === null) drawPresent();
+  else if (dirty.has("heat")) showPast(past);  // its rows are those of another map now
+  const root = document.documentElement;
+  root.dataset.ready = "yes";
+  root.dataset.place = shown.head?.place ?? "";
+  root.dataset.delayMs = shown.head?.newest_ms ? String(Math.round(now() - shown.head.newest_ms)) : "";
+  dirty.clear();
+}
+
+function drawPresent() {
+  if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
+  if (dirty.has("head") || dirty.has("replicas")) drawHead(shown.head, shown.replicas);
   if (dirty.has("problems")) drawProblems(shown.problems, show);
-  if (dirty.has("brokers") || dirty.has("decisions") || dirty.has("loads") || dirty.has("colours")) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
+  if (["brokers", "decisions", "loads", "colours", "replicas"].some((name) => dirty.has(name))) {
+    sections.replicas = Object.fromEntries((shown.replicas?.rows ?? []).map((row) => [row.broker, row.standing]));
+    sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
+  }
   if (shown.between) sections.drawBetween(shown.between);
-  if (dirty.has("events")) { sections.drawEvents(shown.events); cursor.events = shown.events.map((row) => row.at_ms); }
+  if (dirty.has("events")) sections.drawEvents(shown.events);
   if (dirty.has("decisions")) sections.drawDecisions(shown.decisions);
   if (namespace === "") {
     if (dirty.has("heat")) heat.load(shown.heat);
@@ -44,21 +60,61 @@ function draw() {
   }
   if (dirty.has("loads") || dirty.has("heat")) heat.takeLoads(shown.loads?.bundles ?? []);
   cells = [];
-  dirty.clear();
-  const root = document.documentElement;
-  root.dataset.ready = "yes";
-  root.dataset.place = shown.head?.place ?? "";
-  root.dataset.delayMs = shown.head?.newest_ms ? String(Math.round(now() - shown.head.newest_ms)) : "";
 }
 
 // What brokers report of their resources; the newest decision has the score by which the balancer compares them.
-function takeLoads() {
-  const decisions = shown.decisions?.decisions ?? [];
-  cursor.decisions = decisions.map((row) => row.at_ms);
-  const newest = decisions.findLast((row) => row.scores && Object.keys(row.scores).length);
-  sections.loads = {};
-  for (const [broker, score] of Object.entries(newest?.scores ?? {})) if (score !== null) sections.loads[broker] = { score };
-  for (const report of shown.loads?.brokers ?? []) sections.loads[report.broker] = { ...sections.loads[report.broker], report };
+function loadsOf(decisions, reports) {
+  const newest = decisions.findLast((row) => row.scores && Object.keys(row.scores).length), loads = {};
+  for (const [broker, score] of Object.entries(newest?.scores ?? {})) if (score !== null) loads[broker] = { score };
+  for (const report of reports) loads[report.broker] = { ...loads[report.broker], report };
+  return loads;
+}
+
+// Everything as of a moment: what cannot be known of it is said, and nothing of the present stays beside it.
+async function showPast(at) {
+  past = at;
+  sections.begin(at.at_ms);
+  sections.loads = null;
+  sections.replicas = {};
+  drawHead({ ...at.head, broker: shown.head?.broker, place: at.place }, null, at);
+  drawProblems([], show);
+  byId("problems-past").hidden = false;
+  byId("fine").hidden = true;
+  sections.drawBrokers(at.brokers, at.head.mean ?? 0);
+  sections.drawBetween(at.between);
+  sections.drawEvents(at.events);
+  sections.drawDecisions({ waiting: true });
+  pastBundle(at);
+  const [map, reports] = await Promise.allSettled([
+    at.place === null ? Promise.reject(new Error("not known of this moment, as it was read from the log")) : ask(heatPath(at)),
+    ask(`v1/page/reports?at_ms=${at.at_ms}`),
+  ]);
+  if (past !== at) return;
+  if (map.status === "fulfilled") heat.load(map.value, at.at_ms);
+  else heat.unknown(map.reason.message);
+  const found = reports.status === "fulfilled" ? reports.value : { decisions: { error: reports.reason.message }, loads: null };
+  sections.loads = loadsOf([], found.loads?.brokers ?? []);
+  sections.drawBrokers(at.brokers, at.head.mean ?? 0);
+  sections.drawDecisions(found.decisions, "No decision in the hour before, or none that is kept still.");
+}
+
+function showPresent() {
+  if (past === null) return;
+  past = null;
+  sections.begin(null);
+  byId("problems-past").hidden = true;
+  pastBundle(null);
+  for (const name of Object.keys(shown)) dirty.add(name);
+  cells = [];
+  // Cells that came meanwhile are not in the map that was sent at first.
+  ask(heatPath()).then((map) => { if (past === null) heat.load(map); }, () => {});
+  frame ||= requestAnimationFrame(draw);
+}
+
+function heatPath(at = null) {
+  const question = new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms });
+  if (namespace) question.set("namespace", namespace);
+  return `v1/page/heat?${question}`;
 }
 
 byId("search").addEventListener("submit", (event) => {
@@ -68,9 +124,10 @@ byId("search").addEventListener("submit", (event) => {
 });
 byId("heat-namespace").addEventListener("change", async (event) => {
   namespace = event.target.value.trim();
-  if (!namespace) { heat.load(shown.heat); return; }
+  const at = past;
   try {
-    heat.load(await ask(`v1/page/heat?namespace=${encodeURIComponent(namespace)}`));
+    const map = await ask(heatPath(at));
+    if (past === at) heat.load(map, at?.at_ms);
   } catch (error) {
     byId("heat-tip").textContent = clean(error.message);
   }
@@ -81,8 +138,8 @@ function fromHash() {
   if (wanted) showBundle(wanted);
 }
 setInterval(() => {
-  drawLight(shown.head, silence());
-  if (shown.between) sections.drawBetween(shown.between);
+  drawLight(shown.head, silence(), past);
+  if (shown.between && past === null) sections.drawBetween(shown.between);
 }, 1000);
-follow(take, () => drawLight(shown.head, silence()));
+follow(take, () => drawLight(shown.head, silence(), past));
 fromHash();

@@ -100,13 +100,13 @@ export class Table {
     }
     for (const [key, row] of this.rows) if (!wanted.has(key)) { row.node.remove(); this.rows.delete(key); }
     if (!items.length && this.empty) {
-      if (this.body.dataset.empty !== "yes") {
+      if (this.body.dataset.empty !== this.empty) {
         const row = el("tr"), cell = el("td", this.empty, "", { colspan: this.columns.length });
         row.append(cell);
         this.body.replaceChildren(row);
       }
-      this.body.dataset.empty = "yes";
-    } else if (this.body.dataset.empty === "yes") {
+      this.body.dataset.empty = this.empty;
+    } else if (this.body.dataset.empty) {
       this.body.firstChild?.remove();
       delete this.body.dataset.empty;
     }

@@ -2,21 +2,23 @@
 import { ask } from "./feed.js";
 import { Table, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
 
-export function drawHead(head) {
-  const lag = silence();
+// Of the past, null is what is not known.
+export function drawHead(head, replicas, past = null) {
+  const lag = silence(), some = (value) => value ?? "unknown";
   const tiles = [
-    ["leader", head.leader ?? "none", head.leader ? "" : "bad"],
-    ["term", head.term ?? "-", ""],
-    ["mode", head.mode, head.mode === "normal" ? "" : "warn"],
-    ["brokers alive", count(head.brokers), ""],
+    ["leader", past && !head.known ? "unknown" : head.leader ?? "none", head.leader || past ? "" : "bad"],
+    ["term", past ? some(head.term) : head.term ?? "-", ""],
+    ["mode", some(head.mode), head.mode === "normal" || past ? "" : "warn"],
+    ["brokers alive", head.brokers === null ? "unknown" : count(head.brokers), ""],
+    ["replicas", ...replicaTile(replicas, past)],
     ["bundles", count(head.bundles), ""],
     ["not served", count(head.unserved), head.unserved > 100 ? "warn" : ""],
     ["wait for a lookup", count(head.unasked), ""],
     ["mean per broker", head.mean === null ? "-" : count(head.mean), ""],
-    ["changes read", count(head.place), ""],
+    [past ? "change" : "changes read", past && head.place === null ? "from the log" : count(head.place), ""],
   ];
   const host = byId("head");
-  tiles.forEach(([name, value, tone], index) => {
+  tiles.forEach(([name, value, tone, title], index) => {
     let tile = host.children[index];
     if (!tile) {
       tile = el("div");
@@ -24,23 +26,39 @@ export function drawHead(head) {
       host.append(tile);
     }
     const dd = tile.lastChild, text = clean(value);
+    if (tile.firstChild.textContent !== name) tile.firstChild.textContent = name;
     if (dd.textContent !== text) dd.textContent = text;
     if (dd.className !== tone) dd.className = tone;
+    if (tile.title !== (title ?? "")) tile.title = title ?? "";
   });
   byId("title").textContent = `statechannel${head.broker ? ` at ${clean(head.broker)}` : ", console"}`;
-  drawLight(head, lag);
+  drawLight(head, lag, past);
 }
 
-export function drawLight(head, lag) {
+// Whether the digests of all replicas agree: those that are at another offset are not said to differ.
+function replicaTile(replicas, past) {
+  if (past) return ["unknown", ""];
+  if (!replicas) return ["not compared yet", ""];
+  const of = (standing) => replicas.rows.filter((row) => row.standing === standing).map((row) => row.broker);
+  const [differ, later, unknown] = [of("differs"), of("not-at-this-offset"), of("unknown")], title = clean([`compared ${clock(replicas.at_ms)} UTC`, ...replicas.rows.map((row) => row.message)].join("; ").slice(0, 1500));
+  if (differ.length) return [`${differ.slice(0, 3).join(", ")}${differ.length > 3 ? ` and ${differ.length - 3} more` : ""} ${differ.length > 1 ? "differ" : "differs"}`, "bad", title];
+  const parts = [`${replicas.agree} of ${replicas.all} agree`];
+  if (later.length) parts.push(`${later.length} not at this offset yet`);
+  if (unknown.length) parts.push(`${unknown.length} not known`);
+  return [parts.join(", "), replicas.agree === replicas.all ? "good" : "", title];
+}
+
+export function drawLight(head, lag, past = null) {
   let tone = "good", text = `Live, ${duration(Math.max(lag, head?.lag_ms ?? 0))} old`;
-  if (!head) [tone, text] = ["warn", "Connecting"];
+  if (past) [tone, text] = ["warn", `The past: ${past.at_ms ? `${moment(past.at_ms)} UTC` : "before the first change"}`];
+  else if (!head) [tone, text] = ["warn", "Connecting"];
   else if (lag > 5000) [tone, text] = ["bad", `No news from ${head.broker || "the console"} for ${duration(lag)}`];
   else if (head.away_since_ms !== null) [tone, text] = ["bad", `Kafka away since ${clock(head.away_since_ms)} UTC, ${duration(now() - head.away_since_ms)}`];
   else if (lag > 2000) tone = "warn";
   const light = byId("light"), shown = byId("light-text");
   light.className = `light ${tone}`;
   if (shown.textContent !== text) shown.textContent = text;
-  document.documentElement.dataset.away = head?.away_since_ms != null ? "yes" : "no";
+  document.documentElement.dataset.away = !past && head?.away_since_ms != null ? "yes" : "no";
 }
 
 export function drawProblems(problems, show) {
@@ -76,16 +94,16 @@ export class Sections {
       { name: "load", text: (row) => this.loadOf(row) },
       { name: "coming", kind: "n", text: (row) => (row.coming ? count(row.coming) : "") },
       { name: "leaving", kind: "n", text: (row) => (row.leaving ? count(row.leaving) : "") },
-      { name: "came / went (5 min)", kind: "n", text: (row) => (row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
-      { name: "version", text: (row) => row.software ?? "" },
-      { name: "actions", text: (row) => (canAct() && !["lost", "left"].includes(row.state) ? `drain ${row.draining}` : ""), node: (row) => this.drain(row, act) },
+      { name: "came / went (5 min)", kind: "n", text: (row) => (row.came === null ? "unknown" : row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
+      { name: "version", text: (row) => row.software ?? (this.atMs && row.state === null ? "unknown" : "") },
+      { name: "actions", text: (row) => (canAct() && this.atMs === null && !["lost", "left"].includes(row.state) ? `drain ${row.draining}` : ""), node: (row) => this.drain(row, act) },
     ], "No broker is heard.");
     this.between = new Table("between-rows", [
       { name: "bundle", kind: "k", text: (row) => row.bundle, node: bundle },
       { name: "state", text: (row) => row.state },
       { name: "from", text: (row) => row.from ?? "" },
       { name: "to", text: (row) => row.to ?? "" },
-      { name: "for", kind: "n", text: (row) => (row.since_ms ? duration(now() - row.since_ms) : "since before the start") },
+      { name: "for", kind: "n", text: (row) => (row.since_ms ? duration((this.atMs ?? now()) - row.since_ms) : this.atMs ? "unknown" : "since before the start") },
       { name: "time limit", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
       { name: "who must act", text: (row) => this.actor(row) },
     ], "Nothing: every bundle has one owner, or waits for its first lookup.");
@@ -100,18 +118,28 @@ export class Sections {
       { name: "what", text: (row) => decisionText(row), node: (row) => button(decisionText(row), () => this.numbers(row)) },
       { name: "by", text: (row) => row.leader ?? "" },
     ], "No decision in the last hour.");
+    this.atMs = null;
+    this.replicas = {};
     this.most = 1;
     this.meanOf = 0;
     this.loads = {};
   }
 
+  // The moment of what is drawn from now on; null: the present.
+  begin(atMs) { this.atMs = atMs; }
+
   stateOf(row) {
+    if (row.state === null) return "state then: unknown";
+    if (row.state === "unheard") return "was not heard then";
+    if (this.atMs && row.state === "lost") return "lost";
     if (row.state === "lost") return `lost ${duration(now() - row.lost_since_ms)} ago`;
     const words = [row.state === "draining" ? (row.bundles ? `draining, ${count(row.bundles)} left` : "drained") : row.state];
     if (row.leading) words.push("leads");
     if (row.phase === "joining") words.push("joining");
     if (row.mode && row.mode !== "normal") words.push(`mode ${row.mode}`);
     if (row.state === "alive" && !row.accepting) words.push("takes no bundles");
+    if (this.replicas[row.broker] === "differs") words.push("replica differs");
+    if (this.replicas[row.broker] === "not-at-this-offset") words.push("replica not at this offset yet");
     if (row.lag_records) words.push(`${count(row.lag_records)} records behind`);
     return words.join(", ");
   }
@@ -133,9 +161,11 @@ export class Sections {
   }
 
   loadOf(row) {
+    if (row.state === "lost") return "";
+    if (this.loads === null) return "reading …";
     const { score, report } = this.loads[row.broker] ?? {};
     const parts = [];
-    if (row.state === "lost") return "";
+    if (this.atMs && !report) return "load then: unknown";
     if (report) for (const [name, words] of RESOURCES) if (report[name] !== null) parts.push(`${words} ${Math.round(report[name])}\u00a0%`);
     if (report) parts.push(`${bytes(report.msg_throughput_in)} in`, `${bytes(report.msg_throughput_out)} out`);
     if (!report && score !== undefined) parts.push(`score ${Math.round(100 * score)} %`);
@@ -147,6 +177,7 @@ export class Sections {
   }
 
   actor(row) {
+    if (this.atMs) return row.who ?? "the leader";
     if (row.who === null) return row.lost ? `the leader: ${row.lost} is lost` : "the leader";
     const late = row.due_ms && now() > row.due_ms;
     return `${row.who}, hook ${row.hook}${late ? `; late: the leader repairs it ${row.repaired_ms > now() ? `in ${duration(row.repaired_ms - now())}` : "now"}` : ""}`;
@@ -166,11 +197,15 @@ export class Sections {
 
   drawEvents(rows) { this.events.draw(rows, (row) => row.number); }
 
-  drawDecisions(section) {
+  drawDecisions(section, none = "No decision in the last hour.") {
     const text = byId("decisions-text");
-    if (!section) { text.textContent = "The balancer's paths are not installed, or its topic was not read yet."; return; }
-    if (section.error) { text.textContent = clean(section.error); return; }
-    text.textContent = "";
+    let said = "";
+    if (!section) said = this.atMs ? "Decisions then: unknown, as the balancer's paths are not installed." : "The balancer's paths are not installed, or its topic was not read yet.";
+    else if (section.waiting) said = "Reading …";
+    else if (section.error) said = `${this.atMs ? "Decisions then: unknown. " : ""}${clean(section.error)}`;
+    text.textContent = said;
+    this.decisions.empty = said ? "" : none;
+    if (said) { this.decisions.draw([], (row) => row.id); return; }
     this.decisions.draw([...section.decisions].reverse(), (row) => row.id ?? row.at_ms);
   }
 
