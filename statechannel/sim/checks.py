@@ -95,7 +95,7 @@ class PresenceChecks:
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
-        self._heard_s: dict[str, list[float]] = {}
+        self._heard_s: dict[tuple[str, str], list[float]] = {}
         self._left: set[str] = set()
         self._claims: set[tuple[str, str]] = set()
         self._caught_up_since_s: dict[SimProcess, float] = {}
@@ -105,7 +105,7 @@ class PresenceChecks:
         if info["kind"] != "member":
             return
         broker = info["broker"]
-        self._heard_s.setdefault(broker, [-1e9]).append(self._cluster.events.now_s)
+        self._heard_s.setdefault((broker, info["incarnation"]), [-1e9]).append(self._cluster.events.now_s)
         if info["leaving"]:
             self._left.add(broker)
         if info["leading"]:
@@ -127,7 +127,8 @@ class PresenceChecks:
             return
         # It may land long after it was written, so its own time counts.
         now_s = self._cluster.written_at_s(record)
-        heard_s = self._heard_s.get(about["broker"], [])
+        # Another process with the same broker id, which this one replaced, may go on until it reads of that.
+        heard_s = self._heard_s.get((about["broker"], str(about.get("incarnation"))), [])
         edges = [now_s - LOOK_BACK_S, *(when_s for when_s in heard_s if 0 < now_s - when_s < LOOK_BACK_S), now_s]
         silence_s = max(later - earlier for earlier, later in pairwise(edges))
         if silence_s < SILENCE_AT_LEAST_S:

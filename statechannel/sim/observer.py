@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -200,6 +201,7 @@ class SimCanaries:
         self._rng = Random(f"{cluster.seed}/canaries")
         self._canaries: dict[str, Canary] = {}
         self._silenced_s: dict[str, float] = {}
+        self._answered_s: dict[str, float] = {}
 
     def start(self) -> None:
         """Begin to ask."""
@@ -245,6 +247,7 @@ class SimCanaries:
             answer = CanaryAnswer(error="no answer")
         else:
             answer = CanaryAnswer(target.engine.lease.serves_at(question.bundle, target.mono_s))
+            self._answered_s[target.broker] = self._cluster.events.now_s
         self._cluster.events.after(self._travel_s(), lambda: self._come_back(process, canary, question, answer))
 
     def _come_back(self, process: SimProcess, canary: Canary, question: CanaryQuestion, answer: CanaryAnswer) -> None:
@@ -257,7 +260,9 @@ class SimCanaries:
         target, now_s = (asked[-1] if asked else None), self._cluster.events.now_s
         report = f"{process.name}'s canary: {finding.message}"
         if target is None:
-            if finding.reason is not CanaryReason.NO_ANSWER:
+            # It may have answered, and ended since.
+            answered_s = now_s - self._answered_s.get(finding.broker, -math.inf)
+            if finding.reason is not CanaryReason.NO_ANSWER and answered_s >= WELL_S:
                 raise Violation("canary", f"{report}; it does not run any more")
             return
         # Where the registry is away for all, an owner that is well stops, too, and the log names it until it is back.

@@ -1,6 +1,6 @@
 """Puts the figures of a contest into design/contest.md, and its pictures beside it.
 
-statechannel simulate compare --held-out --tuned upstream --seeds 1-3 --out FOLDER
+statechannel simulate compare --held-out --tuned upstream --seeds 1 --out FOLDER
 python -m tests.docs.contest FOLDER
 """
 
