@@ -399,7 +399,9 @@ class Presence:
         silence_s = self.silence_s
         if context.registry_mode is Mode.STARTING:
             # Who reads the registry late has still to read who took its place.
-            if (self._observing or self._own_first_read) and silence_s <= context.config.safe_after_s:
+            # Who has said goodbye takes nothing on any more.
+            known = self._observing or (self._own_first_read and not self.goodbye_sent)
+            if known and silence_s <= context.config.safe_after_s:
                 self._change(Mode.NORMAL)
         elif silence_s > context.config.safe_after_s:
             if context.registry_mode is not Mode.SAFE:

@@ -22,7 +22,7 @@ MOVES_MAX: Final = 5_000
 """Moves that are counted by broker and bundle, at most: more come only in a storm."""
 
 
-class MoveCause(StrEnum):
+class SeenMoveCause(StrEnum):
     """Who or what began a move.
 
     PLANNED are drains, requests of people, shutdowns and first lookups: nobody has to be told of them.
@@ -45,7 +45,7 @@ class MoveSeen(NamedTuple):
     key: int
     source: str | None
     target: str | None
-    cause: MoveCause
+    cause: SeenMoveCause
     decision: str | None
 
 
@@ -58,7 +58,7 @@ class Flapping(NamedTuple):
     planned: int
 
 
-class RecentMoves:
+class BundleMovesSeen:
     """Counts moves by broker and by bundle, until they are older than the window.
 
     Attributes:
@@ -67,7 +67,7 @@ class RecentMoves:
 
     def __init__(self) -> None:
         self._moves: deque[MoveSeen] = deque()
-        self._begun: dict[int, tuple[MoveCause, str | None]] = {}
+        self._begun: dict[int, tuple[SeenMoveCause, str | None]] = {}
         self._counted = Counter[int]()  # by key, those that are not planned
         self.came = Counter[str | None]()
         self.went = Counter[str | None]()
@@ -84,7 +84,11 @@ class RecentMoves:
         """A change, in the order of the log."""
         before, after = step.before, step.after
         cause, decision = begun = _cause_of(step, self._begun.get(step.key))
-        if after is None or (after.owner is not None and after.state is State.ASSIGNED) or cause is MoveCause.PLANNED:
+        if (
+            after is None
+            or (after.owner is not None and after.state is State.ASSIGNED)
+            or cause is SeenMoveCause.PLANNED
+        ):
             self._begun.pop(step.key, None)
         else:
             self._begun[step.key] = begun
@@ -105,7 +109,7 @@ class RecentMoves:
             counts[name] += by
             if not counts[name]:
                 del counts[name]
-        if move.cause is not MoveCause.PLANNED:
+        if move.cause is not SeenMoveCause.PLANNED:
             self._counted[move.key] += by
             if not self._counted[move.key]:
                 del self._counted[move.key]
@@ -119,25 +123,28 @@ class RecentMoves:
         suspects = {key for key, times in self._counted.items() if times >= FLAPS}
         if not suspects:
             return []
-        causes: dict[int, Counter[MoveCause]] = {key: Counter() for key in suspects}
+        causes: dict[int, Counter[SeenMoveCause]] = {key: Counter() for key in suspects}
         for move in self._moves:
             if move.key in suspects:
-                causes[move.key][MoveCause.PLANNED if move.decision in drains else move.cause] += 1
+                causes[move.key][SeenMoveCause.PLANNED if move.decision in drains else move.cause] += 1
         found = [
-            (own[MoveCause.BALANCER] + own[MoveCause.FAILURE], Flapping(key, *(own[cause] for cause in MoveCause)))
+            (
+                own[SeenMoveCause.BALANCER] + own[SeenMoveCause.FAILURE],
+                Flapping(key, *(own[cause] for cause in SeenMoveCause)),
+            )
             for key, own in causes.items()
         ]
         worst = nlargest(FLAPPING_MAX, (pair for pair in found if pair[0] >= FLAPS), key=itemgetter(0))
         return [flapping for _, flapping in worst]
 
 
-def _cause_of(step: BundleStep, begun: tuple[MoveCause, str | None] | None) -> tuple[MoveCause, str | None]:
+def _cause_of(step: BundleStep, begun: tuple[SeenMoveCause, str | None] | None) -> tuple[SeenMoveCause, str | None]:
     """By the record that begins the move; those that follow it have only its operation and flow."""
     note = step.note
     if note.lost is not None or note.flow == Flow.REPAIR or note.action in (Action.REPAIR, Action.DECLINE):
-        return MoveCause.FAILURE, None
+        return SeenMoveCause.FAILURE, None
     if note.decision is not None:
-        return MoveCause.BALANCER, note.decision
+        return SeenMoveCause.BALANCER, note.decision
     if begun is None or (step.after is not None and step.after.state is State.RELEASING):
-        return MoveCause.PLANNED, None
+        return SeenMoveCause.PLANNED, None
     return begun

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statechannel.audit.report.ownership import colours_of
 from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
-from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSeen
 from statechannel.http_api.page.page_events import PageEvents
-from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberLog
+from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
 from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
@@ -72,14 +72,14 @@ class PageView:
     def __init__(self, limits: PageLimits) -> None:
         self.journal = ChangeJournal(limits.history_max)
         self.events = PageEvents(lambda step: self.journal.table.name_of(step.key, step.upper))
-        self.members = MemberLog()
+        self.members = MemberHistory()
         self.limits = limits
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
         self._unasked = 0
         self._between: dict[int, _Between] = {}
         self._heat: RangeHeatMap | None = None
-        self._moves = RecentMoves()
+        self._moves = BundleMovesSeen()
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
         self.replicas: ReplicasCompared | None = None

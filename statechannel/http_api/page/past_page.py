@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, RecentMoves
+from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSeen
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.protocol.states import IN_FLIGHT, State
 
@@ -42,7 +42,7 @@ class MembersThen(NamedTuple):
     brokers: Mapping[str, MemberFacts]
 
 
-class MemberLog:
+class MemberHistory:
     """What was heard of the members, each time that it changed: the newest moments."""
 
     def __init__(self) -> None:
@@ -168,8 +168,8 @@ def _reaches(journal: ChangeJournal, at_ms: int) -> bool:
     return journal.is_whole or bool(journal.steps and journal.steps[0].at_ms <= at_ms)
 
 
-def _moves_of(steps: Sequence[BundleStep], at_ms: int) -> RecentMoves:
-    moves = RecentMoves()
+def _moves_of(steps: Sequence[BundleStep], at_ms: int) -> BundleMovesSeen:
+    moves = BundleMovesSeen()
     for step in steps:
         if step.at_ms >= at_ms - MOVES_WINDOW_MS:
             moves.take(step)

@@ -17,7 +17,7 @@ from statechannel.http_api.page.moves_seen import FLAPS
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageLimits, PageView
-from statechannel.http_api.page.past_page import MemberLog, difference
+from statechannel.http_api.page.past_page import MemberHistory, difference
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
@@ -498,7 +498,7 @@ async def test_reports_of_a_moment_say_what_could_not_be_read():
 
 
 def test_what_was_heard_of_members_has_a_bound():
-    log = MemberLog()
+    log = MemberHistory()
     for number in range(3_000):
         log.take(look_of([broker_row(f"b{at}", leading=at == number % 60) for at in range(60)], at_ms=number))
     assert log.at(2_999).leader == "b59"

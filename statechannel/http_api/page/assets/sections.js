@@ -40,12 +40,10 @@ function replicaTile(replicas, past) {
   if (past) return ["unknown", ""];
   if (!replicas) return ["not compared yet", ""];
   const of = (standing) => replicas.rows.filter((row) => row.standing === standing).map((row) => row.broker);
-  const [differ, later, unknown] = [of("differs"), of("not-at-this-offset"), of("unknown")], title = clean([`compared ${clock(replicas.at_ms)} UTC`, ...replicas.rows.map((row) => row.message)].join("; ").slice(0, 1500));
+  const differ = of("differs"), title = clean([`compared ${clock(replicas.at_ms)} UTC`, ...replicas.rows.map((row) => row.message)].join("; ").slice(0, 1500));
   if (differ.length) return [`${differ.slice(0, 3).join(", ")}${differ.length > 3 ? ` and ${differ.length - 3} more` : ""} ${differ.length > 1 ? "differ" : "differs"}`, "bad", title];
-  const parts = [`${replicas.agree} of ${replicas.all} agree`];
-  if (later.length) parts.push(`${later.length} not at this offset yet`);
-  if (unknown.length) parts.push(`${unknown.length} not known`);
-  return [parts.join(", "), replicas.agree === replicas.all ? "good" : "", title];
+  const text = `${replicas.agree} of ${replicas.all} agree`;
+  return [text, replicas.agree === replicas.all ? "good" : "", title];
 }
 
 export function drawLight(head, lag, past = null) {
