@@ -113,7 +113,7 @@ def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) ->
     assert [topic["partitions"] for topic in base["topics"]] == [2, 1, 1, 1]
     assert cluster("init") == base
     assert cluster("namespace", "list") == {"namespaces": [], "tentative": False}
-    assert cluster("brokers") == {"brokers": [], "leader": None, "tentative": False}
+    assert cluster("brokers") == {"brokers": [], "leader": None, "leader_api": None, "tentative": False}
     assert "its registry has no heartbeat" in cluster.fails("namespace", "create", NAMESPACE, code=6)
     assert f"namespace {NAMESPACE} does not exist" in cluster.fails("lookup", f"{NAMESPACE}/x", "--read-only", code=5)
     assert cluster("audit")["end_offsets"] == {"0": 0, "1": 0}

@@ -338,7 +338,7 @@ def test_a_cordoned_broker_accepts_no_bundles(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    more = {"software": "1", "extensions": None, "urls": {}, "http": None}
+    more = {"software": "1", "extensions": None, "urls": {}, "http": None, "api": None}
     rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]
     rows.append(broker("b3", cordoned=True, **more) | {"accepting": False})
     stdout().print(brokers._table(rows))
@@ -411,7 +411,7 @@ def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without
     assert status["without_service"] == {"bundles": 2, "assigned": 1, "brokers": ["b2", "b3"], "since_ms": 17}
     assert [row["waits_for_repair"] for row in status["in_flight"]] == [True]
     alive: Any = SimpleNamespace(
-        broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, extensions=None, heard_at_ms=0
+        broker="b3", incarnation="b3-1", accepting=True, info={}, urls={}, api_url=None, extensions=None, heard_at_ms=0
     )
     registry.members.alive = {"b3": alive}
     status = found()

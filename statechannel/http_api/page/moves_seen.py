@@ -25,7 +25,7 @@ MOVES_MAX: Final = 5_000
 class SeenMoveCause(StrEnum):
     """Who or what began a move.
 
-    PLANNED are drains, requests of people, shutdowns and first lookups: nobody has to be told of them.
+    PLANNED are drains, requests of people, shutdowns and first lookups: they are no sign of trouble.
     """
 
     BALANCER = "balancer"
@@ -127,14 +127,14 @@ class BundleMovesSeen:
         for move in self._moves:
             if move.key in suspects:
                 causes[move.key][SeenMoveCause.PLANNED if move.decision in drains else move.cause] += 1
-        found = [
+        counts = [
             (
                 own[SeenMoveCause.BALANCER] + own[SeenMoveCause.FAILURE],
                 Flapping(key, *(own[cause] for cause in SeenMoveCause)),
             )
             for key, own in causes.items()
         ]
-        worst = nlargest(FLAPPING_MAX, (pair for pair in found if pair[0] >= FLAPS), key=itemgetter(0))
+        worst = nlargest(FLAPPING_MAX, (pair for pair in counts if pair[0] >= FLAPS), key=itemgetter(0))
         return [flapping for _, flapping in worst]
 
 

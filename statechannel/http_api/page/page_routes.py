@@ -324,8 +324,8 @@ def topic_reads_of(
     caller = Caller("page", AccessRole.READ, "")
 
     async def read(section: TopicSection, route: ApiRoute, at_ms: int | None) -> Any:
-        given = section.query(at_ms)
-        query = None if route.query is None else route.query.model_validate(given)
+        fields = section.query(at_ms)
+        query = None if route.query is None else route.query.model_validate(fields)
         return section.shown((await route.handler(ApiCall(caller, {}, query, None, {}))).document)
 
     by_name = {route.name: route for route in routes}
@@ -333,8 +333,8 @@ def topic_reads_of(
         name: (section, by_name[section.route]) for name, section in TOPIC_SECTIONS.items() if section.route in by_name
     }
     return (
-        {name: partial(read, *found, None) for name, found in there.items()},
-        {name: partial(read, *found) for name, found in there.items()},
+        {name: partial(read, *made_of, None) for name, made_of in there.items()},
+        {name: partial(read, *made_of) for name, made_of in there.items()},
     )
 
 

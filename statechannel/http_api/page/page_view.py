@@ -299,7 +299,7 @@ class PageView:
 
     def _differing(self) -> list[ReplicaSeen]:
         rows = () if self.replicas is None else self.replicas.rows
-        return [row for row in rows if row.standing is ReplicaStanding.DIFFERS]
+        return [row for row in rows if row.state is ReplicaStanding.DIFFERS]
 
     def _junk(self) -> JunkRate | None:
         if len(self._rejected) < 2:  # noqa: PLR2004

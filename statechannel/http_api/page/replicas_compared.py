@@ -37,7 +37,7 @@ class ReplicaSeen(NamedTuple):
     """
 
     broker: str
-    standing: ReplicaStanding
+    state: ReplicaStanding
     partition: int | None = None
     offset: int | None = None
     others: int | None = None
@@ -48,11 +48,11 @@ class ReplicaSeen(NamedTuple):
     def message(self) -> str:
         """The sentence for people."""
         place = f"offset {self.offset} of partition {self.partition}"
-        if self.standing is ReplicaStanding.DIFFERS:
+        if self.state is ReplicaStanding.DIFFERS:
             return f"the replica of {self.broker} differs from the others at {place}"
-        if self.standing is ReplicaStanding.NOT_AT_OFFSET:
+        if self.state is ReplicaStanding.NOT_AT_OFFSET:
             return f"{self.broker} is not at this offset yet: it has read through {place}, others through {self.others}"
-        if self.standing is ReplicaStanding.UNKNOWN:
+        if self.state is ReplicaStanding.UNKNOWN:
             return f"the digest of {self.broker} is not known: {self.why}"
         return f"the replica of {self.broker} agrees"
 
@@ -73,11 +73,11 @@ class ReplicasCompared(NamedTuple):
         return {
             "at_ms": self.at_ms,
             "all": len(self.rows),
-            "agree": sum(row.standing is ReplicaStanding.AGREES for row in self.rows),
+            "agree": sum(row.state is ReplicaStanding.AGREES for row in self.rows),
             "rows": [
-                {"broker": row.broker, "standing": row.standing.value, "message": row.message()}
+                {"broker": row.broker, "state": row.state.value, "message": row.message()}
                 for row in self.rows
-                if row.standing is not ReplicaStanding.AGREES
+                if row.state is not ReplicaStanding.AGREES
             ],
         }
 
@@ -127,7 +127,7 @@ class ReplicaComparison:
         for broker, number, incarnation, part in self._parts(self._words):
             self._judge((broker, number), incarnation, part)
         self._judged = {place: known for place, known in self._judged.items() if place[0] in self._words}
-        return {row.broker for row in self.rows() if row.standing is ReplicaStanding.NOT_AT_OFFSET}
+        return {row.broker for row in self.rows() if row.state is ReplicaStanding.NOT_AT_OFFSET}
 
     @staticmethod
     def _parts(words: Mapping[str, ReplicaWord | str]) -> Iterator[tuple[str, int, str, PartWord]]:
@@ -157,7 +157,7 @@ class ReplicaComparison:
         """Of every replica of the newest round, the worst first."""
         order = list(ReplicaStanding)
         seen = [self._seen(broker, word) for broker, word in sorted(self._words.items())]
-        return sorted(seen, key=lambda row: order.index(row.standing))
+        return sorted(seen, key=lambda row: order.index(row.state))
 
     def _seen(self, broker: str, word: ReplicaWord | str) -> ReplicaSeen:
         if isinstance(word, str):

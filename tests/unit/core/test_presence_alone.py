@@ -14,7 +14,7 @@ from statechannel.engine.inputs import HookFailed, PositionReached
 from statechannel.engine.lease import Lease
 from statechannel.engine.presence import FRESH_TO_REFUSE
 from statechannel.engine.troubles import UNPLACED_KEPT_MS, BlockedLoop, NoBroker
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import Topic
 from statechannel.protocol.record import FORMAT
 from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
 
@@ -561,16 +561,6 @@ def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
     bench.presence.tick()
     assert bench.presence.writes_format == FORMAT
     assert bench.events() == ["format.changed"]
-
-
-def test_junk_moves_the_position_and_the_clock_and_nothing_else():
-    bench = PresenceBench(end=1)
-    bench.presence.read(RecordRead(Topic.REGISTRY, 0, 0, 77_000, b"x", b"junk"))
-    assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 77_000)
-    assert bench.context.listening_since_s is not None
-    bench.presence.read(RecordRead(Topic.REGISTRY, 0, 1, 76_000, b"x", b"junk"))
-    assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 76_000)
-    assert bench.presence.members.alive == {}
 
 
 def test_a_goodbye_is_the_last_that_it_writes(bench):

@@ -43,13 +43,13 @@ def test_replicas_are_compared_at_the_same_offset_only(words, standings):
     comparison.begin()
     comparison.take(dict(zip(("b1", "b2", "b3"), words, strict=True)), 1)
     rows = {row.broker: row for row in comparison.rows()}
-    assert [rows[name].standing for name in ("b1", "b2", "b3")] == standings
+    assert [rows[name].state for name in ("b1", "b2", "b3")] == standings
     assert all(name in row.message() for name, row in rows.items())
 
 
 def test_one_that_comes_to_an_offset_later_is_compared_with_those_that_were_there():
     comparison = ReplicaComparison("b1")
-    for words, standing in (
+    for words, state in (
         ({"b1": said("b1", (9, "x")), "b2": said("b2", (9, "x")), "b3": said("b3", (5, "z"))}, LATER),
         ({"b1": said("b1", (12, "u")), "b2": said("b2", (12, "u")), "b3": said("b3", (9, "y"))}, DIFFERS),
         # What it had at its newest comparable offset holds until there is a newer one.
@@ -68,7 +68,7 @@ def test_one_that_comes_to_an_offset_later_is_compared_with_those_that_were_ther
     ):
         comparison.begin()
         comparison.take(words, 1)
-        assert {row.broker: row.standing for row in comparison.rows()} == {"b1": AGREES, "b2": AGREES, "b3": standing}
+        assert {row.broker: row.state for row in comparison.rows()} == {"b1": AGREES, "b2": AGREES, "b3": state}
     comparison.begin()
     comparison.take({"b1": said("b1", (16, "r"))}, 2)
     assert [row.broker for row in comparison.rows()] == ["b1"]
@@ -120,7 +120,7 @@ async def compared(own, rows, **options):
 
     asking = ReplicaDigestsRound(options.get("broker", "b1"), digest, 5.0)
     await asking.run(rows)
-    return {row.broker: (row.standing, row.message()) for row in asking.comparison.rows()}
+    return {row.broker: (row.state, row.message()) for row in asking.comparison.rows()}
 
 
 async def test_every_broker_is_asked_where_it_publishes_its_endpoint():
@@ -138,7 +138,7 @@ async def test_every_broker_is_asked_where_it_publishes_its_endpoint():
         seen = await compared(said("b1", (9, "x")), rows)
         assert late.asked == TRIES  # it had the time to come to the offset of the others
         assert same.asked == other.asked == 1
-    assert {name: standing for name, (standing, _) in seen.items()} == {
+    assert {name: state for name, (state, _) in seen.items()} == {
         "b1": AGREES, "b2": AGREES, "b3": DIFFERS, "b4": LATER, "b5": UNKNOWN, "b6": UNKNOWN, "b7": UNKNOWN, "b8": UNKNOWN,
         "b9": UNKNOWN,
     }  # fmt: skip
@@ -151,7 +151,7 @@ async def test_every_broker_is_asked_where_it_publishes_its_endpoint():
 async def test_one_that_lags_a_moment_is_asked_again():
     async with Endpoint(word_body(said("b2", (8, "u"))), word_body(said("b2", (9, "x")))) as catching_up:
         seen = await compared(said("b1", (9, "x")), [broker_row("b1"), broker_row("b2", http=catching_up.url)])
-    assert {standing for standing, _ in seen.values()} == {AGREES}
+    assert {state for state, _ in seen.values()} == {AGREES}
 
 
 async def test_a_console_compares_its_own_replica_too():

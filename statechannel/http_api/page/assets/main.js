@@ -48,7 +48,7 @@ function drawPresent() {
   if (dirty.has("head") || dirty.has("replicas")) drawHead(shown.head, shown.replicas);
   if (dirty.has("problems")) drawProblems(shown.problems, show);
   if (["brokers", "decisions", "loads", "colours", "replicas"].some((name) => dirty.has(name))) {
-    sections.replicas = Object.fromEntries((shown.replicas?.rows ?? []).map((row) => [row.broker, row.standing]));
+    sections.replicas = Object.fromEntries((shown.replicas?.rows ?? []).map((row) => [row.broker, row.state]));
     sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
   }
   if (shown.between) sections.drawBetween(shown.between);

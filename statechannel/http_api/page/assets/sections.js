@@ -39,7 +39,7 @@ export function drawHead(head, replicas, past = null) {
 function replicaTile(replicas, past) {
   if (past) return ["unknown", ""];
   if (!replicas) return ["not compared yet", ""];
-  const of = (standing) => replicas.rows.filter((row) => row.standing === standing).map((row) => row.broker);
+  const of = (state) => replicas.rows.filter((row) => row.state === state).map((row) => row.broker);
   const differ = of("differs"), title = clean([`compared ${clock(replicas.at_ms)} UTC`, ...replicas.rows.map((row) => row.message)].join("; ").slice(0, 1500));
   if (differ.length) return [`${differ.slice(0, 3).join(", ")}${differ.length > 3 ? ` and ${differ.length - 3} more` : ""} ${differ.length > 1 ? "differ" : "differs"}`, "bad", title];
   const text = `${replicas.agree} of ${replicas.all} agree`;
