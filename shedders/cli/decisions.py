@@ -143,10 +143,11 @@ def decisions(
         _list(records, since_ms)
 
 
-def _book_since(reader: DecisionReader, since_ms: int) -> DecisionBook:
+def _book_since(reader: DecisionReader, since_ms: int, until_ms: int | None = None) -> DecisionBook:
     book = DecisionBook()
     for read in reader.read(since_ms=since_ms):
-        book.add(read.record)
+        if until_ms is None or read.timestamp_ms <= until_ms:
+            book.add(read.record)
     return book
 
 
@@ -166,11 +167,8 @@ def decisions_document(
     Args:
         until_ms: What was recorded later is left out, results of moves too; None: nothing.
     """
-    book = DecisionBook()
     with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.read(since_ms=since_ms):
-            if until_ms is None or read.timestamp_ms <= until_ms:
-                book.add(read.record)
+        book = DecisionBook() if reader is None else _book_since(reader, since_ms, until_ms)
     return _decisions_document(book, list(book.decisions)[-limit:], since_ms)
 
 

@@ -81,20 +81,21 @@ def loads_document(connection: Connection, at_ms: int | None = None) -> dict[str
     settings = balancer_settings(connection).load
     loads, tops = _load_topics(connection, settings, remarks, at_ms)
     oldest_ms = 0 if at_ms is None else at_ms - round(1_000 * settings.ttl_s)
-    brokers = []
-    for record in loads or ():
-        if record.timestamp_ms < oldest_ms:
-            continue
-        report = None if record.value is None else decode_broker_load(record.key, record.value)
-        if isinstance(report, BrokerLoadReport):
-            brokers.append(_broker_row(report.header.broker, record.timestamp_ms, report.load))
-    bundles = []
-    for record in tops or ():
-        if record.timestamp_ms < oldest_ms:
-            continue
-        top = None if record.value is None else decode_top_bundles(record.key, record.value)
-        if isinstance(top, TopBundlesReport):
-            bundles += [_bundle_row(top.header.broker, bundle) for bundle in top.bundles]
+    brokers = [
+        _broker_row(report.header.broker, record.timestamp_ms, report.load)
+        for record in loads or ()
+        if record.timestamp_ms >= oldest_ms
+        and record.value is not None
+        and isinstance(report := decode_broker_load(record.key, record.value), BrokerLoadReport)
+    ]
+    bundles = [
+        _bundle_row(top.header.broker, bundle)
+        for record in tops or ()
+        if record.timestamp_ms >= oldest_ms
+        and record.value is not None
+        and isinstance(top := decode_top_bundles(record.key, record.value), TopBundlesReport)
+        for bundle in top.bundles
+    ]
     bundles.sort(key=lambda row: (-row["msg_throughput_in"] - row["msg_throughput_out"], row["bundle"]))
     if loads is None:
         remarks.append("the topic of load reports does not exist: no broker runs the balancer's extension")

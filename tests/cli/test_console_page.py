@@ -1,9 +1,7 @@
 """The page of the cluster in a headless browser: what happens is named, whatever is written stays text, and all can use it."""
 
 import re
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +12,7 @@ from statechannel.broker.changes import Derived
 from statechannel.protocol.states import State
 from tests.support.browsers import browser_or_skip, running_browser
 from tests.support.http_fakes import word, word_body
+from tests.support.metric_servers import serving
 from tests.support.page_incidents import INCIDENTS, past
 from tests.support.page_server import NAMESPACE, now_ms, page_world
 
@@ -198,29 +197,14 @@ def test_the_past_shows_nothing_of_the_present(browser):
             assert seen.errors == []
 
 
-@contextmanager
 def replicas(words):
     """The address under which each broker says its offset and digest, as they are when it is asked."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            broker = self.path.split("/")[1]
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(word_body(word(broker, {0: words[broker]})))
+    def answer(path, _):
+        broker = path.split("/")[1]
+        return 200, word_body(word(broker, {0: words[broker]}))
 
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return serving(answer)
 
 
 def test_a_replica_that_differs_is_named_and_one_that_lags_is_not(browser):

@@ -325,14 +325,20 @@ async def asked(feed, path):
         return (await client.get(path)).json()
 
 
-async def test_a_log_that_is_too_long_to_read_has_no_past_before_its_end():
+async def feed_behind_its_log(**newest: int):
+    """A feed that keeps one change, of a bundle whose earlier two are in the log only."""
     source = FakeSource()
     source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
     source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
     feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
     await looked(feed)
     feed.view.journal.positions[0] = 2
-    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3")])
+    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3", **newest)])
+    return feed
+
+
+async def test_a_log_that_is_too_long_to_read_has_no_past_before_its_end():
+    feed = await feed_behind_its_log()
     for question in ("time_ms=500", "offset=0"):
         then = await asked(feed, f"/v1/page/at?{question}")
         assert (then["owners"], then["place"]) == ({"b1": 1}, None), question
@@ -465,13 +471,7 @@ async def test_the_past_has_members_events_and_moves_of_that_moment_and_no_other
 
 
 async def test_moves_and_members_that_are_not_known_then_are_null():
-    source = FakeSource()
-    source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
-    source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
-    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
-    await looked(feed)
-    feed.view.journal.positions[0] = 2
-    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3", at_ms=900_000)])
+    feed = await feed_behind_its_log(at_ms=900_000)
     then = await asked(feed, "/v1/page/at?place=1")
     assert [(row["broker"], row["came"], row["state"]) for row in then["brokers"]] == [("b3", None, None)]
     read = await asked(feed, "/v1/page/at?time_ms=500")
