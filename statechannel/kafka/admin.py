@@ -111,6 +111,9 @@ def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_gra
 _ANSWER_SLACK_S = 5.0
 """What a call's future may take beyond the time-out that the client library was given."""
 
+_ATTEMPTS: Final = 3
+_LEAST_ATTEMPT_S: Final = 10.0
+
 
 class AdminHandle:
     """Keeps an admin client while the handle is referenced.
@@ -160,6 +163,9 @@ def _destroy_abandoned() -> None:
 class BoundedAdmin:
     """Admin calls with time-outs, and errors that name the cause.
 
+    An attempt has a third of the time (10 seconds at least), and the next has a new client: the library's may wait in vain for
+    a group's coordinator that it looked for while Kafka started.
+
     Args:
         timeout_s: Bound of one call, its retries included.
     """
@@ -167,14 +173,27 @@ class BoundedAdmin:
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
+        self._attempt_s = min(timeout_s, max(_LEAST_ATTEMPT_S, timeout_s / _ATTEMPTS))
         self._refusals = Refusals()
         self._handle = AdminHandle(settings, self._refusals.note)
-        self._admin = self._handle.client
+
+    @property
+    def _admin(self) -> AdminClient:
+        return self._handle.client
 
     def _patiently(self, call: Callable[[float], Answer]) -> Answer:
         """Raises the error of the last try, as ours."""
+
+        def attempt(left_s: float) -> Answer:
+            try:
+                return call(min(left_s, self._attempt_s))
+            except CallFailedError as failure:
+                if failure.is_unanswered:
+                    self._handle = AdminHandle(self._settings, self._refusals.note)
+                raise
+
         try:
-            return ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=0.0)
+            return ask_patiently(attempt, timeout_s=self._timeout_s, topic_grace_s=0.0)
         except CallFailedError as failure:
             raise failure.translated from None
 
@@ -185,7 +204,7 @@ class BoundedAdmin:
             CallFailedError: To be handled, or retried by `_patiently`.
         """
         try:
-            return self._refusals.wait(future, self._timeout_s + _ANSWER_SLACK_S, lambda: self._admin.poll(0))
+            return self._refusals.wait(future, self._attempt_s + _ANSWER_SLACK_S, lambda: self._admin.poll(0))
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
@@ -200,6 +219,11 @@ class CallFailedError(KafkaException):
         super().__init__(error)
         self.translated = translated
         self.code = error.code()
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the time-out of the call passed without an answer."""
+        return self.code == KafkaError._TIMED_OUT  # noqa: SLF001 (public code)
 
 
 Place = tuple[str, int]

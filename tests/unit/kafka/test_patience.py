@@ -247,7 +247,7 @@ class FakeAdmin:
         return {item.topic: self._answer("create", lambda: None) for item in new}
 
     def describe_topics(self, wanted: Any, **_: object) -> dict[str, Future[Any]]:
-        part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[1])
+        part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[SimpleNamespace(id=1)], isr=[])
         return {
             name: self._answer("describe", lambda: SimpleNamespace(partitions=[part], topic_id="id"))
             for name in wanted.topic_names
@@ -318,6 +318,22 @@ def test_describing_what_is_refused_is_not_repeated(admin: FakeAdmin) -> None:
     with pytest.raises(KafkaAccessDeniedError):
         TopicAdmin(SETTINGS, timeout_s=WAIT_S).describe(["c"])
     assert admin.calls == ["describe"]
+
+
+def test_after_a_call_without_an_answer_a_new_client_asks(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka sometimes waits in vain for a group's coordinator, until the time-out."""
+    bounds_s: list[float] = []
+
+    class SilentAdmin(FakeAdmin):
+        def describe_topics(self, wanted: Any, **options: Any) -> dict[str, Future[Any]]:
+            bounds_s.append(options["request_timeout"])
+            return {name: done(failure(KafkaError._TIMED_OUT)) for name in wanted.topic_names}
+
+    clients = iter([SilentAdmin(), SilentAdmin(), admin])
+    monkeypatch.setattr(admin_module, "AdminHandle", lambda *_: SimpleNamespace(client=next(clients)))
+    (topic,) = TopicAdmin(SETTINGS, timeout_s=90.0).places(["c"])
+    assert topic == "c"
+    assert bounds_s == [30.0, 30.0]
 
 
 @pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
