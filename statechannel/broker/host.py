@@ -188,8 +188,8 @@ class Host:
             lambda _, why: self.stop(Stopped("part-failed", why)),
             lambda: self._driver.last_progress_s,
         )
+        gc_exclusion.begin(tunes=self._platform.tunes_collector)
         self._calm.begin()
-        gc_exclusion.begin()
         self._driver.start()
         self._watchdog.start()
         self._open.begin()

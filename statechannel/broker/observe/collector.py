@@ -15,14 +15,49 @@ import gc
 import threading
 import time
 
+Thresholds = tuple[int, int, int]
+
 LONG_WALK_S = 0.01
 THAW_S = 900.0
 """Time after which the next full walk covers everything: excluded objects may be unreferenced cycles."""
-REPLAY_THRESHOLDS = (50_000, 50, 1_000)
+REPLAY_THRESHOLDS: Thresholds = (50_000, 50, 1_000)
+MEMBER_THRESHOLDS: Thresholds = (5_000, 5, 10)
+"""While a member runs. The default, (700, 10, 10), costs a storm a tenth of its time; more makes single walks longer."""
 
-_lock = threading.Lock()
-_replays = 0
-_before = gc.get_threshold()
+_lock = threading.RLock()
+
+
+class HeldThresholds:
+    """The thresholds of the process: the rarest that is held, and the embedder's own while none is.
+
+    An embedder that walks more rarely, or has switched the collector off, keeps its own.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Thresholds] = []
+        self._before: Thresholds = (0, 0, 0)
+
+    def hold(self, thresholds: Thresholds) -> int:
+        """Returns how often these are held now."""
+        with _lock:
+            if not self._held:
+                self._before = gc.get_threshold()
+            self._held.append(thresholds)
+            self._apply()
+            return self._held.count(thresholds)
+
+    def release(self, thresholds: Thresholds) -> None:
+        """One holder less."""
+        with _lock:
+            self._held.remove(thresholds)
+            self._apply()
+
+    def _apply(self) -> None:
+        off = self._before[0] == 0
+        gc.set_threshold(*(self._before if off else max([self._before, *self._held])))
+
+
+_thresholds = HeldThresholds()
 
 
 class ReplayGcPause:
@@ -38,27 +73,18 @@ class ReplayGcPause:
 
     def begin(self) -> None:
         """Collect rarely from now on."""
-        global _replays, _before  # noqa: PLW0603  (the collector is the process's own, too)
-        with _lock:
-            if self._running or not self._tunes:
-                return
-            self._running = True
-            _replays += 1
-            if _replays == 1:
-                gc.unfreeze()  # objects of a view that is read again may be freed
-                _before = gc.get_threshold()
-                gc.set_threshold(*REPLAY_THRESHOLDS)
+        if self._running or not self._tunes:
+            return
+        self._running = True
+        if _thresholds.hold(REPLAY_THRESHOLDS) == 1:
+            gc.unfreeze()  # objects of a view that is read again may be freed
 
     def end(self, *, keep: bool = True) -> None:
         """Collect as before; with `keep`, current objects are excluded from the collector's walks permanently."""
-        global _replays  # noqa: PLW0603
-        with _lock:
-            if not self._running:
-                return
-            self._running = False
-            _replays -= 1
-            if _replays == 0:
-                gc.set_threshold(*_before)
+        if not self._running:
+            return
+        self._running = False
+        _thresholds.release(REPLAY_THRESHOLDS)
         if keep:
             gc.collect()
             gc.freeze()
@@ -69,16 +95,24 @@ class GcExclusion:
 
     def __init__(self) -> None:
         self._users = 0
+        self._tunes = False
         self._began_s = 0.0
         self._thawed_s = 0.0
 
-    def begin(self) -> None:
-        """One more member runs in this process."""
+    def begin(self, *, tunes: bool = True) -> None:
+        """One more member runs in this process.
+
+        Args:
+            tunes: False leaves the thresholds as they are; the first member's counts.
+        """
         with _lock:
             self._users += 1
             if self._users == 1:
                 self._thawed_s = time.monotonic()
                 gc.callbacks.append(self._on_collection)
+                self._tunes = tunes
+                if tunes:
+                    _thresholds.hold(MEMBER_THRESHOLDS)
 
     def end(self) -> None:
         """One member less runs in this process."""
@@ -86,6 +120,8 @@ class GcExclusion:
             self._users -= 1
             if self._users == 0:
                 gc.callbacks.remove(self._on_collection)
+                if self._tunes:
+                    _thresholds.release(MEMBER_THRESHOLDS)
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _OLDEST:

@@ -278,6 +278,47 @@ def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("embedders", "replaying", "running"),
+    [
+        ((700, 10, 10), collector.REPLAY_THRESHOLDS, collector.MEMBER_THRESHOLDS),
+        ((20_000, 10, 10), collector.REPLAY_THRESHOLDS, (20_000, 10, 10)),
+        ((90_000, 10, 10), (90_000, 10, 10), (90_000, 10, 10)),
+        ((0, 10, 10), (0, 10, 10), (0, 10, 10)),
+    ],
+)
+@pytest.mark.parametrize("stops", ["after its replay", "while it replays"])
+def test_a_member_has_new_objects_walked_less_often_and_leaves_no_trace(
+    embedders: collector.Thresholds, replaying: collector.Thresholds, running: collector.Thresholds, stops: str
+) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(*embedders)
+    calm, exclusion = collector.ReplayGcPause(), collector.GcExclusion()
+    try:
+        exclusion.begin()
+        calm.begin()
+        assert gc.get_threshold() == replaying
+        if stops == "after its replay":
+            calm.end(keep=False)
+            assert gc.get_threshold() == running
+        exclusion.end()
+        calm.end(keep=False)
+        assert gc.get_threshold() == embedders
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_member_that_tunes_nothing_leaves_the_thresholds() -> None:
+    before = gc.get_threshold()
+    exclusion = collector.GcExclusion()
+    exclusion.begin(tunes=False)
+    try:
+        assert gc.get_threshold() == before
+    finally:
+        exclusion.end()
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize(
     ("stopped", "expected"), [(Stopped("busy", "many wait"), "busy"), (Stopped("log-away", "it ends"), "draining")]
 )
 def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped: Stopped, expected: str) -> None:
