@@ -9,6 +9,7 @@ needs workers on this machine: those of a cluster lack the client, and read from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from itertools import groupby
@@ -44,6 +45,8 @@ SORTED_RECORDS_MAX: Final = 250_000
 _NAMESPACE: Final = "^(?P<name>[^/]*/[^/]*)"
 READ_RECORDS: Final = 16_384
 """Records of a batch, about: what is done once a batch costs nothing then."""
+
+_READ_BYTES: Final = 1 << 20
 
 Records = Iterator[pa.RecordBatch]
 
@@ -123,8 +126,8 @@ def archive_reader(archive: Archive, positions: Mapping[int, int] | None) -> Cal
 
 def _archived(place: fs.FileSystem, files: Iterable[StoredFile], schema: pa.Schema) -> Records:
     for _, each in groupby(files, key=lambda file: file.batch):
-        batch = [pq.ParquetFile(file.path, filesystem=place, page_checksum_verification=True) for file in each]
-        try:
+        with ExitStack() as opened:
+            batch = [opened.enter_context(_file(place, file.path)) for file in each]
             if sum(file.metadata.num_rows for file in batch) <= SORTED_RECORDS_MAX:
                 whole = pa.concat_tables(file.read(schema.names, use_threads=False) for file in batch)
                 yield from _in_order(whole).cast(schema).to_batches()
@@ -132,9 +135,13 @@ def _archived(place: fs.FileSystem, files: Iterable[StoredFile], schema: pa.Sche
             for file in batch:
                 for rows in file.iter_batches(READ_RECORDS, columns=schema.names, use_threads=False):
                     yield rows.cast(schema)
-        finally:
-            for file in batch:
-                file.close()
+
+
+def _file(place: fs.FileSystem, path: str) -> pq.ParquetFile:
+    # With `pre_buffer`, the default, a file holds all that was read of it until it is closed.
+    return pq.ParquetFile(
+        path, filesystem=place, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+    )
 
 
 def _in_order(table: pa.Table) -> pa.Table:

@@ -144,6 +144,22 @@ def test_large_batches_are_read_in_the_order_of_their_files(
     assert offsets != sorted(offsets)
 
 
+def test_of_a_large_batch_only_what_is_being_read_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.replay.direct, "SORTED_RECORDS_MAX", 0)
+    monkeypatch.setattr(spark.replay.direct, "READ_RECORDS", 10)
+    for number in range(4):
+        offsets = range(number * 300, number * 300 + 300)
+        rows = [(*row[:4], Random(row[1]).randbytes(20_000)) for row in rows_of(0, offsets)]
+        write(tmp_path, "dt=2026-03-01/batch=000000000000", f"part-{number}.parquet", rows)
+    written_bytes = sum(file.stat().st_size for file in tmp_path.rglob("*.parquet"))
+    reader = archive_reader(Archive(str(tmp_path)), None)
+    before_bytes = pa.total_allocated_bytes()
+    held_bytes = [pa.total_allocated_bytes() - before_bytes for _ in reader(Share(0, 1), RECORDS.names)]
+    assert len(held_bytes) >= 120
+    assert written_bytes > 24_000_000
+    assert max(held_bytes) < written_bytes / 4
+
+
 def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
     plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     file = write(tmp_path, "dt=2026-03-01/batch=000000000000", "part.parquet", rows_of(0, range(100)), **plain)
