@@ -300,11 +300,9 @@ def _show_status(place: ExecutionPlace, settings: WatchSettings, output: Output)
         print_json(facts)
         return
     if book is None or book.holder is None:
-        raise CommandError(
-            "the autopilot has never run on this cluster",
-            hint="Start it with `statechannel partitions watch`.",
-            code=ExitCode.NOT_FOUND,
-        )
+        never = "none: the autopilot has never run on this cluster"
+        print_facts([("watcher", never), ("next", "Start it with `statechannel partitions watch`.")])
+        return
     print_facts(_status_rows(facts))
 
 
