@@ -201,12 +201,11 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
     from shedders.kafka_rebalance.execution.session import known
 
     book, trouble = read_book(place)
-    now_ms = time.time_ns() // 1_000_000
     wanted = chosen(place, plan_id, book)
     if wanted is None:
         if trouble is not None:  # the topic may have a plan
             raise trouble
-        _show_idle(place, now_ms, output)
+        _show_idle(place, output)
         return
     try:
         plan = known(place, wanted, book)
@@ -214,8 +213,8 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         if trouble is not None:  # the topic may know it
             raise trouble from None
         raise
-    result = status_of(place, plan, now_ms=now_ms)
-    autopilot, autopilot_trouble = autopilot_of(place, now_ms)
+    result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
+    autopilot, autopilot_trouble = autopilot_of(place)
     if output is Output.JSON:
         troubles = {"topic_trouble": trouble and str(trouble), "autopilot_trouble": autopilot_trouble or None}
         print_json(_document(result) | {"autopilot": autopilot} | troubles)
@@ -228,11 +227,11 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
-def _show_idle(place: ExecutionPlace, now_ms: int, output: Output) -> None:
+def _show_idle(place: ExecutionPlace, output: Output) -> None:
     """The status where no plan was ever executed."""
     from shedders.kafka_rebalance.execution.overview import ExecutionStatus
 
-    autopilot, autopilot_trouble = autopilot_of(place, now_ms)
+    autopilot, autopilot_trouble = autopilot_of(place)
     if output is Output.JSON:
         nothing = dict.fromkeys(field.name for field in fields(ExecutionStatus))
         known = {"state": "idle", "running": False, "next_step": _BEGIN}
