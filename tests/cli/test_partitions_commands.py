@@ -120,7 +120,7 @@ def test_ids_that_nobody_knows(run: Run, book: StateBook, name: str) -> None:
 
 
 def test_nothing_was_ever_carried_out(run: Run, book: StateBook) -> None:
-    for name in ("status", "pause", "resume", "cancel"):
+    for name in ("pause", "resume", "cancel"):
         result = run("partitions", name, *NOWHERE, "--output", "json")
         refused(result, ExitCode.NOT_FOUND, "no plan has been executed here", "--state DIR")
         assert json.loads(result.stdout)["error"] == "no plan has been executed here"

@@ -20,7 +20,9 @@ from shedders.kafka_rebalance.execution.state_records import StateBook, record
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes
 from shedders.kafka_rebalance.settings import PartitionsSettings, WatchSettings
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.partition_twin import Part, Twin, make_plan, move
 
 NOW_MS = 1_790_000_100_000
@@ -156,3 +158,34 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
     assert (document["unsent"], document["progress"]["left_s"]) == (1, None)
     assert (document["autopilot"], document["autopilot_trouble"]) == (AUTOPILOT, None)
     assert replace(PLAN, id=document["plan_id"]) == PLAN
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, watched: bool) -> None:
+    autopilot = AUTOPILOT if watched else None
+    monkeypatch.setattr(executions, "autopilot_of", lambda *_: (autopilot, ""))
+    monkeypatch.setattr(executions, "read_book", lambda _: (StateBook(15_000), None))
+    where = ("-b", "127.0.0.1:9", "--state", "state")
+    result = run("partitions", "status", *where)
+    assert (result.exit_code, result.stderr) == (0, "")
+    text = " ".join(result.stdout.split())
+    assert "state idle: nothing is being executed" in text
+    assert "statechannel partitions apply PLAN --execute" in text
+    assert ("autopilot none acts, first was last seen" in text) == watched
+    result = run("partitions", "status", *where, "--output", "json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (document["plan_id"], document["state"], document["running"]) == (None, "idle", False)
+    assert (document["progress"], document["autopilot"], document["topic_trouble"]) == (None, autopilot, None)
+    assert "apply PLAN --execute" in document["next_step"]
+    begun()
+    assert run("partitions", "status", *where, "f" * 16).exit_code == ExitCode.NOT_FOUND
+
+
+def test_a_topic_that_cannot_be_read_may_have_a_plan(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executions, "read_book", lambda _: (None, KafkaUnavailableError("no answer")))
+    result = run("partitions", "status", "-b", "127.0.0.1:9", "--state", "state")
+    assert result.exit_code == ExitCode.KAFKA_AWAY
+    assert "no answer" in result.stderr

@@ -166,12 +166,8 @@ def read_book(place: ExecutionPlace) -> tuple[StateBook | None, KafkaAdapterErro
         return None, error
 
 
-def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -> str:
-    """Id of the plan that the arguments mean.
-
-    Raises:
-        CommandError: No plan exists.
-    """
+def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -> str | None:
+    """Id of the plan that the arguments mean; None: they name none, and none was ever executed."""
     from shedders.kafka_rebalance.execution.journal import plan_ids
     from shedders.kafka_rebalance.execution.session import alive_holder
 
@@ -185,11 +181,7 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
         return there[0]
     if book is not None and book.plans:
         return max(book.plans, key=lambda plan: book.plans[plan].last_ms)
-    raise CommandError(
-        "no plan has been executed here",
-        hint="Execute one with `statechannel partitions apply PLAN --execute`, or use --state DIR.",
-        code=ExitCode.NOT_FOUND,
-    )
+    return None
 
 
 def carry_out(

@@ -6,7 +6,7 @@ Requests to an executor, on this or another host, are written to the state topic
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 15.0
 _POLL_S = 0.3
+_BEGIN = "Execute one with `statechannel partitions apply PLAN --execute`, or use --state DIR."
 _STATE = {"pause": "paused", "go": "begun", "cancel": "cancelling"}
 
 
@@ -70,6 +71,7 @@ def running_plan(place: ExecutionPlace, plan_id: str | None) -> tuple[str, bool,
 
     Raises:
         KafkaAdapterError: The state topic cannot be read.
+        CommandError: No plan was ever executed.
     """
     from shedders.kafka_rebalance.execution.session import alive_holder
 
@@ -77,6 +79,8 @@ def running_plan(place: ExecutionPlace, plan_id: str | None) -> tuple[str, bool,
     if trouble is not None:
         raise trouble
     running = chosen(place, plan_id, book)
+    if running is None:
+        raise CommandError("no plan has been executed here", hint=_BEGIN, code=ExitCode.NOT_FOUND)
     holder = alive_holder(book)
     return running, holder is not None and holder.plan_id == running, book
 
@@ -197,23 +201,25 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
     from shedders.kafka_rebalance.execution.session import known
 
     book, trouble = read_book(place)
+    wanted = chosen(place, plan_id, book)
+    if wanted is None:
+        if trouble is not None:  # the topic may have a plan
+            raise trouble
+        _show_idle(place, output)
+        return
     try:
-        plan = known(place, chosen(place, plan_id, book), book)
-    except (CommandError, PlanUnknownError):
+        plan = known(place, wanted, book)
+    except PlanUnknownError:
         if trouble is not None:  # the topic may know it
             raise trouble from None
         raise
-    now_ms = time.time_ns() // 1_000_000
-    result = status_of(place, plan, now_ms=now_ms)
-    autopilot, autopilot_trouble = autopilot_of(place, now_ms)
+    result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
+    autopilot, autopilot_trouble = autopilot_of(place)
     if output is Output.JSON:
         troubles = {"topic_trouble": trouble and str(trouble), "autopilot_trouble": autopilot_trouble or None}
         print_json(_document(result) | {"autopilot": autopilot} | troubles)
         return
-    own = [] if autopilot is None else [("autopilot", autopilot_line(autopilot))]
-    print_facts([("plan", result.plan_id), *_rows(result), *own])
-    if autopilot_trouble:
-        say(cell(f"note: the status of the autopilot could not be read: {autopilot_trouble}"))
+    _print_rows([("plan", result.plan_id), *_rows(result)], autopilot, autopilot_trouble)
     if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
     if result.throttles_left and not result.running:
@@ -221,10 +227,32 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
+def _show_idle(place: ExecutionPlace, output: Output) -> None:
+    """The status where no plan was ever executed."""
+    from shedders.kafka_rebalance.execution.overview import ExecutionStatus
+
+    autopilot, autopilot_trouble = autopilot_of(place)
+    if output is Output.JSON:
+        nothing = dict.fromkeys(field.name for field in fields(ExecutionStatus))
+        known = {"state": "idle", "running": False, "next_step": _BEGIN}
+        troubles = {"topic_trouble": None, "autopilot_trouble": autopilot_trouble or None}
+        print_json(nothing | known | {"autopilot": autopilot} | troubles)
+        return
+    state = "idle: nothing is being executed, and no plan has been executed here"
+    _print_rows([("state", state), ("next", _BEGIN)], autopilot, autopilot_trouble)
+
+
+def _print_rows(rows: list[tuple[str, Any]], autopilot: dict[str, Any] | None, trouble: str) -> None:
+    own = [] if autopilot is None else [("autopilot", autopilot_line(autopilot))]
+    print_facts([*rows, *own])
+    if trouble:
+        say(cell(f"note: the status of the autopilot could not be read: {trouble}"))
+
+
 def _document(result: ExecutionStatus) -> dict[str, Any]:
-    fields = asdict(result)
-    dirs = fields["log_dirs"]
-    return fields | {"log_dirs": {name: value for name, value in dirs.items() if name not in {"left_of", "busy"}}}
+    facts = asdict(result)
+    dirs = facts["log_dirs"]
+    return facts | {"log_dirs": {name: value for name, value in dirs.items() if name not in {"left_of", "busy"}}}
 
 
 def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:

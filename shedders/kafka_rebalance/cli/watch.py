@@ -238,17 +238,20 @@ def _event_fields(event: WatchEvent) -> dict[str, Any]:
 
 
 def _preview(place: ExecutionPlace, settings: WatchSettings, request: PlanRequest, output: Output) -> None:
-    from shedders.kafka_rebalance.execution.checks import now_ms
+    from shedders.kafka_rebalance.watch.live import present_ms
     from shedders.kafka_rebalance.watch.topic import WatchTopic
 
     events: list[WatchEvent] = []
     with WatchTopic(place.client, settings.topic, away_s=settings.away_s, timeout_s=place.timeout_s) as topic:
         book = topic.read() if topic.exists() else None
         watcher, _ = _watcher(place, settings, request, topic, threading.Event(), events.append)
-        watcher.preview(now_ms(), book)
+        at_ms, clock_trouble = present_ms(place, book)
+        watcher.preview(at_ms, book)
     if output is Output.JSON:
-        print_json({"events": [_event_fields(event) for event in events]})
+        shown = [_event_fields(event) for event in events]
+        print_json({"events": shown, "read_at_ms": at_ms, "clock_trouble": clock_trouble or None})
         return
+    _say_clock(clock_trouble)
     for event in events:
         stdout().print(cell(f"{event.message}{f' ({event.code})' if event.code else ''}"), markup=False)
         if event.hint:
@@ -270,12 +273,19 @@ def _read_book(place: ExecutionPlace, settings: WatchSettings) -> WatchBook | No
         return topic.read() if topic.exists() else None
 
 
-def autopilot_of(place: ExecutionPlace, now_ms: int) -> tuple[dict[str, Any] | None, str]:
+def _say_clock(trouble: str) -> None:
+    if trouble:
+        say(cell(f"note: times are by this machine's clock, as Kafka's could not be read: {trouble}"))
+
+
+def autopilot_of(place: ExecutionPlace) -> tuple[dict[str, Any] | None, str]:
     """Status of the autopilot, beside that of a plan: None where it never ran; and why it could not be read, for people."""
+    from shedders.kafka_rebalance.watch.live import present_ms
+
     settings = place.settings.watch
     try:
         book = _read_book(place, settings)
-        facts = status_fields(book, settings, now_ms)
+        facts = status_fields(book, settings, *present_ms(place, book))
     except StateChannelError as error:
         return None, str(error)
     return (None if facts["watcher"] is None else facts), ""
@@ -292,30 +302,31 @@ def autopilot_line(facts: dict[str, Any]) -> str:
 
 
 def _show_status(place: ExecutionPlace, settings: WatchSettings, output: Output) -> None:
-    from shedders.kafka_rebalance.execution.checks import now_ms
+    from shedders.kafka_rebalance.watch.live import present_ms
 
     book = _read_book(place, settings)
-    facts = status_fields(book, settings, now_ms())
+    facts = status_fields(book, settings, *present_ms(place, book))
     if output is Output.JSON:
         print_json(facts)
         return
     if book is None or book.holder is None:
-        raise CommandError(
-            "the autopilot has never run on this cluster",
-            hint="Start it with `statechannel partitions watch`.",
-            code=ExitCode.NOT_FOUND,
-        )
+        never = "none: the autopilot has never run on this cluster"
+        print_facts([("watcher", never), ("next", "Start it with `statechannel partitions watch`.")])
+        return
+    _say_clock(facts["clock_trouble"] or "")
     print_facts(_status_rows(facts))
 
 
-def status_fields(book: WatchBook | None, settings: WatchSettings, now_ms: int) -> dict[str, Any]:
-    """What the topic says of the autopilot; `settings` are those of this command."""
+def status_fields(
+    book: WatchBook | None, settings: WatchSettings, now_ms: int, clock_trouble: str = ""
+) -> dict[str, Any]:
+    """What the topic says of the autopilot; `settings` are those of this command; time and trouble: see `live.present_ms`."""
     from shedders.kafka_rebalance.watch.values import WatchState
 
     if book is not None:
         book.require_known()
     holder = None if book is None else book.holder
-    live = None if book is None else book.alive(max(book.newest_ms, now_ms))
+    live = None if book is None else book.alive(now_ms)
     alive = live is not None and not live.watcher.is_dead()
     state = (None if book is None else book.state) or WatchState()
     document = replace(state, moved={}).to_json()
@@ -336,6 +347,8 @@ def status_fields(book: WatchBook | None, settings: WatchSettings, now_ms: int) 
         "resting": len(state.resting(now_ms, settings.cooldown_s)),
         "blocked": document["blocked"],
         "blocked_until_ms": state.blocked_until_ms if state.blocked else None,
+        "read_at_ms": now_ms,
+        "clock_trouble": clock_trouble or None,
     }
 
 

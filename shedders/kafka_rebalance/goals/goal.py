@@ -36,6 +36,7 @@ class Goal(ABC):
     calls `improve`, and `limit` for what later goals must leave alone.
 
     Attributes:
+        by_leader: Whether a leader switch changes its measure.
         moves_data: False: it may switch leaders only.
         remarks: What was left out or guessed.
     """
@@ -46,6 +47,7 @@ class Goal(ABC):
     default_share: ClassVar[float] = 0.0
     share_of: ClassVar[str] = ""
     needs: ClassVar[tuple[LoadColumn, ...]] = ()
+    by_leader: ClassVar[bool] = False
 
     def __init__(self, cluster: VirtualCluster, scope: Scope, share: float | None, request: PlanRequest) -> None:
         """Bind it to a plan.
@@ -106,12 +108,10 @@ class BrokerGoal(Goal):
     """A goal whose cells are brokers, and whose measure is a row of the cluster's sums.
 
     Attributes:
-        by_leader: Whether a leader switch changes it.
         low: B. high: B. cells: brokers that count, B.
     """
 
     measure: ClassVar[Measure]
-    by_leader: ClassVar[bool] = False
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]

@@ -339,6 +339,7 @@ class TopicLeaders(TopicGoal):
     name = "topic-leaders"
     unit = "leaders"
     leading = True
+    by_leader = True
 
 
 class TopicReplicas(TopicGoal):

@@ -18,9 +18,10 @@ import orjson
 from loaddata.samples.partitions import CPU_UNITS
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.goals.broker_goals import CapacityGoal
-from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.goals.goal import BrokerGoal, Goal
 from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs, has_several_disks
 from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
+from shedders.kafka_rebalance.planning.leaderships import may_reach, rearrange
 from shedders.kafka_rebalance.planning.limits import GoalLimits
 from shedders.kafka_rebalance.planning.plan import (
     BrokerChange,
@@ -233,7 +234,7 @@ class _Run:
                 self._active.append(work)
                 later = [other for other in works[number + 1 :] if other.no_data is None]
                 before = [other.goal.spread().excess for other in later]
-                if self._improve(work):
+                if self._switch_leaders(work, later) + self._improve(work):
                     self._settle()
                     for other, excess in zip(later, before, strict=True):
                         other.worsened[work.goal.name] += max(0, other.goal.spread().excess - excess)
@@ -241,9 +242,38 @@ class _Run:
                 self._progress = None
                 limits = self._active[-1].settled
                 reconsider(self._search, [work.goal for work in self._active], limits, self._settle)
+            while any(self._rearrange(work) for work in self._active):
+                self._settle()
         except TimeSpentError:
             return False
         return True
+
+    def _switch_leaders(self, work: _Work, later: Sequence[_Work]) -> int:
+        """Before a goal of leaderships copies: switch leaders for it, and for those after it, whose bounds may be in its way."""
+        search, goal = self._search, work.goal
+        if not may_reach(search, goal):
+            return 0
+        others = [other for other in (*self._active, *later) if other.goal.by_leader]
+        count = steps = self._improve(work, moves_data=False)
+        while goal.spread().excess and may_reach(search, goal):
+            helped = [other for other in others if may_reach(search, other.goal)]
+            count = sum(self._improve(other, moves_data=False) for other in helped) or self._rearrange(work)
+            if not count:
+                break
+            steps += count
+        return steps
+
+    def _rearrange(self, work: _Work) -> int:
+        """Search leaderships as a whole for one goal; return how many steps it made."""
+        search, goal = self._search, work.goal
+        if not isinstance(goal, BrokerGoal) or not goal.by_leader:
+            return 0
+        search.begin(goal.name, work.bit, work.limits, work.earlier)
+        began_s = self._clock()
+        done = int(rearrange(search, goal))
+        work.took_s += self._clock() - began_s
+        work.moves += done
+        return done
 
     def _settle(self) -> None:
         """Revert moves that these goals do not need and run them again, until nothing changes."""
@@ -255,9 +285,10 @@ class _Run:
             count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
             count += sum(self._improve(work) for work in self._active)
 
-    def _improve(self, work: _Work) -> int:
+    def _improve(self, work: _Work, *, moves_data: bool = True) -> int:
         """Run one goal; return how many steps it made."""
         search, name = self._search, work.goal.name
+        kept, work.goal.moves_data = work.goal.moves_data, work.goal.moves_data and moves_data
         search.begin(name, work.bit, work.limits, work.earlier)
         if self._progress is not None:
             show = self._progress
@@ -271,6 +302,7 @@ class _Run:
             if self._progress is not None:
                 self._progress(name, 1, 1)
         finally:
+            work.goal.moves_data = kept
             work.took_s += self._clock() - began_s
             if search.trail is None:  # otherwise it is a trial
                 work.moves += search.steps_made - before

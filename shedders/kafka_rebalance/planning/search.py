@@ -59,7 +59,7 @@ class Search:
         steps: Steps so far, for those who check them; else None.
         steps_made: Number of steps so far.
         trail: Inverses of all moves since it was set, for a trial that may be reverted; else None.
-        dead_ends: Goals and brokers without a chain, with the number of steps at that time.
+        dead_ends: Goals and brokers without a chain, with the number of steps at that time; -1 stands for all brokers.
         kept: What brokers can give by a measure, as long as nothing about them is changed.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.

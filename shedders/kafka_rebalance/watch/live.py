@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loaddata.samples.admin import open_admin
-from loaddata.samples.kafka_cluster import loads_now, read_layout
+from loaddata.samples.kafka_cluster import loads_now, read_layout, read_time_ms
 from loaddata.samples.sample_topic import SampleTopic
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError
 from shedders.kafka_rebalance.execution.checks import now_ms
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.values import Observation
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.planning.request import PlanRequest
+    from shedders.kafka_rebalance.watch.topic import WatchBook
 
 PROPOSALS: Final = "proposals"
 PROPOSALS_MAX: Final = 50
@@ -40,6 +41,20 @@ _BRIEF_S: Final = 0.1
 
 def _last(moved: Mapping[Key, int]) -> int:
     return max(moved.values(), default=0)
+
+
+def present_ms(place: ExecutionPlace, book: WatchBook | None) -> tuple[int, str]:
+    """Present time by Kafka's clock, of which the log's times are, for those who do not write to it.
+
+    Returns:
+        The time; and why it is by the clock of this machine instead, for people.
+    """
+    newest_ms = 0 if book is None else book.newest_ms
+    try:
+        with open_admin(place.client, timeout_s=place.timeout_s) as admin:
+            return max(newest_ms, read_time_ms(admin, timeout_s=place.timeout_s)), ""
+    except KafkaAdapterError as error:
+        return max(newest_ms, now_ms()), str(error)
 
 
 class LiveCluster:

@@ -221,6 +221,9 @@ class PartitionWatcher:
     def preview(self, now_ms: int, book: WatchBook | None) -> WatchState:
         """Look and report what would be done; nothing is written or claimed.
 
+        Args:
+            now_ms: Present time by the clock of the log, as `live.present_ms`.
+
         Returns:
             The state that would follow.
         """
@@ -293,10 +296,10 @@ class PartitionWatcher:
         return True
 
     def _log_time_ms(self, book: WatchBook, now_ms: int) -> int | None:
-        """Present time, at most `BEATS_AHEAD_MAX` beats beyond the newest record of this holder; None: it was replaced meanwhile.
+        """Present time: not before the newest record, at most `BEATS_AHEAD_MAX` beats after this holder's; None: it was replaced.
 
-        A clock that is far ahead would let spent bytes and moved partitions leave their windows too early. After a pause
-        the state is written once more first, as the newest record may be old.
+        A clock that is far ahead would let spent bytes and moved partitions leave their windows too early, and one that is
+        behind would act in quiet times. After a pause the state is written once more first, as the newest record may be old.
         """
         if abs(now_ms - self._written_at_ms) > BEATS_AHEAD_MAX * self._beat_ms:
             self._next_look_ms = min(self._next_look_ms, now_ms + round(self._settings.interval_s * 1_000))
@@ -305,7 +308,7 @@ class PartitionWatcher:
         holder = book.holder
         if book.newer is not None or holder is None or holder.watcher != self._identity:
             return None
-        return min(now_ms, holder.seen_at_ms + BEATS_AHEAD_MAX * self._beat_ms)
+        return max(book.newest_ms, min(now_ms, holder.seen_at_ms + BEATS_AHEAD_MAX * self._beat_ms))
 
     def _stop_acting(self, reason: str) -> None:
         with self._writing:

@@ -8,12 +8,14 @@ import os
 import zlib
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import orjson
 import pytest
 
 from shedders.kafka_rebalance.execution.session import host_name
 from shedders.kafka_rebalance.settings import WatchSettings
+from shedders.kafka_rebalance.watch import watcher
 from shedders.kafka_rebalance.watch.topic import (
     CLAIM,
     STATE,
@@ -310,6 +312,25 @@ def test_a_clock_that_is_ahead_forgets_no_spent_bytes(ahead_s: int) -> None:
         late.watcher.tick((at_s + ahead_s) * 1_000)
     assert topic.book.state is not None
     assert topic.book.state.spent == (), "the window is over"
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 0, 3_600])
+def test_a_wrong_clock_decides_by_the_time_of_the_log(ahead_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic()
+    here = Here(topic, A)
+    times_ms: list[int] = []
+    plain = watcher.step
+
+    def step(settings: WatchSettings, now_ms: int, *more: Any) -> Any:
+        times_ms.append(now_ms)
+        return plain(settings, now_ms, *more)
+
+    monkeypatch.setattr(watcher, "step", step)
+    for count, at_s in enumerate((100_000, 101_000, 103_000), 1):
+        here.at_s = at_s
+        here.watcher.tick((at_s + ahead_s) * 1_000)
+        assert len(times_ms) == count
+        assert abs(at_s - times_ms[-1] / 1_000) <= AWAY_S / 2
 
 
 def test_a_clock_that_jumps_ahead_forgets_no_spent_bytes() -> None:
