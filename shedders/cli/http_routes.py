@@ -109,6 +109,13 @@ class PoliciesDocument(TypedDict):
     notes: list[str]
 
 
+class CordonsDocument(TypedDict):
+    """Brokers that take no bundles, by an operator's wish or for a drain."""
+
+    cordons: list[cordons.CordonRow]
+    notes: list[str]
+
+
 class LoadsDocument(TypedDict):
     """Newest load reports of brokers, and the heaviest bundles that they name, the heaviest first."""
 
@@ -155,6 +162,9 @@ class BalancerAnswers:
 
     async def overrides(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: policies_document(to, overrides=True, lapsed=call.query.lapsed))
+
+    async def cordons(self, _: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: {"cordons": cordons.cordon_rows(to, cordons.standing_of(to))})
 
     async def decisions(self, call: ApiCall) -> ApiAnswer:
         since_ms = call.query.since_ms if call.query.since_ms is not None else max(0, now_ms() - _HOUR_MS)
@@ -330,6 +340,10 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
     yield read(
         "/v1/overrides", "list-overrides", "List the overrides", answers.overrides, PoliciesDocument, PoliciesQuery
     )
+    yield read(
+        "/v1/cordons", "list-cordons", "List the brokers that are cordoned, and what has become of their drains",
+        answers.cordons, CordonsDocument, None,
+    )  # fmt: skip
     yield read(
         "/v1/decisions", "list-decisions", "List the balancer's decisions, the oldest first", answers.decisions,
         DecisionsDocument, DecisionsQuery,

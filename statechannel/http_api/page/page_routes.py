@@ -53,6 +53,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 BUNDLE_LOADS_MAX: Final = 2_000
 """Heaviest bundles that the page is sent the load of."""
+CORDONS_MAX: Final = 1_000
 
 
 class MomentQuery(RequestModel):
@@ -324,8 +325,7 @@ def topic_reads_of(
     caller = Caller("page", AccessRole.READ, "")
 
     async def read(section: TopicSection, route: ApiRoute, at_ms: int | None) -> Any:
-        fields = section.query(at_ms)
-        query = None if route.query is None else route.query.model_validate(fields)
+        query = None if route.query is None else route.query.model_validate(section.query(at_ms))
         return section.shown((await route.handler(ApiCall(caller, {}, query, None, {}))).document)
 
     by_name = {route.name: route for route in routes}
@@ -334,7 +334,7 @@ def topic_reads_of(
     }
     return (
         {name: partial(read, *made_of, None) for name, made_of in there.items()},
-        {name: partial(read, *made_of) for name, made_of in there.items()},
+        {name: partial(read, *made_of) for name, made_of in there.items() if made_of[0].has_past},
     )
 
 
@@ -382,11 +382,13 @@ class TopicSection(NamedTuple):
         route: Its name.
         shown: What is shown of the answer.
         query: The route's question for a moment (ms since 1970); None: now.
+        has_past: Whether the topic has what was valid at a moment.
     """
 
     route: str
     shown: Callable[[Mapping[str, Any]], dict[str, Any]]
     query: Callable[[int | None], dict[str, Any]]
+    has_past: bool = True
 
 
 def _decisions_query(at_ms: int | None) -> dict[str, Any]:
@@ -398,7 +400,16 @@ def _loads_query(at_ms: int | None) -> dict[str, Any]:
     return {} if at_ms is None else {"at_ms": at_ms}
 
 
+def _cordons_shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {"cordons": document["cordons"][:CORDONS_MAX]}
+
+
+def _no_query(_: int | None) -> dict[str, Any]:
+    return {}
+
+
 TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
+    "cordons": TopicSection("list-cordons", _cordons_shown, _no_query, has_past=False),
     "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
     "loads": TopicSection("list-loads", _loads_shown, _loads_query),
 }
