@@ -1,14 +1,18 @@
 """The page as of a moment, and the difference of two: from memory, from the log, and what is unknown of them."""
 
+import asyncio
 from dataclasses import replace
+
+import pytest
 
 from statechannel.http_api.page.bundle_table import BundleStart, Holding
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.past_page import MemberHistory
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
+from statechannel.router import ChangesGap
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of
-from tests.unit.http_api.test_page_view import BROKERS, BUNDLES, asked, change, looked
+from tests.unit.http_api.test_page_view import BROKERS, BUNDLES, asked, change, looked, page_client
 
 
 async def feed_behind_its_log(**newest: int):
@@ -107,6 +111,107 @@ async def test_the_past_has_members_events_and_moves_of_that_moment_and_no_other
     two = await asked(feed, "/v1/page/difference?first=2&second=5")
     assert (two["first_ms"], two["second_ms"]) == (2_000, 12_000)
     assert two["brokers"] == [{"broker": "b1", "before": 1, "after": 0}, {"broker": "b2", "before": 1, "after": 2}]
+
+
+OTHER = BUNDLES[0].replace("acme/orders", "other/one")
+
+
+async def feed_of_a_long_log(log):
+    """A feed that has only the end of this log in memory: the last change."""
+    source = FakeSource()
+    source.log = log[:-1]
+    owners = {item.bundle: item.to for item in log[:-1]}
+    source.starts = [BundleStart(name.encode(), Holding(State.ASSIGNED, owner)) for name, owner in owners.items()]
+    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=0))
+    await looked(feed)
+    feed.view.journal.positions[0] = len(log) - 1
+    source.log = log
+    feed.take(log[-1:])
+    feed.view.look(source.seen._replace(at_ms=90_000))
+    return feed
+
+
+LOG = [
+    change(0, OTHER, State.ASSIGNED, None, "b3", at_ms=1_000),
+    change(1, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=2_000),
+    change(2, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=3_000),
+    change(3, BUNDLES[1], State.ASSIGNED, None, "b1", at_ms=4_000),
+    change(4, OTHER, State.ASSIGNED, "b3", "b1", at_ms=5_000),
+]
+MOVED = {"bundle": BUNDLES[0], "from": "b1", "to": "b2"}
+NEW = {"bundle": BUNDLES[1], "from": None, "to": "b1"}
+LEFT = {"bundle": OTHER, "from": "b3", "to": "b1"}
+
+
+@pytest.mark.parametrize(
+    ("question", "times", "places", "bundles"),
+    [
+        ("first_ms=2000&second_ms=3500", (2_000, 3_500), (None, None), [MOVED]),
+        ("first_ms=3500&second_ms=2000", (2_000, 3_500), (None, None), [MOVED]),
+        ("first_offset=1&second_offset=3", (2_000, 4_000), (None, None), [MOVED, NEW]),
+        ("first_ms=2000&second=1", (2_000, 5_000), (None, 1), [MOVED, NEW, LEFT]),
+        ("first=1&second_offset=1", (2_000, 5_000), (None, 1), [MOVED, NEW, LEFT]),
+        ("first_ms=0&second_ms=1000", (None, 1_000), (None, None), [{"bundle": OTHER, "from": None, "to": "b3"}]),
+        ("first=0&second_ms=80000", (None, 80_000), (0, 1), [LEFT]),
+    ],
+)
+async def test_two_moments_are_compared_wherever_they_are_kept(question, times, places, bundles):
+    feed = await feed_of_a_long_log(LOG)
+    found = await asked(feed, f"/v1/page/difference?{question}")
+    assert (found["first_ms"], found["second_ms"]) == times
+    assert (found["first"], found["second"]) == places
+    assert {row["bundle"]: row for row in found["bundles"]} == {row["bundle"]: row for row in bundles}
+    assert (found["all"], found["gone"]) == (len(bundles), 0)
+
+
+async def test_a_bundle_that_only_the_earlier_moment_has_is_gone():
+    feed = await feed_of_a_long_log([*LOG, change(5, OTHER.rpartition("/")[0], State.DELETED, at_ms=6_000)])
+    found = await asked(feed, "/v1/page/difference?first_ms=5500&second_ms=80000")
+    assert (found["all"], found["gone"]) == (0, 1)
+    assert [row["broker"] for row in found["brokers"]] == ["b1", "b2"]
+
+
+@pytest.mark.parametrize(
+    ("question", "reason", "status"),
+    [
+        ("first=9&second_ms=1000", "moment-too-old", 410),
+        ("first_offset=0&second=0", "moment-too-old", 410),
+        ("first=3&second=9", "moment-too-old", 410),
+        ("second_ms=1000", "bad-request", 400),
+        ("first_ms=1000&second_offset=1&second_partition=5", "bad-request", 400),
+    ],
+)
+async def test_what_cannot_be_compared_is_refused(question, reason, status):
+    feed = await feed_of_a_long_log(LOG)
+    for _ in range(8):
+        feed.view.begin([], {0: 5})  # nothing before is in memory any more
+
+    async def compacted(since, ends):
+        yield [ChangesGap(0, 0, 3, "compaction has removed records")]
+        yield LOG[3 : ends[0]]
+
+    feed.source.past = compacted
+    answer = await asked(feed, f"/v1/page/difference?{question}")
+    assert (answer["reason"], answer["status"]) == (reason, status)
+
+
+async def test_only_one_moment_at_a_time_is_read_from_the_log():
+    feed, begun, go_on = await feed_of_a_long_log(LOG), asyncio.Event(), asyncio.Event()
+    past = feed.source.past
+
+    async def slow(since, ends):
+        begun.set()
+        await go_on.wait()
+        async for batch in past(since, ends):
+            yield batch
+
+    feed.source.past = slow
+    async with page_client(feed) as client:
+        first = asyncio.create_task(client.get("/v1/page/difference?first_ms=2000&second_ms=3500"))
+        await begun.wait()
+        refused = (await client.get("/v1/page/difference?first_ms=1000&second_ms=3500")).json()
+        go_on.set()
+        assert (refused["reason"], (await first).json()["all"]) == ("too-busy", 1)
 
 
 async def test_moves_and_members_that_are_not_known_then_are_null():

@@ -1,6 +1,7 @@
 """What the page computes from changes: whatever comes, the present is the fold of it, and every past is that of its prefix."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import orjson
 import pytest
@@ -363,12 +364,19 @@ async def looked(feed):
     await feed.close()
 
 
-async def asked(feed, path):
-    """The answer of the page's path over this feed."""
+@asynccontextmanager
+async def page_client(feed):
+    """A client of the page's paths over this feed."""
     async with rigged() as (rig, client):
         for route in rig.routes:
             if route.name.startswith("page-"):
                 route.handler.__self__._feed = feed
+        yield client
+
+
+async def asked(feed, path):
+    """The answer of the page's path over this feed."""
+    async with page_client(feed) as client:
         return (await client.get(path)).json()
 
 
