@@ -26,7 +26,7 @@ from statechannel.cli.kit.live_log import now_ms
 from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import NameQuery
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class DrainDocument(TypedDict, total=False):
     operation: str
     broker: str
     answer: str
+    leader_api: str | None
     outcome: str
     result: str
     facts: dict[str, Any]
@@ -240,10 +241,10 @@ class BalancerAnswers:
             cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
             within_s = body.timeout_s or self._drain_s
             follower.send(to, cordons.DRAIN, args, within_s, identifier=drain, by=call.caller.by)
-            return {"operation": drain, "broker": broker, "answer": "pending"}
+            return {"operation": drain, "broker": broker, "answer": PENDING}
 
         document = await self._answers.of(begin)
-        if document.get("answer") != "pending":
+        if document.get("answer") != PENDING:
             return ApiAnswer(document)
         return ApiAnswer(document, 202, {"Location": f"/v1/operations/{drain}", "Retry-After": "1"})
 
@@ -269,7 +270,7 @@ def _state_of(to: Connection, drain: str, broker: str) -> dict[str, Any]:
         ProblemError: It was refused, or its leader has lost leadership.
     """
     request = follower.newest(to, drain)
-    document: dict[str, Any] = {"operation": drain, "broker": broker, "answer": "pending"}
+    document: dict[str, Any] = {"operation": drain, "broker": broker, "answer": PENDING}
     if request is None or request.reply is None:
         return document
     outcome = outcomes.from_json(request.reply.outcome)
