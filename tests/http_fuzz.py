@@ -52,6 +52,7 @@ _NO_TOPICS = {
     "list-policies",
     "list-overrides",
     "list-loads",
+    "list-cordons",
     "list-decisions",
     "show-decision",
     "why",

@@ -26,7 +26,7 @@ from statechannel.cli.kit.live_log import now_ms
 from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import NameQuery
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -109,6 +109,13 @@ class PoliciesDocument(TypedDict):
     notes: list[str]
 
 
+class CordonsDocument(TypedDict):
+    """Brokers that take no bundles, by an operator's wish or for a drain."""
+
+    cordons: list[cordons.CordonRow]
+    notes: list[str]
+
+
 class LoadsDocument(TypedDict):
     """Newest load reports of brokers, and the heaviest bundles that they name, the heaviest first."""
 
@@ -132,6 +139,7 @@ class DrainDocument(TypedDict, total=False):
     operation: str
     broker: str
     answer: str
+    leader_api: str | None
     outcome: str
     result: str
     facts: dict[str, Any]
@@ -155,6 +163,9 @@ class BalancerAnswers:
 
     async def overrides(self, call: ApiCall) -> ApiAnswer:
         return await self._read(lambda to: policies_document(to, overrides=True, lapsed=call.query.lapsed))
+
+    async def cordons(self, _: ApiCall) -> ApiAnswer:
+        return await self._read(lambda to: {"cordons": cordons.cordon_rows(to, cordons.standing_of(to))})
 
     async def decisions(self, call: ApiCall) -> ApiAnswer:
         since_ms = call.query.since_ms if call.query.since_ms is not None else max(0, now_ms() - _HOUR_MS)
@@ -230,10 +241,10 @@ class BalancerAnswers:
             cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
             within_s = body.timeout_s or self._drain_s
             follower.send(to, cordons.DRAIN, args, within_s, identifier=drain, by=call.caller.by)
-            return {"operation": drain, "broker": broker, "answer": "pending"}
+            return {"operation": drain, "broker": broker, "answer": PENDING}
 
         document = await self._answers.of(begin)
-        if document.get("answer") != "pending":
+        if document.get("answer") != PENDING:
             return ApiAnswer(document)
         return ApiAnswer(document, 202, {"Location": f"/v1/operations/{drain}", "Retry-After": "1"})
 
@@ -259,7 +270,7 @@ def _state_of(to: Connection, drain: str, broker: str) -> dict[str, Any]:
         ProblemError: It was refused, or its leader has lost leadership.
     """
     request = follower.newest(to, drain)
-    document: dict[str, Any] = {"operation": drain, "broker": broker, "answer": "pending"}
+    document: dict[str, Any] = {"operation": drain, "broker": broker, "answer": PENDING}
     if request is None or request.reply is None:
         return document
     outcome = outcomes.from_json(request.reply.outcome)
@@ -330,6 +341,10 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
     yield read(
         "/v1/overrides", "list-overrides", "List the overrides", answers.overrides, PoliciesDocument, PoliciesQuery
     )
+    yield read(
+        "/v1/cordons", "list-cordons", "List the brokers that are cordoned, and what has become of their drains",
+        answers.cordons, CordonsDocument, None,
+    )  # fmt: skip
     yield read(
         "/v1/decisions", "list-decisions", "List the balancer's decisions, the oldest first", answers.decisions,
         DecisionsDocument, DecisionsQuery,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loaddata.report.record import BrokerLoadReport, TopBundlesReport, decode_broker_load, decode_top_bundles
+from loaddata.report.record import (
+    BrokerLoadReport,
+    TopBundlesReport,
+    decode_broker_load,
+    decode_top_bundles,
+    parse_tombstone,
+)
 from loaddata.view.table_view import TableView
 from shedders.balancer.active_strategies import balanced_by, in_force
 from shedders.balancer.settings import NAME
@@ -83,16 +89,16 @@ def loads_document(connection: Connection, at_ms: int | None = None) -> dict[str
     oldest_ms = 0 if at_ms is None else at_ms - round(1_000 * settings.ttl_s)
     brokers = [
         _broker_row(report.header.broker, record.timestamp_ms, report.load)
-        for record in loads or ()
-        if record.timestamp_ms >= oldest_ms
-        and record.value is not None
+        for record in _undeleted(loads or ())
+        if record.value is not None
+        and record.timestamp_ms >= oldest_ms
         and isinstance(report := decode_broker_load(record.key, record.value), BrokerLoadReport)
     ]
     bundles = [
         _bundle_row(top.header.broker, bundle)
-        for record in tops or ()
-        if record.timestamp_ms >= oldest_ms
-        and record.value is not None
+        for record in _undeleted(tops or ())
+        if record.value is not None
+        and record.timestamp_ms >= oldest_ms
         and isinstance(top := decode_top_bundles(record.key, record.value), TopBundlesReport)
         for bundle in top.bundles
     ]
@@ -100,6 +106,19 @@ def loads_document(connection: Connection, at_ms: int | None = None) -> dict[str
     if loads is None:
         remarks.append("the topic of load reports does not exist: no broker runs the balancer's extension")
     return {"brokers": sorted(brokers, key=lambda row: row["broker"]), "bundles": bundles, "notes": remarks}
+
+
+def _undeleted(records: Iterable[SideRecord]) -> list[SideRecord]:
+    """The newest report of each broker, unless a tombstone deletes it: its broker has left, or it has expired."""
+    held: dict[bytes | None, SideRecord] = {}
+    for record in records:
+        if record.value is not None:
+            held[record.key] = record
+            continue
+        tombstone, report = parse_tombstone(record.headers, record.offset), held.get(record.key)
+        if tombstone is not None and report is not None and tombstone.honoured_over(report.offset):
+            del held[record.key]
+    return list(held.values())
 
 
 def _broker_row(broker: str, logged_at_ms: int, load: BrokerLoad) -> dict[str, Any]:

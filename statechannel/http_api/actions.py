@@ -21,7 +21,7 @@ from statechannel.http_api.documents import BundleRow
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
 from statechannel.http_api.request_book import DEFAULTS, request_digest
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, RequestModel
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
 from statechannel.settings.groups_cluster import AccessRole
 
@@ -98,11 +98,15 @@ class LookupBody(ActionBody):
 
 
 class ActionDocument(TypedDict, total=False):
-    """A request and its end: the keys that commands print, by the kind of `outcome`."""
+    """A request and its end: the keys that commands print, by the kind of `outcome`.
+
+    `leader_api` is the URL of the leader's API, in answers to what is under way; null where it is not known.
+    """
 
     operation: str
     executed_by: str | None
     answer: str
+    leader_api: str | None
     expired: bool
     outcome: str
     bundle: str | None
@@ -213,7 +217,7 @@ class Actions:
             document = {
                 "operation": story.id,
                 "executed_by": story.executed_by,
-                "answer": "pending",
+                "answer": PENDING,
                 "expired": self._book.is_expired(story),
             }
             return ApiAnswer(document, 202, {**location, "Retry-After": "1"})
@@ -396,7 +400,7 @@ class Actions:
         if story is None:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         outcome = _outcome_of(story)
-        document: dict[str, Any] = {"operation": story.id, "executed_by": story.executed_by, "answer": "pending"}
+        document: dict[str, Any] = {"operation": story.id, "executed_by": story.executed_by, "answer": PENDING}
         if outcome is not None:
             document |= _ended(story, outcome)
         expired = outcome is None and self._book.is_expired(story)

@@ -20,7 +20,7 @@ from statechannel.errors import StateChannelError
 from statechannel.http_api.access import CLIENT_HEADER, HttpCallers, require_own_page
 from statechannel.http_api.problems import PROBLEM_JSON, RETRY_AFTER, ProblemError, of_error
 from statechannel.http_api.pulsar.form import PulsarForm
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, parsed
+from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, Caller, parsed
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -140,9 +140,11 @@ class _Endpoint:
             if self._route.acts:
                 self._log_action(call, request)
             answer = await self._answer(call)
+            if self._is_open(answer):
+                answer.document["leader_api"] = await self._leader_api()
         except ProblemError as problem:
-            if problem.for_leader and self._leader is not None:
-                problem.facts["leader_api"] = await self._leader_api(self._leader)
+            if problem.for_leader:
+                problem.facts["leader_api"] = await self._leader_api()
             return problem_response(problem, request.scope)
         except StateChannelError as error:
             return problem_response(of_error(error), request.scope)
@@ -156,10 +158,16 @@ class _Endpoint:
         return Response(dumped(answer.document), answer.status, dict(answer.headers), JSON)
 
     @staticmethod
-    async def _leader_api(leader: LeaderRead) -> str | None:
+    def _is_open(answer: ApiAnswer) -> bool:
+        """Whether it has a request that is under way."""
+        return isinstance(answer.document, dict) and answer.document.get("answer") == PENDING
+
+    async def _leader_api(self) -> str | None:
+        if self._leader is None:
+            return None
         try:
-            return (await leader())[1]
-        except ProblemError:  # the refusal itself is of more use
+            return (await self._leader())[1]
+        except ProblemError:  # the rest of the answer is of use without it
             return None
 
     def _log_action(self, call: ApiCall, request: Request) -> None:

@@ -101,6 +101,10 @@ class ApiAnswer:
 Handler = Callable[[ApiCall], Awaitable[ApiAnswer]]
 
 
+PENDING: Final = "pending"
+"""`answer` of a document whose request is under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
     """One method of one path.

@@ -335,7 +335,10 @@ class HttpSettings(SettingsGroup):
         0.25, "Time between two updates of open pages; all of them are sent the same.", ge=0.05, le=60
     )
     page_topics_s: float = setting(
-        15.0, "Time between two reads of decisions and loads for open pages: once for all of them.", ge=1, le=3_600
+        15.0,
+        "Time between two reads of decisions, loads and cordons for open pages: once for all of them.",
+        ge=1,
+        le=3_600,
     )
     page_digests_s: float = setting(
         60.0,

@@ -13,7 +13,7 @@ from statechannel.protocol.states import State
 from tests.support.browsers import browser_or_skip, running_browser
 from tests.support.http_fakes import word, word_body
 from tests.support.metric_servers import serving
-from tests.support.page_incidents import INCIDENTS, past
+from tests.support.page_incidents import INCIDENTS, cordon, past
 from tests.support.page_server import NAMESPACE, now_ms, page_world
 
 PAGE_MAX_BYTES = 300_000
@@ -148,6 +148,26 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         assert seen.errors == []
 
 
+def test_moments_that_are_in_the_log_alone_are_compared(browser):
+    with quiet_world(page_past_max=0) as world, opened(browser, world) as seen:
+        page = seen.page
+
+        def go(offset):
+            page.fill("#time-at", f"0:{offset}")
+            page.press("#time-at", "Enter")
+            seen.shows("#time-text", "read from the log")
+
+        go(len(world.log) - 1)
+        page.click("#time-mark")
+        seen.shows("#time-text", "is marked")
+        go(64)  # each bundle has its first owner, and the moves to b1 are still to come
+        page.click("#time-mark")
+        seen.shows("#time-text", "4 bundles have another owner")
+        seen.shows("#time-body", "b1: 8 to 12 bundles")
+        assert page.inner_text("#time-text").count("read from the log") == 2
+        assert seen.errors == []
+
+
 def test_the_past_shows_nothing_of_the_present(browser):
     with quiet_world(page_topics_s=1) as world:
         load = {
@@ -274,6 +294,44 @@ def test_a_caller_who_may_only_read_sees_no_action(browser, busy):
     with quiet_world(open_role="read") as world, opened(browser, world) as seen:
         seen.shows("#broker-rows", "b1")
         assert seen.page.locator("#broker-rows", has_text="Drain").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "role", "state", "asked"),
+    [
+        (cordon("b2", "running"), "operate", "draining, 6 left", ("v1/brokers/b2/drain", {"dry_run": True})),
+        (cordon("b2", "drained"), "operate", "cordoned by its drain", ("v1/brokers/b2/drain", {"dry_run": True})),
+        (cordon("b2", None), "operate", "cordoned by ann@desk", None),
+        (cordon("b2", None), "force", "ann@desk", ("v1/brokers/b2/drain", {"force": True, "dry_run": True})),
+        (cordon("b2", None, override=True), "operate", "ann@desk", ("v1/overrides/cordon/b2", {"dry_run": True})),
+    ],
+    ids=["running", "drained", "of-a-person", "of-a-person-by-force", "override"],
+)
+def test_a_cordon_is_shown_and_ended_as_it_was_written(browser, row, role, state, asked):
+    with quiet_world(open_role=role) as world:
+        world.cordons = [row]
+        with opened(browser, world) as seen:
+            page, sent = seen.page, []
+            seen.shows("#broker-rows", state)
+            seen.shows("#problems", "Nothing.")
+            assert page.get_by_role("button", name="Drain").count() == len(world.rows) - 1
+            ends = page.get_by_role("button", name="Uncordon", exact=True)
+            assert ends.count() == (asked is not None)
+            if asked is None:
+                return
+
+            def answer(route):
+                sent.append((route.request.method, route.request.url, route.request.post_data_json))
+                route.fulfill(json={"dry_run": True, "would": ["b2 would take bundles again"]})
+
+            page.route("**/cordon/b2", answer)
+            page.route("**/drain", answer)
+            ends.click()
+            seen.shows("#dialog-body", "Cordoned by ann@desk")
+            page.get_by_role("button", name="Show what would happen").click()
+            seen.shows("#dialog-body", "b2 would take bundles again")
+            assert sent == [("DELETE", f"{world.url}/{asked[0]}", asked[1])]
+            assert seen.errors == []
 
 
 def test_an_action_shows_its_dry_run_first(browser, busy):

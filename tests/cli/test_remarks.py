@@ -124,19 +124,19 @@ IN_PART = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "end"),
+    ("asked", "end", "state"),
     [
-        (("expired", None), "ended without an answer"),
-        (("ended", REFUSED), "failed 1970-01-01 00:16:40.500Z"),
-        (("ended", IN_PART), "left bundles 1970-01-01 00:16:40.500Z"),
-        (("ended", TIMED_OUT), "timed out 1970-01-01 00:16:40.500Z"),
-        (("ended", {"answer": "accepted", "result": "drained"}), None),
-        (("open", None), None),
-        (None, None),  # the requests topic has forgotten it
+        (("expired", None), "ended without an answer", "unanswered"),
+        (("ended", REFUSED), "failed 1970-01-01 00:16:40.500Z", "failed"),
+        (("ended", IN_PART), "left bundles 1970-01-01 00:16:40.500Z", "left-bundles"),
+        (("ended", TIMED_OUT), "timed out 1970-01-01 00:16:40.500Z", "timed-out"),
+        (("ended", {"answer": "accepted", "result": "drained"}), None, "drained"),
+        (("open", None), None, "running"),
+        (None, None, "forgotten"),
     ],
 )
 def test_a_cordon_that_a_failed_drain_left_is_named(
-    asked: tuple[str, dict[str, Any] | None] | None, end: str | None, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[str, dict[str, Any] | None] | None, end: str | None, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
     if asked is not None:
@@ -150,12 +150,34 @@ def test_a_cordon_that_a_failed_drain_left_is_named(
     sentence = f"still cordoned by the drain of ann@desk that {end}; %s (`statechannel uncordon b2`)"
     assert (remarks.of("b2", 3) == sentence % "bundles are left") is failed
     assert (remarks.of("b2", 0) == sentence % "it is empty by now") is failed
+    (row,) = cordons.cordon_rows(SimpleNamespace(), book(left).at(NOW_MS))  # type: ignore[arg-type]
+    assert (row["drain"], row["drain_state"]) == (DRAIN, state)
+    messages = {"left-bundles": "gold forbids it", "timed-out": "by then 0 bundles"}
+    assert row["drain_message"] == messages.get(state)
     assert remarks.changes == (), "a drain is an incident of its own"
     facts = with_standing(healthy(), brokers=[{"broker": "b2", "bundles": 6}])
     findings = list(of_policies.policies(replace(facts, connection=SimpleNamespace())))  # type: ignore[arg-type]
     (finding,) = [finding for finding in findings if "b2" in finding.what]
     assert finding.severity is (Severity.WARNING if failed else Severity.INFO)
     assert ("by a drain (ann@desk, " in finding.what and f"{end}; it has 6 bundles" in finding.what) is failed
+
+
+def test_cordons_of_people_have_no_drain_and_expired_ones_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(*_: Any) -> None:
+        raise AssertionError("without drains the requests are not read")
+
+    monkeypatch.setattr(cordons, "extension_requests", unread)
+    laid = book(
+        record(PolicyKind.CORDON, "b2"),
+        record(PolicyKind.CORDON, "b2", until_ms=NOW_MS + 60_000),
+        record(PolicyKind.CORDON, "b3", until_ms=NOW_MS),
+    )
+    common = {"by": "ann@desk", "why": "new disks", "since_ms": NOW_MS, "broker": "b2"}
+    nothing = dict.fromkeys(("drain", "drain_state", "drain_ended_ms", "drain_message"))
+    override = {"override": True, "until_ms": NOW_MS + 60_000}
+    assert cordons.cordon_rows(SimpleNamespace(), laid.at(NOW_MS + 1)) == [common | nothing | override]  # type: ignore[arg-type]
+    lapsed = {"override": False, "until_ms": None}
+    assert cordons.cordon_rows(SimpleNamespace(), laid.at(NOW_MS + 60_000)) == [common | nothing | lapsed]  # type: ignore[arg-type]
 
 
 def test_policies_that_were_set_or_deleted_are_incidents() -> None:

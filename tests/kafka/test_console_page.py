@@ -6,6 +6,7 @@ import json
 import secrets
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,41 +18,56 @@ from tests.support.browsers import browser_or_skip, running_browser
 from tests.support.kafka_lanes import Kafka
 
 JUNK = 300
+BUNDLES = 24
+"""So many that each broker has some."""
 
 
 class SeenCluster:
     """A cluster, and the page of a console that follows it."""
 
-    def __init__(self, cluster: BrokerCluster, page: object) -> None:
+    def __init__(self, cluster: BrokerCluster, page: Any) -> None:
         self.cluster = cluster
         self.page = page
 
     def shows(self, selector: str, text: str) -> None:
-        self.page.locator(selector, has_text=text).first.wait_for()  # type: ignore[attr-defined]
+        self.page.locator(selector, has_text=text).first.wait_for()
+
+    def owned(self, broker: str) -> list[str]:
+        """The bundles of a broker, which are some."""
+        bundles = [bundle for bundle, owner in self.cluster.owners().items() if owner == broker]
+        assert bundles
+        return bundles
 
 
 @pytest.fixture(scope="module")
 def seen(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
     browser_or_skip()
-    made = BrokerCluster(
-        kafka, f"page-{secrets.token_hex(4)}", tmp_path_factory.mktemp("page"), ("http.page_digests_s=1",)
-    )
-    with broker_cluster(made) as cluster, running_browser() as browser:
-        cluster.start("b1", "b2", "b3", extra=("observe.metrics_port=0",))
+    # One broker after the other is killed, which is not to pause repair.
+    flags = ("http.page_digests_s=1", "repair.mass_loss_fraction=1")
+    made = BrokerCluster(kafka, f"page-{secrets.token_hex(4)}", tmp_path_factory.mktemp("page"), flags)
+    with broker_cluster(made) as cluster:
+        for broker in ("b1", "b2", "b3"):
+            cluster.spawn(broker, ("observe.metrics_port=0",))
         console = cluster.begin("console", "--port", "0")
-        assert console.stdout is not None
-        page = browser.new_page()  # type: ignore[attr-defined]
-        page.set_default_timeout(WAIT_S * 1_000)
-        page.goto(json.loads(console.stdout.readline())["url"])
-        yield SeenCluster(cluster, page)
-        page.close()
-        console.send_signal(signal.SIGINT)
-        console.communicate(timeout=WAIT_S)
-        assert console.returncode == 0
+        with running_browser() as browser:
+            assert console.stdout is not None
+            page = browser.new_page()  # type: ignore[attr-defined]
+            page.set_default_timeout(WAIT_S * 1_000)
+            page.goto(json.loads(console.stdout.readline())["url"])
+            result = SeenCluster(cluster, page)
+            result.shows("#head div:has(dt:text-is('brokers alive'))", "3")
+            cluster("namespace", "create", "t/n", "--bundles", str(BUNDLES), "--timeout", "60")
+            cluster.look_up(list(cluster.owners()))
+            result.shows("#head div:has(dt:text-is('wait for a lookup'))", "0")
+            yield result
+            page.close()
+            console.send_signal(signal.SIGINT)
+            console.communicate(timeout=WAIT_S)
+            assert console.returncode == 0
 
 
 def test_junk_on_the_channel_is_named(seen: SeenCluster) -> None:
-    seen.shows("#head", "agree")
+    seen.shows("#head", "4 of 4 agree")  # the three brokers, and the console
     producer = Producer({"bootstrap.servers": seen.cluster.bootstrap})
     for number in range(JUNK):
         producer.produce(ChannelTopics(seen.cluster.channel).names[Topic.CHANNEL], b"\xff junk %d" % number, b"t/n", 0)
@@ -62,32 +78,32 @@ def test_junk_on_the_channel_is_named(seen: SeenCluster) -> None:
 def test_a_killed_leader_is_named_with_its_bundles_and_who_leads_now(seen: SeenCluster) -> None:
     cluster, page = seen.cluster, seen.page
     leader = cluster.leader()
-    bundles = cluster.create("t/leader", 8, leader)
+    bundles = seen.owned(leader)
     seen.shows("#head", f"leader{leader}")
-    seen.shows(f"#broker-rows tr:has-text('{leader}') td:nth-child(3)", "8")
+    seen.shows(f"#broker-rows tr:has-text('{leader}') td:nth-child(3)", str(len(bundles)))
     cluster.kill(leader)
     seen.shows("#problem-rows", f"{leader} is lost")
     seen.shows("#event-rows", f"{leader} was lost")
-    seen.shows("#event-rows", f"8 bundles of {leader} without owner: owner lost")
+    seen.shows("#event-rows", f"{len(bundles)} bundles of {leader} without owner: owner lost")
     seen.shows("#event-rows", "leads now")
     seen.shows("#between-rows", "Nothing: every bundle has one owner")
-    page.fill("#search-name", bundles[0])  # type: ignore[attr-defined]
-    page.press("#search-name", "Enter")  # type: ignore[attr-defined]
+    page.fill("#search-name", bundles[0])
+    page.press("#search-name", "Enter")
     seen.shows("#bundle-body", f"{leader} was lost")
     seen.shows("#bundle-body dd", str(cluster.owners()[bundles[0]]))
-    page.click("#time-previous-event")  # type: ignore[attr-defined]
+    page.click("#time-previous-event")
     seen.shows("#time-text", "As of")
     seen.shows("#light-text", "The past:")
-    page.click("#time-live")  # type: ignore[attr-defined]
+    page.click("#time-live")
 
 
 def test_a_killed_owner_is_named_while_the_leader_goes_on(seen: SeenCluster) -> None:
     cluster = seen.cluster
     leader = cluster.leader()
     owner = next(row["broker"] for row in cluster.alive() if row["broker"] != leader)
-    cluster.create("t/owner", 4, owner)
+    bundles = seen.owned(owner)
     cluster.kill(owner)
     seen.shows("#problem-rows", f"{owner} is lost")
-    seen.shows("#event-rows", f"bundles of {owner} without owner: owner lost")
+    seen.shows("#event-rows", f"{len(bundles)} bundles of {owner} without owner: owner lost")
     seen.shows("#head", f"leader{leader}")
     seen.shows("#between-rows", "Nothing: every bundle has one owner")

@@ -322,3 +322,7 @@ def test_a_drain_outlives_its_leader(kafka: Kafka, topic_prefix: str, tmp_path: 
             assert again.json()["operation"] == begun.json()["operation"]
             owners = {owner for name, owner in cluster.owners().items() if name in bundles}
             assert owners == {asked}
+            (cordon,) = client.get("/v1/cordons").raise_for_status().json()["cordons"]
+            drain = (drained, begun.json()["operation"], "drained")
+            assert (cordon["broker"], cordon["drain"], cordon["drain_state"]) == drain
+            assert [row["broker"] for row in cluster("brokers")["brokers"] if row["cordoned"]] == [drained]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from statechannel.broker.changes import Derived
-from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.bundle import range_name
 from statechannel.protocol.states import State
 from tests.support.page_server import NAMESPACE, PageWorld, now_ms
@@ -108,14 +107,15 @@ def mass_loss(world: PageWorld) -> None:
 
 
 def drain_blocked(world: PageWorld) -> None:
-    bundle = next(name for name, owner in world.owners.items() if owner == "b2")
-    message = "the isolation policy `acme` allows b2 alone, and b2 is cordoned"
-    unplaced = {
-        "bundles": 8, "bundle": bundle, "reason": "no-broker", "message": message, "since_ms": now_ms() - 40_000,
-        "cause": UnplacedCause.POLICIES, "ago_ms": 10,
-    }  # fmt: skip
-    changed(world, "b2", state="draining", draining=True, accepting=False, unplaced=unplaced)
-    world.look()
+    message = "0 bundles were moved, 6 bundles are left: the isolation policy `acme` allows b2 alone"
+    world.cordons = [cordon("b2", "left-bundles", drain_ended_ms=now_ms() - 40_000, drain_message=message)]
+
+
+def cordon(broker: str, drain_state: str | None, **values: Any) -> dict[str, Any]:
+    """A row of `/v1/cordons`: a drain's, or without a state a person's."""
+    row: dict[str, Any] = {"broker": broker, "by": "ann@desk", "why": "new disks", "override": False}
+    row |= {"since_ms": now_ms() - 60_000, "until_ms": None, "drain": None if drain_state is None else "op-drain"}
+    return row | {"drain_state": drain_state, "drain_ended_ms": None, "drain_message": None} | values
 
 
 def flapping(world: PageWorld) -> None:
@@ -181,9 +181,9 @@ INCIDENTS = (
         drain_blocked,
         "drain-blocked",
         (
-            (LIST, "the drain of b2 is blocked"),
+            (LIST, "the drain of b2 has moved what it could, and 6 bundles stayed there"),
             (LIST, "the isolation policy `acme` allows b2 alone"),
-            ("#broker-rows", "draining"),
+            ("#broker-rows", "cordoned by its drain, 6 left"),
         ),
     ),
     PageIncident("flapping-bundle", flapping, "flapping", ((LIST, "has changed its owner 7 times"),)),

@@ -42,6 +42,7 @@ class PageWorld:
         feeds: The feed begins with the server.
         log: All changes so far.
         decisions: Rows of the balancer's decisions.
+        cordons: Rows of `/v1/cordons`.
         loads_then: Loads of every past moment.
     """
 
@@ -58,6 +59,7 @@ class PageWorld:
         ]
         self.log: list[Change] = []
         self.decisions: list[dict[str, Any]] = []
+        self.cordons: list[dict[str, Any]] = []
         self.loads: dict[str, Any] = {"brokers": [], "bundles": [], "notes": []}
         self.loads_then: dict[str, Any] = self.loads
         self.feed: PageFeed | None = None
@@ -149,7 +151,10 @@ class PageWorld:
         async def loads_then(_: int) -> Any:
             return self.loads_then
 
-        rig.feed.topics = {"decisions": decisions, "loads": loads}
+        async def cordons() -> Any:
+            return {"cordons": self.cordons}
+
+        rig.feed.topics = {"cordons": cordons, "decisions": decisions, "loads": loads}
         rig.feed.past_topics = {"decisions": decisions_then, "loads": loads_then}
         app = application(rig.routes, self.settings.http, HttpCallers(self.settings.http), asset_routes())
         return Served(app, rig.feed.start if self.feeds else lambda: None, rig.feed.close, rig.feed.close)

@@ -6,7 +6,11 @@ policy `shedding` that it renews and that expires if the command dies.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
+
+from typing_extensions import TypedDict
 
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
@@ -59,6 +63,108 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     return next(entries, None)
 
 
+class DrainState(StrEnum):
+    """What has become of the drain that wrote a cordon.
+
+    Attributes:
+        FORGOTTEN: The requests topic no longer has it.
+    """
+
+    RUNNING = "running"
+    DRAINED = "drained"
+    LEFT_BUNDLES = "left-bundles"
+    TIMED_OUT = "timed-out"
+    FAILED = "failed"
+    UNANSWERED = "unanswered"
+    FORGOTTEN = "forgotten"
+
+
+_GOES_WELL: Final = frozenset({DrainState.RUNNING, DrainState.DRAINED, DrainState.FORGOTTEN})
+_ENDS: Final[Mapping[DrainState, str]] = {
+    DrainState.LEFT_BUNDLES: "left bundles",
+    DrainState.TIMED_OUT: "timed out",
+    DrainState.FAILED: "failed",
+}
+
+
+class CordonRow(TypedDict):
+    """A broker that takes no bundles, as an operator or a drain wants it.
+
+    `drain` is the id of the drain that wrote the cordon, null where a person did; the fields of the drain are null then.
+    """
+
+    broker: str
+    by: str
+    why: str
+    override: bool
+    since_ms: int
+    until_ms: int | None
+    drain: str | None
+    drain_state: DrainState | None
+    drain_ended_ms: int | None
+    drain_message: str | None
+
+
+def cordon_rows(connection: Connection, effective: EffectivePolicies) -> list[CordonRow]:
+    """The cordons in force, those that cannot be read among them, by broker.
+
+    Raises:
+        StateChannelError: The requests cannot be read.
+    """
+    heads: dict[str, PolicyEntry] = {}
+    for entry in effective.entries:
+        if entry.key.kind is PolicyKind.CORDON and entry.force in (Force.IN_FORCE, Force.UNREADABLE):
+            heads.setdefault(entry.key.name, entry)
+    requests = _requests_of(connection, effective)
+    return [_row(entry, *requests.get(broker, (None, None))) for broker, entry in sorted(heads.items())]
+
+
+def _row(entry: PolicyEntry, cordon: PolicyEntry | None, request: LoggedRequest | None) -> CordonRow:
+    reply = None if request is None else request.reply
+    return {
+        "broker": entry.key.name,
+        "by": entry.author.person,
+        "why": entry.why or entry.trouble,
+        "override": entry.key.override,
+        "since_ms": entry.logged_at_ms,
+        "until_ms": entry.until_ms,
+        "drain": drained_by(cordon),
+        "drain_state": None if cordon is None else _state_of(request),
+        "drain_ended_ms": None if request is None else request.replied_ms,
+        "drain_message": None if reply is None else message_of(reply.outcome),
+    }
+
+
+def _requests_of(
+    connection: Connection, effective: EffectivePolicies
+) -> dict[str, tuple[PolicyEntry, LoggedRequest | None]]:
+    """Cordons that drains wrote, by broker, each with the newest request of its drain."""
+    left = {
+        entry.key.name: entry
+        for entry in effective.entries
+        if entry.key.kind is PolicyKind.CORDON and drained_by(entry) is not None and entry.force is not Force.LAPSED
+    }
+    if not left:
+        return {}
+    newest: dict[str, LoggedRequest] = {}
+    for request in extension_requests(connection, BALANCER, DRAIN):
+        newest[str(request.request.args.get("drain") or request.request.id)] = request
+    return {broker: (entry, newest.get(drained_by(entry) or "")) for broker, entry in left.items()}
+
+
+def _state_of(request: LoggedRequest | None) -> DrainState:
+    if request is None:
+        return DrainState.FORGOTTEN
+    if request.open:
+        return DrainState.RUNNING
+    if request.reply is None or request.replied_ms is None:
+        return DrainState.UNANSWERED
+    outcome = request.reply.outcome
+    if outcome.get("answer") == "accepted":
+        return DrainState.LEFT_BUNDLES if outcome.get("result") == IN_PART else DrainState.DRAINED
+    return DrainState.TIMED_OUT if is_timed_out(outcome) else DrainState.FAILED
+
+
 class FailedDrain(NamedTuple):
     """A cordon whose drain has ended and left bundles, or failed.
 
@@ -87,41 +193,20 @@ def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[
 
     Of a drain that the requests topic has forgotten nothing is known.
     """
-    left = {
-        entry.key.name: entry
-        for entry in effective.entries
-        if entry.key.kind is PolicyKind.CORDON and drained_by(entry) is not None and entry.force is not Force.LAPSED
-    }
-    if not left:
-        return {}
-    newest: dict[str, LoggedRequest] = {}
-    for request in extension_requests(connection, BALANCER, DRAIN):
-        newest[str(request.request.args.get("drain") or request.request.id)] = request
-    drains = {broker: (entry, newest.get(drained_by(entry) or "")) for broker, entry in left.items()}
     return {
         broker: FailedDrain(
             entry, "" if request.reply is None else message_of(request.reply.outcome) or "", _end_of(request)
         )
-        for broker, (entry, request) in drains.items()
-        if request is not None and not _goes_well(request)
+        for broker, (entry, request) in _requests_of(connection, effective).items()
+        if request is not None and _state_of(request) not in _GOES_WELL
     }
 
 
 def _end_of(request: LoggedRequest) -> str:
-    if request.reply is None or request.replied_ms is None:
+    state = _state_of(request)
+    if state is DrainState.UNANSWERED or request.replied_ms is None:
         return "ended without an answer"
-    outcome = request.reply.outcome
-    accepted = outcome.get("answer") == "accepted"
-    ended = "left bundles" if accepted else "timed out" if is_timed_out(outcome) else "failed"
-    return f"{ended} {moment(request.replied_ms)}"
-
-
-def _goes_well(request: LoggedRequest) -> bool:
-    """Whether a drain runs, or has emptied its broker."""
-    if request.open:
-        return True
-    outcome = {} if request.reply is None else request.reply.outcome
-    return outcome.get("answer") == "accepted" and outcome.get("result") != IN_PART
+    return f"{_ENDS[state]} {moment(request.replied_ms)}"
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> bool:

@@ -240,6 +240,12 @@ class LiveBundleTable:
         for key, upper, kind in zip(self.keys, self._uppers, self._holdings, strict=True):
             yield key, upper, kinds[kind]
 
+    def rows_as_in(self, other: LiveBundleTable) -> Iterator[tuple[int, int, Holding]]:
+        """The same with the keys that these bundles have in another table, whose namespaces have other numbers."""
+        low = (1 << _LOWER_BITS) - 1
+        for key, upper, holding in self.rows():
+            yield other.key_of(self.namespace_of(key), key & low), upper, holding
+
     def span(self, number: int) -> tuple[int, int]:
         """Where the bundles of a namespace, by its number, begin and end in `keys`."""
         return bisect_left(self.keys, number << _LOWER_BITS), bisect_left(self.keys, (number + 1) << _LOWER_BITS)

@@ -383,6 +383,9 @@ class PageFeed:
                 _log.exception("http-page-topic-failed", section=name)
         decisions = self._topic_sections.get("decisions", {}).get("decisions", ())
         self.view.drains = frozenset(row["id"] for row in decisions if row.get("drain"))
+        cordons = self._topic_sections.get("cordons", {}).get("cordons")
+        if cordons is not None:  # those that were read last, where they could not be read now
+            self.view.cordons = {row["broker"]: row for row in cordons}
 
 
 def _event(number: int, sections: Mapping[str, bytes]) -> bytes:

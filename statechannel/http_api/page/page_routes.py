@@ -53,6 +53,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 BUNDLE_LOADS_MAX: Final = 2_000
 """Heaviest bundles that the page is sent the load of."""
+CORDONS_MAX: Final = 1_000
 
 
 class MomentQuery(RequestModel):
@@ -65,10 +66,27 @@ class MomentQuery(RequestModel):
 
 
 class PageDifferenceQuery(RequestModel):
-    """Two moments, by the numbers of changes."""
+    """Two moments, each as `/v1/page/at` has it."""
 
-    first: int = Field(ge=0, le=PLACE_MAX, description="Number of the earlier change.")
-    second: int = Field(ge=0, le=PLACE_MAX, description="Number of the later change.")
+    first: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, for one of the moments.")
+    first_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Its log time (ms since 1970).")
+    first_partition: int = Field(0, ge=0, le=9_999, description="Partition of `first_offset`.")
+    first_offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Its offset in the channel's topic.")
+    second: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, for the other moment.")
+    second_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Its log time (ms since 1970).")
+    second_partition: int = Field(0, ge=0, le=9_999, description="Partition of `second_offset`.")
+    second_offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Its offset in the channel's topic.")
+
+    def moments(self) -> tuple[MomentQuery, MomentQuery]:
+        """Both, each by itself."""
+        return (
+            MomentQuery(
+                place=self.first, time_ms=self.first_ms, partition=self.first_partition, offset=self.first_offset
+            ),
+            MomentQuery(
+                place=self.second, time_ms=self.second_ms, partition=self.second_partition, offset=self.second_offset
+            ),
+        )
 
 
 class HeatQuery(RequestModel):
@@ -103,12 +121,50 @@ class MomentDocument(TypedDict):
     whole: bool
 
 
+class PageDifferenceDocument(TypedDict):
+    """What differs between two moments, the earlier one first; `first` and `second` are null of moments read from the log."""
+
+    first: int | None
+    first_ms: int | None
+    second: int | None
+    second_ms: int | None
+    pairs: list[dict[str, Any]]
+    bundles: list[dict[str, Any]]
+    all: int
+    gone: int
+    brokers: list[dict[str, Any]]
+
+
 class ReportsDocument(TypedDict):
     """Decisions and loads as their topics have them of a moment; a section is null where nothing reads its topic."""
 
     at_ms: int
     decisions: dict[str, Any] | None
     loads: dict[str, Any] | None
+
+
+class _Moment(NamedTuple):
+    """All bundles as of a moment.
+
+    Attributes:
+        place: Number of the newest change by then in `journal`.
+        asked_ms: The time that was asked for, if one was.
+        is_whole: No record before it is missing.
+        is_from_log: `journal` was read for it, so that numbers of its changes mean nothing elsewhere.
+    """
+
+    journal: ChangeJournal
+    table: LiveBundleTable
+    place: int
+    asked_ms: int | None
+    is_whole: bool
+    is_from_log: bool
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """What was read from the log is older than what is in memory."""
+        at_ms = max(self.journal.time_of(self.place) or 0, self.asked_ms or 0)
+        return (False, at_ms) if self.is_from_log else (True, self.place)
 
 
 class PageReads:
@@ -128,12 +184,19 @@ class PageReads:
         return ApiAnswer(EventStream(first, parts))
 
     async def moment(self, call: ApiCall) -> ApiAnswer:
-        query: MomentQuery = call.query
+        return ApiAnswer(self._document(await self._moment(call.query)))
+
+    async def _moment(self, query: MomentQuery) -> _Moment:
+        """From memory if it is there, else from the log.
+
+        Raises:
+            ProblemError: `bad-request`, `moment-too-old`, `too-busy`.
+        """
         journal = self._feed.view.journal
         if query.place is not None:
-            return ApiAnswer(self._at_place(query.place))
+            return self._at_place(query.place)
         if query.time_ms is None and query.offset is None:
-            raise ProblemError("bad-request", "none of place, time_ms and offset is there")
+            raise ProblemError("bad-request", "a moment has none of a number, a time and an offset")
         oldest = next((step for step in journal.steps if step.place > journal.whole_from), None)
         if query.offset is not None:
             if query.partition not in await self._feed.source.positions():
@@ -144,38 +207,45 @@ class PageReads:
                 if step.partition == query.partition and step.offset <= query.offset
             ]
             if places or journal.is_whole:
-                return ApiAnswer(self._at_place(max(places, default=0)))
+                return self._at_place(max(places, default=0))
         elif journal.is_whole or (oldest is not None and query.time_ms is not None and query.time_ms >= oldest.at_ms):
-            return ApiAnswer(self._at_place(journal.place_at(query.time_ms or 0), query.time_ms))
-        return ApiAnswer(await self._from_log(query))
+            return self._at_place(journal.place_at(query.time_ms or 0), query.time_ms)
+        return await self._from_log(query)
 
-    def _at_place(self, place: int, at_ms: int | None = None) -> dict[str, Any]:
+    def _at_place(self, place: int, at_ms: int | None = None) -> _Moment:
         journal = self._feed.view.journal
         place = min(place, journal.place)
         table = journal.as_of(place)
         if table is None:
-            raise ProblemError("bad-request", f"change {place} is not in memory any more", hint="Ask by time_ms.")
-        return self._moment(journal, table, place, at_ms, whole=True)
+            hint = "Ask by a time or an offset, or for a later change."
+            raise ProblemError("moment-too-old", f"change {place} is not in memory any more", hint=hint)
+        return _Moment(journal, table, place, at_ms, is_whole=True, is_from_log=False)
 
-    def _moment(
-        self, journal: ChangeJournal, table: LiveBundleTable, place: int, asked_ms: int | None, *, whole: bool
-    ) -> dict[str, Any]:
+    def _time_of(self, moment: _Moment) -> int:
+        """Log time of its newest change, or what was asked for, if that is not later than what is known; 0: not known."""
+        newest_ms = moment.journal.time_of(moment.place) or 0
+        return max(newest_ms, min(moment.asked_ms or 0, self._feed.view.looked_at_ms))
+
+    def _document(self, moment: _Moment) -> dict[str, Any]:
+        journal, place = moment.journal, moment.place
         before = [step for step in journal.steps if step.place <= place][-STEPS_SHOWN:]
         after = next((step.place for step in journal.steps if step.place > place), None)
         earlier = [step.place for step in before if step.place < place]
-        at_ms = max(before[-1].at_ms if before else 0, min(asked_ms or 0, self._feed.view.looked_at_ms))
+        at_ms = self._time_of(moment)
         previous = earlier[-1] if earlier else journal.whole_from if place > journal.whole_from else None
         view = self._feed.view
+        numbers = {"place": None, "previous": None, "next": None} if moment.is_from_log else {}
         return {
-            **past_document(journal, table, place, at_ms, view.members.at(at_ms), view.events),
-            "steps": [step_fields(table, step) for step in before],
+            **past_document(journal, moment.table, place, at_ms, view.members.at(at_ms), view.events),
+            "steps": [step_fields(moment.table, step) for step in before],
             "next": after,
             "previous": previous,
             "live": after is None,
-            "whole": whole,
+            "whole": moment.is_whole,
+            **numbers,
         }
 
-    async def _from_log(self, query: MomentQuery) -> dict[str, Any]:
+    async def _from_log(self, query: MomentQuery) -> _Moment:
         """Read from Kafka from its first record: one at a time, within the time limit of answers."""
         if self._reading:
             raise ProblemError("too-busy", "another moment is being read from the log")
@@ -194,11 +264,7 @@ class PageReads:
                 others = [step for step in journal.steps if step.partition != query.partition]
                 journal.steps = deque(sorted([*others, *steps], key=lambda step: step.at_ms))
             journal.is_whole = journal.is_whole and whole
-            return self._moment(journal, journal.table, journal.place, query.time_ms, whole=whole) | {
-                "place": None,
-                "previous": None,
-                "next": None,
-            }
+            return _Moment(journal, journal.table, journal.place, query.time_ms, is_whole=whole, is_from_log=True)
         finally:
             self._reading = False
 
@@ -220,15 +286,20 @@ class PageReads:
         return whole
 
     async def difference(self, call: ApiCall) -> ApiAnswer:
-        journal = self._feed.view.journal
-        first, second = sorted((call.query.first, call.query.second))
-        before, after = journal.as_of(first), journal.as_of(min(second, journal.place))
-        if before is None or after is None:
+        query: PageDifferenceQuery = call.query
+        moments = [await self._moment(moment) for moment in query.moments()]
+        if not all(moment.is_whole for moment in moments):
+            # Bundles without a later record are missing at such a moment, and would seem to be new.
             raise ProblemError(
-                "bad-request", f"change {first} is not in memory any more", hint="Choose a later moment."
+                "moment-too-old", "compaction has removed records before the earlier moment", hint="Choose a later one."
             )
-        times = {name: journal.time_of(place) for name, place in (("first_ms", first), ("second_ms", second))}
-        return ApiAnswer({"first": first, "second": second, **times, **difference(before, after)})
+        first, second = sorted(moments, key=lambda moment: moment.order)
+        numbers = {
+            name: None if moment.is_from_log else moment.place
+            for name, moment in (("first", first), ("second", second))
+        }
+        times = {"first_ms": self._time_of(first) or None, "second_ms": self._time_of(second) or None}
+        return ApiAnswer({**numbers, **times, **difference(first.table, second.table)})
 
     async def bundle(self, call: ApiCall) -> ApiAnswer:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
@@ -264,7 +335,7 @@ class PageReads:
         if name is not None and not journal.table.has_namespace(name):
             raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
         if query.place is not None and query.place < journal.whole_from:
-            raise ProblemError("bad-request", f"change {query.place} is not in memory any more")
+            raise ProblemError("moment-too-old", f"change {query.place} is not in memory any more")
         newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
         at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
         heat = heat_map_of(journal, width_ms, at_ms, name, until=query.place, losses=view.members.losses())
@@ -291,11 +362,11 @@ class PageReads:
             ),
             ApiRoute(
                 "GET", "/v1/page/at", "page-at", "Show owners as of a moment, and the changes before it", read, self.moment,
-                MomentDocument, query=MomentQuery, reasons=("too-busy",),
+                MomentDocument, query=MomentQuery, reasons=("too-busy", "moment-too-old"),
             ),
             ApiRoute(
                 "GET", "/v1/page/difference", "page-difference", "Compare the owners of two moments", read, self.difference,
-                dict[str, Any], query=PageDifferenceQuery,
+                PageDifferenceDocument, query=PageDifferenceQuery, reasons=("too-busy", "moment-too-old"),
             ),
             ApiRoute(
                 "GET", "/v1/page/bundle", "page-bundle", "Show a bundle, or that of a topic, with its newest changes", read,
@@ -303,7 +374,7 @@ class PageReads:
             ),
             ApiRoute(
                 "GET", "/v1/page/heat", "page-heat", "Show the heat map of one namespace, or as of a moment", read, self.heat,
-                dict[str, Any], query=HeatQuery,
+                dict[str, Any], query=HeatQuery, reasons=("moment-too-old",),
             ),
             ApiRoute(
                 "GET", "/v1/page/reports", "page-reports", "Show decisions and loads as of a moment", read, self.reports,
@@ -324,8 +395,7 @@ def topic_reads_of(
     caller = Caller("page", AccessRole.READ, "")
 
     async def read(section: TopicSection, route: ApiRoute, at_ms: int | None) -> Any:
-        fields = section.query(at_ms)
-        query = None if route.query is None else route.query.model_validate(fields)
+        query = None if route.query is None else route.query.model_validate(section.query(at_ms))
         return section.shown((await route.handler(ApiCall(caller, {}, query, None, {}))).document)
 
     by_name = {route.name: route for route in routes}
@@ -334,7 +404,7 @@ def topic_reads_of(
     }
     return (
         {name: partial(read, *made_of, None) for name, made_of in there.items()},
-        {name: partial(read, *made_of) for name, made_of in there.items()},
+        {name: partial(read, *made_of) for name, made_of in there.items() if made_of[0].has_past},
     )
 
 
@@ -382,11 +452,13 @@ class TopicSection(NamedTuple):
         route: Its name.
         shown: What is shown of the answer.
         query: The route's question for a moment (ms since 1970); None: now.
+        has_past: Whether the topic has what was valid at a moment.
     """
 
     route: str
     shown: Callable[[Mapping[str, Any]], dict[str, Any]]
     query: Callable[[int | None], dict[str, Any]]
+    has_past: bool = True
 
 
 def _decisions_query(at_ms: int | None) -> dict[str, Any]:
@@ -398,7 +470,16 @@ def _loads_query(at_ms: int | None) -> dict[str, Any]:
     return {} if at_ms is None else {"at_ms": at_ms}
 
 
+def _cordons_shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {"cordons": document["cordons"][:CORDONS_MAX]}
+
+
+def _no_query(_: int | None) -> dict[str, Any]:
+    return {}
+
+
 TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
+    "cordons": TopicSection("list-cordons", _cordons_shown, _no_query, has_past=False),
     "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
     "loads": TopicSection("list-loads", _loads_shown, _loads_query),
 }

@@ -66,6 +66,7 @@ class PageView:
         members: What was heard of the members, and when.
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
+        cordons: Rows of `/v1/cordons` by broker, as they were read last.
         replicas: Whether the replicas of all brokers agree; None: they were not compared yet.
     """
 
@@ -82,6 +83,7 @@ class PageView:
         self._moves = BundleMovesSeen()
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
+        self.cordons: Mapping[str, Mapping[str, Any]] = {}
         self.replicas: ReplicasCompared | None = None
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
@@ -182,9 +184,9 @@ class PageView:
             "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
             "problems": [
                 problem.fields()
-                for problem in problems_of(look, owned, between, self._flaps(), self._junk(), self._differing())[
-                    :PROBLEMS_MAX
-                ]
+                for problem in problems_of(
+                    look, owned, between, self._flaps(), self._junk(), self._differing(), self.cordons
+                )[:PROBLEMS_MAX]
             ],
             "replicas": None if self.replicas is None else self.replicas.document(),
             "events": self.events.rows(),

@@ -229,8 +229,12 @@ def step_fields(table: LiveBundleTable, step: BundleStep) -> dict[str, Any]:
 
 
 def difference(before: LiveBundleTable, after: LiveBundleTable) -> dict[str, Any]:
-    """Bundles whose owner differs, by pair of owners; and how many each broker had."""
-    known = {key: (upper, holding) for key, upper, holding in before.rows()}
+    """Bundles whose owner differs, by pair of owners; and how many each broker had.
+
+    Args:
+        after: Is given the names of namespaces that `before` alone has.
+    """
+    known = {key: (upper, holding) for key, upper, holding in before.rows_as_in(after)}
     had, has = Counter(holding.owner for _, holding in known.values()), Counter[str | None]()
     pairs: Counter[tuple[str | None, str | None]] = Counter()
     rows: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.engine.troubles import UnplacedCause
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from statechannel.http_api.page.replicas_compared import ReplicaSeen
 
 SLOW_LAG_S: Final = 5.0
+_DRAIN_ENDS: Final = {
+    "left-bundles": "has moved what it could",
+    "timed-out": "timed out",
+    "failed": "failed",
+    "unanswered": "ended without an answer",
+}
+"""How a drain ended that did not empty its broker, by its state."""
 
 
 class ProblemKind(StrEnum):
@@ -124,6 +132,7 @@ def problems_of(
     flaps: Sequence[FlapSeen],
     junk: JunkRate | None,
     differing: Sequence[ReplicaSeen] = (),
+    cordons: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[ProblemSeen]:
     """All of them.
 
@@ -133,10 +142,12 @@ def problems_of(
         flaps: Bundles that change their owner again and again, the worst first.
         junk: None while there is none worth naming.
         differing: Replicas whose accepted states differ from those of the others.
+        cordons: Rows of `/v1/cordons` by broker.
     """
     seen = [
         *_of_cluster(look),
         *_of_brokers(look, owned),
+        *_of_drains(look, owned, cordons),
         *_of_bundles(look, between, flaps),
         *_of_junk(junk),
         *_of_versions(look),
@@ -215,9 +226,26 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
             )  # fmt: skip
         if row["draining"] and owned.get(name, 0) and unplaced is not None:
             yield ProblemSeen(
-                ProblemKind.DRAIN_BLOCKED, name, f"the drain of {name} is blocked: {owned[name]:,} bundles have no other broker",
-                "Change the filter that keeps them here, or uncordon the broker.",
+                ProblemKind.DRAIN_BLOCKED, name, f"{name} shuts down, and {_bundles(owned[name])} cannot go to another broker",
+                "Change the policy that keeps them here, or start another broker.",
             )  # fmt: skip
+
+
+def _of_drains(
+    look: ClusterLook, owned: Mapping[str, int], cordons: Mapping[str, Mapping[str, Any]]
+) -> Iterator[ProblemSeen]:
+    """Brokers that take part and whose drain has ended with bundles left."""
+    for row in look.brokers:
+        name = row["broker"]
+        cordon, left = cordons.get(name), owned.get(name, 0)
+        end = None if cordon is None else _DRAIN_ENDS.get(cordon["drain_state"] or "")
+        if cordon is None or end is None or not left or row["state"] in ("lost", "left"):
+            continue
+        message = f": {cordon['drain_message']}" if cordon["drain_message"] else ""
+        yield ProblemSeen(
+            ProblemKind.DRAIN_BLOCKED, name, f"the drain of {name} {end}, and {_bundles(left)} stayed there{message}",
+            f"Change the policy that keeps them there and drain {name} again, or uncordon it.", cordon["drain_ended_ms"],
+        )  # fmt: skip
 
 
 def _of_bundles(

@@ -13,7 +13,7 @@ import pytest
 from statechannel.engine.commands import Done, Rejected
 from statechannel.http_api.access import HttpAccessError, HttpCallers, digest_of, new_token
 from statechannel.http_api.actions import operation_of
-from statechannel.http_api.application import STRICT_HEADERS, RateLimit
+from statechannel.http_api.application import STRICT_HEADERS, RateLimit, application
 from statechannel.http_api.openapi import document_of
 from statechannel.http_api.problems import REASONS, ProblemError
 from tests.http_fuzz import fuzz
@@ -189,12 +189,28 @@ async def test_a_transfer_is_checked_written_and_waited_for():
         assert (shown["command"], shown["by"], shown["result"]) == ("transfer", "ann@127.0.0.1", "transferred")
 
 
-async def test_without_waiting_it_is_under_way():
-    async with rigged(lambda request: None if request.asked == "split" else accept(request)) as (_, client):
+@pytest.mark.parametrize("url", ["https://b1.example.org:8450", None])
+async def test_without_waiting_it_is_under_way_and_says_where_the_leader_is(url):
+    async with rigged(lambda request: None if request.asked == "split" else accept(request)) as (rig, client):
+        rig.cluster.members[0]["api"] = url
         answer = await client.post(f"{PATH}/split", json={"parts": 4})
         assert (answer.status_code, answer.json()["answer"]) == (202, "pending")
         polled = await client.get(answer.headers["location"])
         assert (polled.json()["answer"], polled.json()["expired"]) == ("pending", False)
+        assert (answer.json()["leader_api"], polled.json()["leader_api"]) == (url, url)
+
+
+async def test_what_is_under_way_is_answered_also_where_no_leader_can_be_asked_for():
+    async def late():
+        raise ProblemError("answer-late", "the loop had no turn")
+
+    async with rigged(lambda _: None) as (rig, _):
+        rig.app = application(rig.routes, rig.settings.http, HttpCallers(rig.settings.http), (), late)
+        async with rig.client(**CLIENT) as client:
+            answer = await client.post("/v1/lookup", json={"name": "t/n/x"})
+            assert (answer.status_code, answer.json()["leader_api"]) == (202, None)
+            polled = await client.get(answer.headers["location"])
+            assert (polled.status_code, polled.json()["leader_api"]) == (200, None)
 
 
 async def test_a_call_whose_request_has_expired_is_said_to_have(monkeypatch):

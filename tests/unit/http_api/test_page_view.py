@@ -1,7 +1,7 @@
 """What the page computes from changes: whatever comes, the present is the fold of it, and every past is that of its prefix."""
 
 import asyncio
-from dataclasses import replace
+from contextlib import asynccontextmanager
 
 import orjson
 import pytest
@@ -17,7 +17,7 @@ from statechannel.http_api.page.moves_seen import FLAPS
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageLimits, PageView
-from statechannel.http_api.page.past_page import MemberHistory, difference
+from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
@@ -237,6 +237,54 @@ def test_only_moves_of_the_balancer_and_after_failures_make_a_bundle_flap(moves,
     assert view.sections()["problems"] == []
 
 
+@pytest.mark.parametrize(
+    ("drain_state", "row", "said"),
+    [
+        ("left-bundles", {}, "the drain of b2 has moved what it could, and 4 bundles stayed there: gold forbids it"),
+        ("timed-out", {}, "the drain of b2 timed out, and 4 bundles stayed there: gold forbids it"),
+        ("failed", {}, "the drain of b2 failed, and 4 bundles stayed there: gold forbids it"),
+        ("unanswered", {}, "the drain of b2 ended without an answer, and 4 bundles stayed there: gold forbids it"),
+        ("left-bundles", {"broker": "b3"}, None),  # it is empty
+        ("left-bundles", {"broker": "b9"}, None),  # nobody hears it
+        *((state, {}, None) for state in ("running", "drained", "forgotten", None)),
+    ],
+)
+def test_a_drain_that_ended_with_bundles_left_is_a_problem(drain_state, row, said):
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    cordon = {
+        "broker": "b2",
+        "drain_state": drain_state,
+        "drain_ended_ms": 7,
+        "drain_message": "gold forbids it",
+        **row,
+    }
+    view.cordons = {cordon["broker"]: cordon}
+    view.look(look_of([broker_row(name) for name in BROKERS], at_ms=10_000))
+    problems = view.sections()["problems"]
+    assert [(row["kind"], row["message"], row["since_ms"]) for row in problems] == (
+        [("drain-blocked", said, 7)] if said else []
+    )
+
+
+async def test_cordons_that_cannot_be_read_now_are_those_read_last():
+    answers = [
+        {"cordons": [{"broker": "b2"}]},
+        ProblemError("too-busy", "two topics are being read already"),
+        {"cordons": []},
+    ]
+
+    async def cordons():
+        answer = answers.pop(0)
+        if isinstance(answer, ProblemError):
+            raise answer
+        return answer
+
+    feed = PageFeed(FakeSource(), http_settings(), {"cordons": cordons})
+    for known in ({"b2"}, {"b2"}, set()):
+        await feed._topics_read()
+        assert set(feed.view.cordons) == known
+
+
 def test_an_unload_of_the_balancer_and_the_lookup_after_it_are_its_move():
     view = begun(Holding(State.ASSIGNED, "b2"))
     for number in range(FLAPS):
@@ -316,65 +364,20 @@ async def looked(feed):
     await feed.close()
 
 
-async def asked(feed, path):
-    """The answer of the page's path over this feed."""
+@asynccontextmanager
+async def page_client(feed):
+    """A client of the page's paths over this feed."""
     async with rigged() as (rig, client):
         for route in rig.routes:
             if route.name.startswith("page-"):
                 route.handler.__self__._feed = feed
+        yield client
+
+
+async def asked(feed, path):
+    """The answer of the page's path over this feed."""
+    async with page_client(feed) as client:
         return (await client.get(path)).json()
-
-
-async def feed_behind_its_log(**newest: int):
-    """A feed that keeps one change, of a bundle whose earlier two are in the log only."""
-    source = FakeSource()
-    source.starts = [BundleStart(BUNDLES[0].encode(), Holding(State.ASSIGNED, "b2"))]
-    source.log = [change(offset, BUNDLES[0], State.ASSIGNED, None, BROKERS[offset]) for offset in range(2)]
-    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=1))
-    await looked(feed)
-    feed.view.journal.positions[0] = 2
-    feed.take([change(2, BUNDLES[0], State.ASSIGNED, "b2", "b3", **newest)])
-    return feed
-
-
-async def test_a_log_that_is_too_long_to_read_has_no_past_before_its_end():
-    feed = await feed_behind_its_log()
-    for question in ("time_ms=500", "offset=0"):
-        then = await asked(feed, f"/v1/page/at?{question}")
-        assert (then["owners"], then["place"]) == ({"b1": 1}, None), question
-    assert (await asked(feed, "/v1/page/at?offset=2"))["owners"] == {"b3": 1}
-    assert (await asked(feed, f"/v1/page/bundle?name={BUNDLES[0]}"))["whole"] is False
-
-
-class TwoPartitions(FakeSource):
-    async def positions(self):
-        return {0: 1, 1: 1}
-
-    async def past(self, since, ends):
-        for partition in sorted(ends):
-            yield [item for item in self.log if item.partition == partition and item.offset < ends[partition]]
-
-
-async def test_a_moment_by_an_offset_has_the_other_partitions_as_of_its_time():
-    source, other = TwoPartitions(), BUNDLES[0].replace("acme/orders", "other/one")
-    source.log = [
-        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
-        replace(change(0, other, State.ASSIGNED, None, "b2", at_ms=2_000), partition=1),
-        change(1, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=3_000),
-        replace(change(1, other, State.ASSIGNED, "b2", "b3", at_ms=4_000), partition=1),
-    ]
-    feed = PageFeed(source, http_settings(page_each_s=0.05, page_past_max=0))
-    await looked(feed)
-    for place, owners in (
-        ("0&partition=0", {"b1": 1}),
-        ("0&partition=1", {"b1": 1, "b2": 1}),
-        ("1&partition=0", {"b2": 2}),
-        ("1&partition=1", {"b2": 1, "b3": 1}),
-    ):
-        then = await asked(feed, f"/v1/page/at?offset={place}")
-        assert then["owners"] == owners, place
-        assert f"{then['steps'][-1]['offset']}&partition={then['steps'][-1]['partition']}" == place
-    assert (await asked(feed, "/v1/page/at?offset=0&partition=2"))["reason"] == "bad-request"
 
 
 async def test_times_of_a_log_that_go_back_lose_no_change():
@@ -422,94 +425,6 @@ def test_a_namespace_that_is_deleted_is_not_counted():
     assert (head["bundles"], head["namespaces"]) == (0, 0)
     view.take([change(1, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
     assert view.sections()["head"]["namespaces"] == 1
-
-
-async def test_the_past_has_members_events_and_moves_of_that_moment_and_no_others():
-    source = FakeSource()
-    source.log = [
-        change(0, BUNDLES[0], State.ASSIGNED, None, "b1", at_ms=1_000),
-        change(1, BUNDLES[1], State.ASSIGNED, None, "b2", at_ms=2_000),
-        change(2, BUNDLES[0], State.RELEASING, "b1", "b2", at_ms=10_000, flow="transfer"),
-        change(3, BUNDLES[0], State.ASSIGNING, "b1", "b2", at_ms=11_000, flow="transfer"),
-        change(4, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=12_000, flow="transfer"),
-    ]
-    source.seen = look_of([broker_row("b1"), broker_row("b2")], at_ms=12_500)
-    feed = PageFeed(source, http_settings(page_each_s=0.05))
-    await looked(feed)
-    then = await asked(feed, "/v1/page/at?time_ms=11500")
-    assert then["head"] == {
-        "leader": None, "term": None, "mode": None, "brokers": None, "bundles": 2, "unasked": 0, "unserved": 1, "mean": 1.0,
-        "known": False,
-    }  # fmt: skip
-    assert [(row["broker"], row["bundles"], row["coming"], row["state"]) for row in then["brokers"]] == [
-        ("b2", 1, 1, None)
-    ]
-    assert [(row["state"], row["since_ms"], row["who"]) for row in then["between"]["rows"]] == [
-        ("Assigning", 11_000, "b2")
-    ]
-    assert [(row["kind"], row["open"], row["count"]) for row in then["events"]] == [("gap", 1, 1)]
-    assert then["brokers"][0]["came"] == 1  # the first lookup, not what came later
-    feed.view.look(
-        look_of([broker_row("b1", state="lost", leading=False), broker_row("b2", leading=True)], at_ms=20_000)
-    )
-    feed.view.look(look_of([broker_row("b2", leading=True), broker_row("b3")], at_ms=30_000))
-    known = await asked(feed, "/v1/page/at?time_ms=25000")
-    assert (known["head"]["leader"], known["head"]["brokers"], known["at_ms"]) == ("b2", 1, 25_000)
-    assert [(row["broker"], row["state"], row["leading"]) for row in known["brokers"]] == [
-        ("b1", "lost", False), ("b2", "alive", True),
-    ]  # fmt: skip
-    assert "b3 joined" not in {row["message"] for row in known["events"]}
-    assert {"b1 was lost: its heartbeats stopped", "b2 leads now"} <= {row["message"] for row in known["events"]}
-    assert [row["longest_ms"] for row in known["events"] if row["kind"] == "gap"] == [1_000]
-    late = await asked(feed, "/v1/page/at?time_ms=99999999")
-    assert (late["at_ms"], late["live"]) == (30_000, True)  # not later than what is known
-    heat = await asked(feed, "/v1/page/heat?place=3&at_ms=11500")
-    assert heat["first"] + len(heat["columns"]) - 1 == 11_500 // 5_000
-    two = await asked(feed, "/v1/page/difference?first=2&second=5")
-    assert (two["first_ms"], two["second_ms"]) == (2_000, 12_000)
-    assert two["brokers"] == [{"broker": "b1", "before": 1, "after": 0}, {"broker": "b2", "before": 1, "after": 2}]
-
-
-async def test_moves_and_members_that_are_not_known_then_are_null():
-    feed = await feed_behind_its_log(at_ms=900_000)
-    then = await asked(feed, "/v1/page/at?place=1")
-    assert [(row["broker"], row["came"], row["state"]) for row in then["brokers"]] == [("b3", None, None)]
-    read = await asked(feed, "/v1/page/at?time_ms=500")
-    assert [(row["broker"], row["came"], row["state"]) for row in read["brokers"]] == [("b1", 1, None)]
-
-
-async def test_reports_of_a_moment_say_what_could_not_be_read():
-    feed = PageFeed(FakeSource(), http_settings())
-
-    async def decisions(at_ms):
-        return {"decisions": [{"id": "d1", "at_ms": at_ms}]}
-
-    async def loads(at_ms):
-        raise ProblemError("too-busy", "two topics are being read already")
-
-    feed.past_topics = {"decisions": decisions, "loads": loads}
-    assert await asked(feed, "/v1/page/reports?at_ms=7") == {
-        "at_ms": 7,
-        "decisions": {"decisions": [{"id": "d1", "at_ms": 7}]},
-        "loads": {"error": "two topics are being read already"},
-    }
-    feed.past_topics = {}
-    assert (await asked(feed, "/v1/page/reports?at_ms=7"))["loads"] is None
-
-
-def test_what_was_heard_of_members_has_a_bound():
-    log = MemberHistory()
-    for number in range(3_000):
-        log.take(look_of([broker_row(f"b{at}", leading=at == number % 60) for at in range(60)], at_ms=number))
-    assert log.at(2_999).leader == "b59"
-    assert log.at(100) is None
-    assert len(log._moments) <= 1_000
-    kept = len(log._moments)
-    log.take(look_of([broker_row(f"b{at}", leading=at == 59) for at in range(60)], at_ms=3_000))
-    assert len(log._moments) == kept  # nothing has changed
-    for number in range(500):
-        log.take(look_of([broker_row(f"b{at}", leading=at == number) for at in range(500)], at_ms=4_000 + number))
-    assert sum(len(then.brokers) for then in log._moments) == log._rows <= 100_000
 
 
 _ODD = st.sampled_from([None, True, -1, 2**64 - 1, -(2**63), 1.5, "x", [], [1], {}, {"x": 1}])

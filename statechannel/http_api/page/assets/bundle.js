@@ -3,7 +3,8 @@ import { Refused, ask, state } from "./feed.js";
 import { button, byId, clean, clock, colourClass, el, moment, named, now } from "./parts.js";
 
 const query = (name) => `name=${encodeURIComponent(name)}`;
-export const mayAct = () => state.role === "operate" || state.role === "force";
+export const mayForce = () => state.role === "force";
+export const mayAct = () => state.role === "operate" || mayForce();
 
 let newest = 0, past = null, asked = "";
 
@@ -141,7 +142,7 @@ const PATHS = {
   unload: ({ bundle }) => ["POST", `v1/bundles/${bundle}/unload`],
   split: ({ bundle }) => ["POST", `v1/bundles/${bundle}/split`],
   drain: ({ broker }) => ["POST", `v1/brokers/${encodeURIComponent(broker)}/drain`],
-  uncordon: ({ broker }) => ["DELETE", `v1/brokers/${encodeURIComponent(broker)}/drain`],
+  uncordon: ({ broker, cordon }) => ["DELETE", cordon.override ? `v1/overrides/cordon/${encodeURIComponent(broker)}` : `v1/brokers/${encodeURIComponent(broker)}/drain`],
 };
 
 function begin(action, bundle) { act(action, { bundle }); }
@@ -152,6 +153,8 @@ export function act(action, subject) {
   byId("dialog-title").textContent = `${action[0].toUpperCase()}${action.slice(1)} ${clean(of)}`;
   const form = el("form"), said = el("div", null, "", { role: "status" });
   let destination = null, reason = null;
+  const cordon = subject.cordon;
+  if (cordon) form.append(el("p", `Cordoned by ${cordon.by || "an unknown user"}${cordon.drain === null ? "" : ", for a drain"}, ${moment(cordon.since_ms)} UTC${cordon.why ? `: ${cordon.why}` : ""}`));
   if (action === "transfer") {
     destination = el("input", null, "", { id: "act-to", placeholder: "as the balancer chooses", autocomplete: "off" });
     form.append(el("label", "Destination", "", { for: "act-to" }), destination);
@@ -163,7 +166,7 @@ export function act(action, subject) {
   const dry = el("button", "Show what would happen", "", { type: "submit" }), really = button(`${action[0].toUpperCase()}${action.slice(1)} now`, () => {}, "");
   really.disabled = true;
   form.append(dry);
-  const bodyOf = (dryRun) => ({ ...(destination?.value ? { destination: destination.value } : {}), ...(reason?.value ? { reason: reason.value } : {}), dry_run: dryRun });
+  const bodyOf = (dryRun) => ({ ...(cordon?.drain === null && !cordon.override ? { force: true } : {}), ...(destination?.value ? { destination: destination.value } : {}), ...(reason?.value ? { reason: reason.value } : {}), dry_run: dryRun });
   const [method, path] = PATHS[action](subject);
   let asked = "", key = "";
   const run = async (dryRun) => {

@@ -2,12 +2,19 @@
 import { ask } from "./feed.js";
 import { button, byId, clean, count, el, moment, named } from "./parts.js";
 
+// The question of a moment as one of the two of a difference.
+const PARAMETERS = { place: "", time_ms: "_ms", partition: "_partition", offset: "_offset" };
+function asOneOfTwo(which, question) {
+  return new URLSearchParams([...new URLSearchParams(question)].map(([name, value]) => [which + PARAMETERS[name], value]));
+}
+
 export class Cursor {
   constructor(show, showPast, showPresent) {
     this.show = show;
     this.showPast = showPast;
     this.showPresent = showPresent;
     this.at = null;
+    this.question = "";
     this.marked = null;
     this.turn = 0;
     this.events = [];
@@ -51,6 +58,7 @@ export class Cursor {
       if (back && at.previous !== null) at = await ask(`v1/page/at?place=${at.previous}`);
       if (turn !== this.turn) return; // another moment was asked for meanwhile, or the present
       this.at = at;
+      this.question = at.place === null ? question : `place=${at.place}`;
       this.draw();
       this.showPast(at);
     } catch (error) {
@@ -69,23 +77,28 @@ export class Cursor {
   }
 
   async mark() {
-    const place = this.at?.place ?? this.newest;
-    if (this.marked === null || place === null) {
-      this.marked = place;
+    const place = this.at ? this.at.place : this.newest, here = { place, at: this.at?.at_ms ?? 0, question: this.at ? this.question : `place=${place}` };
+    const marked = this.marked;
+    if (marked === null) {
+      if (place === undefined) return;
+      this.marked = here;
       byId("time-mark").textContent = "Compare with the mark";
-      this.say(place === null ? "Only moments in memory can be marked." : `Change ${count(place)} is marked: go to another moment, and compare.`);
+      this.say(`${place === null ? `${moment(here.at)} UTC` : `Change ${count(place)}`} is marked: go to another moment, and compare.`);
       return;
-    }
-    try {
-      const found = await ask(`v1/page/difference?first=${this.marked}&second=${place}`);
-      // The page is that of the later moment, and stays there: nothing that comes later is beside the difference.
-      await this.go(`place=${Math.max(this.marked, place)}`);
-      this.difference(found);
-    } catch (error) {
-      this.say(error.message);
     }
     this.marked = null;
     byId("time-mark").textContent = "Mark, to compare";
+    // What was read from the log has no number, and is older than what is in memory.
+    const isLater = here.place === null ? marked.place === null && here.at >= marked.at : marked.place === null || here.place >= marked.place;
+    this.say("Reading …");
+    try {
+      const found = await ask(`v1/page/difference?${asOneOfTwo("first", marked.question)}&${asOneOfTwo("second", here.question)}`);
+      // The page is that of the later moment, and stays there: nothing that comes later is beside the difference.
+      await this.go((isLater ? here : marked).question);
+      this.difference(found);
+    } catch (error) {
+      this.say([error.message, error.problem?.hint].filter(Boolean).join(". "));
+    }
   }
 
   difference(found) {
@@ -102,12 +115,13 @@ export class Cursor {
       bundles.append(item);
     }
     const brokers = el("ul"), when = (ms) => (ms === null ? "" : ` (${moment(ms)} UTC)`);
+    const change = (place, ms) => (place === null ? `${moment(ms)} UTC, read from the log,` : `change ${count(place)}${when(ms)}`);
     for (const row of found.brokers) {
       const by = row.after - row.before, item = el("li");
       item.append(named(row.broker), `: ${count(row.before)} to ${count(row.after)} bundles${by ? ` (${by > 0 ? "+" : ""}${count(by)})` : ""}`);
       brokers.append(item);
     }
-    this.say(`Between change ${count(found.first)}${when(found.first_ms)} and ${count(found.second)}${when(found.second_ms)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone. The page shows the later moment.`);
+    this.say(`Between ${change(found.first, found.first_ms)} and ${change(found.second, found.second_ms)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone. The page shows the later moment.`);
     body.replaceChildren(el("h3", "Moves"), list, el("h3", "Brokers"), brokers, el("h3", "Bundles"), bundles);
   }
 

@@ -1,5 +1,5 @@
 // The page: takes sections as they come, and draws what has changed once a frame.
-import { act, mayAct, pastBundle, showBundle } from "./bundle.js";
+import { act, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
 import { ask, follow } from "./feed.js";
 import { Heat } from "./heat.js";
@@ -15,7 +15,7 @@ const show = (name) => {
 };
 const cursor = new Cursor(show, showPast, showPresent);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); });
-const sections = new Sections(show, act, mayAct);
+const sections = new Sections(show, act, mayAct, mayForce);
 let cells = [], namespace = "", past = null;
 
 function take(message) {
@@ -47,7 +47,8 @@ function drawPresent() {
   if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
   if (dirty.has("head") || dirty.has("replicas")) drawHead(shown.head, shown.replicas);
   if (dirty.has("problems")) drawProblems(shown.problems, show);
-  if (["brokers", "decisions", "loads", "colours", "replicas"].some((name) => dirty.has(name))) {
+  if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
+    sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
     sections.replicas = Object.fromEntries((shown.replicas?.rows ?? []).map((row) => [row.broker, row.state]));
     sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
   }
@@ -76,6 +77,7 @@ async function showPast(at) {
   sections.begin(at.at_ms);
   sections.loads = null;
   sections.replicas = {};
+  sections.cordons = {};
   drawHead({ ...at.head, broker: shown.head?.broker, place: at.place }, null, at);
   drawProblems([], show);
   byId("problems-past").hidden = false;

@@ -81,7 +81,7 @@ const RESOURCES = [
 ];
 
 export class Sections {
-  constructor(show, act, canAct) {
+  constructor(show, act, mayAct, mayForce) {
     this.show = show;
     const bundle = (row) => button(row.bundle, () => show(row.bundle));
     this.brokers = new Table("broker-rows", [
@@ -94,7 +94,7 @@ export class Sections {
       { name: "leaving", kind: "n", text: (row) => (row.leaving ? count(row.leaving) : "") },
       { name: "came / went (5 min)", kind: "n", text: (row) => (row.came === null ? "unknown" : row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
       { name: "version", text: (row) => row.software ?? (this.atMs && row.state === null ? "unknown" : "") },
-      { name: "actions", text: (row) => (canAct() && this.atMs === null && !["lost", "left"].includes(row.state) ? `drain ${row.draining}` : ""), node: (row) => this.drain(row, act) },
+      { name: "actions", text: (row) => (this.atMs === null ? this.actionOf(row, mayAct, mayForce) : ""), stamp: (row) => JSON.stringify(this.cordons[row.broker]), node: (row) => this.actionButton(row, act) },
     ], "No broker is heard.");
     this.between = new Table("between-rows", [
       { name: "bundle", kind: "k", text: (row) => row.bundle, node: bundle },
@@ -118,6 +118,7 @@ export class Sections {
     ], "No decision in the last hour.");
     this.atMs = null;
     this.replicas = {};
+    this.cordons = {};
     this.most = 1;
     this.meanOf = 0;
     this.loads = {};
@@ -131,7 +132,8 @@ export class Sections {
     if (row.state === "unheard") return "was not heard then";
     if (this.atMs && row.state === "lost") return "lost";
     if (row.state === "lost") return `lost ${duration(now() - row.lost_since_ms)} ago`;
-    const words = [row.state === "draining" ? (row.bundles ? `draining, ${count(row.bundles)} left` : "drained") : row.state];
+    const words = [row.state === "draining" ? `shuts down${row.bundles ? `, ${count(row.bundles)} left` : ""}` : row.state];
+    if (this.cordons[row.broker]) words.push(this.cordonOf(row));
     if (row.leading) words.push("leads");
     if (row.phase === "joining") words.push("joining");
     if (row.mode && row.mode !== "normal") words.push(`mode ${row.mode}`);
@@ -170,8 +172,24 @@ export class Sections {
     return parts.join(", ");
   }
 
-  drain(row, act) {
-    return button(row.draining ? "Uncordon" : "Drain", () => act(row.draining ? "uncordon" : "drain", { broker: row.broker }));
+  // A drain is a cordon and its moves; it ends with bundles left where no other broker may take them.
+  cordonOf(row) {
+    const cordon = this.cordons[row.broker], left = row.bundles ? `, ${count(row.bundles)} left` : "";
+    if (cordon.drain_state === "running") return `draining${left}`;
+    return cordon.drain === null ? `cordoned by ${cordon.by || "an unknown user"}` : `cordoned by its drain${left}`;
+  }
+
+  // A broker that shuts down is emptied anyway; a person's cordon ends by force only.
+  actionOf(row, mayAct, mayForce) {
+    const cordon = this.cordons[row.broker];
+    if (!mayAct() || ["lost", "left"].includes(row.state)) return "";
+    if (!cordon) return row.draining ? "" : "Drain";
+    return cordon.drain === null && !cordon.override && !mayForce() ? "" : "Uncordon";
+  }
+
+  actionButton(row, act) {
+    const cordon = this.cordons[row.broker];
+    return cordon ? button("Uncordon", () => act("uncordon", { broker: row.broker, cordon })) : button("Drain", () => act("drain", { broker: row.broker }));
   }
 
   actor(row) {
