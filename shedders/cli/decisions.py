@@ -546,7 +546,7 @@ def _print_why(answer: Explanation) -> None:
         _line(f"({answer.left_out} older steps are not shown: --limit)")
     for step in answer.steps:
         stdout().print()
-        _line(f"{moment(step.at_ms)}  {step.said}")
+        _line(f"{moment(step.at_ms)}  {step.message}")
         if step.bundle != answer.bundle and is_bundle(step.bundle):
             _line(f"    as bundle {step.bundle}")
         if step.because:
@@ -560,7 +560,7 @@ def _print_why(answer: Explanation) -> None:
 def _print_why_not(answer: WhyNot) -> None:
     served = f"served by {answer.owner}" if answer.owner else "served by no broker"
     _line(f"{answer.bundle}, {served}")
-    for sentence in answer.said:
+    for sentence in answer.messages:
         _line(f"  {sentence}")
 
 

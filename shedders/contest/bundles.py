@@ -79,7 +79,7 @@ class ContestChannel:
         return BundleArrival(bundle, State.ASSIGNED, None, broker, self.offset)
 
     def transfer(self, bundle: str, to: str) -> BundleArrival:
-        """A bundle goes from its owner to another broker."""
+        """Transfer a bundle from its owner to another broker."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": to})
         self._write(bundle, {"state": State.ASSIGNING, "from": source, "to": to})
@@ -87,24 +87,24 @@ class ContestChannel:
         return BundleArrival(bundle, State.ASSIGNED, source, to, self.offset)
 
     def unload(self, bundle: str) -> None:
-        """Unload a bundle, which has no owner then."""
+        """Unload a bundle: it has no owner then."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": None})
         self._write(bundle, {"state": State.UNASSIGNED, "from": source, "to": None})
 
-    def lose(self, bundle: str) -> None:
-        """Its owner is gone: the repair takes the bundle from it."""
+    def remove_owner(self, bundle: str) -> None:
+        """Take a bundle from its lost owner, as repair does."""
         self._write(bundle, {"state": State.UNASSIGNED, "from": self._key(bundle).owner, "to": None, "forced": True})
 
     def split(self, bundle: str, positions: Sequence[int]) -> list[str]:
-        """A bundle is cut; its children, in the order of the ring, stay with its owner."""
+        """Split a bundle; its children, in the order of the ring, stay with its owner."""
         key = self._key(bundle)
         owner, children = key.owner, children_of(bounds_at(key.lower, key.upper, sorted(positions)))
         self._write(bundle, {"state": State.SPLITTING, "from": owner, "to": None})
         self._write(bundle, {"state": State.DELETED, "from": owner, "to": None, "children": children})
         return [f"{key.namespace}/{range_}" for range_ in children]
 
-    def seen(self) -> Sequence[BundleSeen]:
+    def live_bundles(self) -> Sequence[BundleSeen]:
         """Live bundles, as a member's picture has them; the same list as long as nothing has changed."""
         before = self._part
         self._part = part_of(0, self.view, before)
@@ -112,7 +112,7 @@ class ContestChannel:
             self._seen = list(self._part.seen.values())
         return self._seen
 
-    def load(self) -> Mapping[str, int]:
+    def bundle_counts(self) -> Mapping[str, int]:
         """Bundles by broker."""
         return self.view.load
 
@@ -180,7 +180,7 @@ class BundleTable:
         self._add(names, np.flatnonzero(self._units.namespace == index))
 
     def split(self, parent: str, children: Sequence[str]) -> None:
-        """A bundle is cut; its children have its owner."""
+        """Replace a bundle by its children, which have its owner."""
         number = self.number[parent]
         first = self._add(children, np.flatnonzero(self._of_unit == number))
         self.owner[first:] = self.owner[number]

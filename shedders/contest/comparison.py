@@ -37,11 +37,11 @@ from shedders.contest.figures import (
     NumericBounds,
     PairedComparison,
     bounds_of,
+    formatter_of,
     marked,
     ratio,
     share,
     spread_of,
-    tell_of,
 )
 from shedders.contest.outcome import OURS, Measures, ResultPart, RunOutcome, RunResult, TraceSource
 
@@ -81,7 +81,7 @@ class AimResult(ResultPart):
     worst: float | None
     limit: float | None = Field(description="Limit for the median.")
     limit_worst: float | None
-    said: str = Field(description="The figure against its limit, in words.")
+    message: str = Field(description="The figure against its limit, in words.")
 
 
 def _best(standings: Iterable[TargetStatus]) -> TargetStatus | None:
@@ -113,7 +113,7 @@ def _at_most(own: TargetStatus, aim: str, measure: str, limit: float, words: str
         aim,
         measure,
         NumericBounds(limit, limit),
-        f"{words}; at most {tell_of(measure)(limit)}",
+        f"{words}; at most {formatter_of(measure)(limit)}",
     )
 
 
@@ -166,7 +166,7 @@ def _aim(own: TargetStatus, aim: str, measure: str, limit: NumericBounds, words:
     bounds = own.bounds(measure)
     met = [_within(figure, most) for figure, most in zip(bounds, limit, strict=True)]
     spread = own.measures[measure]
-    text_of = tell_of(measure)
+    text_of = formatter_of(measure)
     return AimResult(
         aim=aim,
         met=all(met),
@@ -176,7 +176,7 @@ def _aim(own: TargetStatus, aim: str, measure: str, limit: NumericBounds, words:
         worst=spread.worst,
         limit=_finite(limit.median),
         limit_worst=_finite(limit.worst),
-        said=f"{text_of(bounds.median)} (worst {text_of(bounds.worst)}) {words}",
+        message=f"{text_of(bounds.median)} (worst {text_of(bounds.worst)}) {words}",
     )
 
 

@@ -93,7 +93,7 @@ def default_contenders() -> Sequence[Contender]:
     ]
 
 
-def everybody() -> Sequence[Contender]:
+def all_contenders() -> Sequence[Contender]:
     """Every manager with every installed shedder and placement, as in Pulsar and corrected, and the default contenders."""
     first = list(default_contenders())
     known = {pair.name for pair in first}
@@ -115,8 +115,10 @@ def contenders(text: str) -> Sequence[Contender]:
     """
     by_name: dict[str, Contender] = {}
     for name in text.replace(";", " ").split():
-        some = default_contenders() if name == "default" else everybody() if name == "all" else [contender(name)]
-        by_name |= {contender.name: contender for contender in some}
+        selected = (
+            default_contenders() if name == "default" else all_contenders() if name == "all" else [contender(name)]
+        )
+        by_name |= {contender.name: contender for contender in selected}
     if not by_name:
         raise UnknownContenderError(text, "no name", ["default", "all", OURS])
     return list(by_name.values())

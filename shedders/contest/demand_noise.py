@@ -28,7 +28,7 @@ def drawn(seed: int, count: int, *words: str | int) -> Floats:
     return np.random.Generator(np.random.PCG64(entropy)).random(count)
 
 
-def alike(value: float) -> float:
+def round_digits(value: float) -> float:
     """The value rounded to 12 digits, as the last digits of sines and powers differ between machines."""
     return float(f"{value:.12g}")
 
@@ -104,7 +104,7 @@ class NamespaceWave:
     def at(self, time_s: float) -> Floats:
         """Factor of each unit."""
         turns = [2 * math.pi * ((time_s + ahead) / self.period_s) for ahead in self.ahead_s]
-        return np.array([1 + self.height * alike(math.sin(turn)) for turn in turns])[self.namespace]
+        return np.array([1 + self.height * round_digits(math.sin(turn)) for turn in turns])[self.namespace]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from shedders.contest.outcome import ResultPart
 
-Tell = Callable[[float | None], str]
+FigureFormatter = Callable[[float | None], str]
 
 NEVER: Final = "never"
 _SHORT: Final = 100
@@ -54,7 +54,7 @@ def share(number: float | None) -> str:
 _RATIOS: Final = frozenset({"max_over_mean", "max_over_mean_worst", "max_over_bound", "std", "bound_over_mean"})
 
 
-def tell_of(measure: str) -> Tell:
+def formatter_of(measure: str) -> FigureFormatter:
     """Format of a measure of a run."""
     if measure in _RATIOS:
         return ratio

@@ -133,11 +133,11 @@ class Manager:
         self._balance = Balance(booked)
         self._trail = RecentTrail(lambda: self.settings.move_memory_s)
         self._memory: Mapping[str, Any] = {}
-        self._kept = BundleCache()
+        self._bundle_cache = BundleCache()
         self._split_memory: dict[str, Mapping[str, Any]] = {}
         self._prebooked: dict[str, list[str]] = {}
-        self._made: dict[bool, tuple[ManagerView, Cluster]] = {}
-        self._stale: tuple[float, Cluster] | None = None
+        self._clusters: dict[bool, tuple[ManagerView, Cluster]] = {}
+        self._placement_input: tuple[float, Cluster] | None = None
         self._last: Cluster | None = None
         self._restart: PlannedRestart | None = None
         self._restarting = False
@@ -183,22 +183,22 @@ class Manager:
 
     # --- events ----------------------------------------------------------------------------------------------
 
-    def came(self, came: BundleArrival, *, shed: bool = True) -> None:
+    def record_arrival(self, arrival: BundleArrival, *, shed: bool = True) -> None:
         """A record gave a bundle to a broker.
 
         Args:
             shed: The leader has moved it. Pulsar's leader remembers nothing else: what a broker handed over when it left keeps
-                neither bundle nor broker from being looked at. Ours reads all of it in the log.
+                neither bundle nor broker from being result at. Ours reads all of it in the log.
         """
         if shed or not self.contender.upstream:
-            self._trail.changed(came, self._now_s())
-        self._placement.assigned(came.bundle, came.to)
+            self._trail.changed(arrival, self._now_s())
+        self._placement.assigned(arrival.bundle, arrival.to)
 
-    def was_read(self) -> None:
+    def forget_arrivals(self) -> None:
         """Clear bundles in flight, as brokers have measured what came to them, in the view of Pulsar's leader."""
         self._prebooked.clear()
 
-    def was_split(self, bundle: str, positions: Sequence[int]) -> None:
+    def record_split(self, bundle: str, positions: Sequence[int]) -> None:
         """A bundle was split; its children are offered by what was known of it."""
         parent = None if self._last is None else self._last.bundles.get(bundle)
         if not self.contender.upstream and parent is not None and parent.stats is not None:
@@ -206,16 +206,16 @@ class Manager:
 
     # --- planned restarts ----------------------------------------------------------------------------------------------
 
-    def restart_planned(self, brokers: Sequence[str]) -> None:
+    def plan_restart(self, brokers: Sequence[str]) -> None:
         """One rolling restart of these brokers will be made by our command; Pulsar has none."""
         if brokers and not self.contender.upstream:
             self._restart = PlannedRestart("restart", frozenset(brokers))
 
-    def restart_begins(self) -> None:
+    def begin_restart(self) -> None:
         """A broker of the restart is about to leave: until the last one is back, the balancer moves nothing."""
         self._restarting = self._restart is not None
 
-    def restarted(self, broker: str) -> None:
+    def record_join(self, broker: str) -> None:
         """A broker has joined."""
         if self._restart is None or not self._restarting:
             return
@@ -223,7 +223,7 @@ class Manager:
         self._restarting = not self._restart.brokers <= self._restart.done
 
     def hand_over(self, bundle: str, leaving: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
-        """Broker for a bundle of a broker that leaves; None: no broker, and it is looked up.
+        """Broker for a bundle of a broker that leaves; None: no broker, and it is result up.
 
         Args:
             candidates: Brokers that take bundles, sorted.
@@ -241,7 +241,7 @@ class Manager:
     # --- decisions --------------------------------------------------------------------------------------------
 
     def place(self, bundle: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
-        """Broker for a bundle that was looked up; None: no broker, and it is looked up again.
+        """Broker for a bundle that was result up; None: no broker, and it is result up again.
 
         Args:
             candidates: Brokers that take bundles, sorted.
@@ -249,11 +249,11 @@ class Manager:
         """
         if not self.contender.upstream:
             return self._placement.choose(bundle, candidates, held)
-        if self._stale is None or self._stale[0] != self._now_s():
+        if self._placement_input is None or self._placement_input[0] != self._now_s():
             # Pulsar's placements use the newest reports, without later arrivals.
-            self._stale = self._now_s(), self._cluster()
-            self._prebooked = _not_arrived(self._prebooked, self._stale[1])
-        cluster = self._stale[1]
+            self._placement_input = self._now_s(), self._cluster()
+            self._prebooked = _not_arrived(self._prebooked, self._placement_input[1])
+        cluster = self._placement_input[1]
         target = cluster.bundles.get(bundle) or Bundle(bundle)
         booked = self._prebooked if self.contender.manager == MODULAR else {}
         try:
@@ -265,7 +265,7 @@ class Manager:
             self._prebooked.setdefault(broker, []).append(bundle)
         return broker
 
-    def forget_surroundings(self) -> None:
+    def drop_cached_inputs(self) -> None:
         """Drop cached inputs of placements, as they have changed."""
         self._placement.forget()
 
@@ -275,7 +275,7 @@ class Manager:
         if self._restarting:
             return ManagerDecision((), (), 0.0)
         try:
-            decision, moves = self._as_pulsar() if self.contender.upstream else self._as_live()
+            decision, moves = self._decide_as_pulsar() if self.contender.upstream else self._decide_as_live()
         except StrategyFailedError as error:
             self._balance.memory = {}
             self._memory = {}
@@ -284,7 +284,7 @@ class Manager:
         took_ms = 1e3 * (time.perf_counter() - begun_s)
         return ManagerDecision(moves, [split.bundle for split in decision.plan.splits], took_ms)
 
-    def _as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
+    def _decide_as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
         """Decide as the live balancer: bundles in flight are booked, and a budget limits moves."""
         now_s, balance, chosen = self._now_s(), self._balance, self._chosen
         cluster, _ = balance.look(self._cluster(), now_s)
@@ -294,7 +294,7 @@ class Manager:
         chosen.share()
         return decision, moves
 
-    def _as_pulsar(self) -> tuple[Decision, Sequence[BundleMove]]:
+    def _decide_as_pulsar(self) -> tuple[Decision, Sequence[BundleMove]]:
         """Decide as Pulsar: no bookings, no budget, and no second check of destinations."""
         chosen = self._chosen
         decision = decide(self._cluster(), chosen.shedding, self._memory, chosen.pipeline, guarded=False)
@@ -302,22 +302,22 @@ class Manager:
         chosen.share()
         return decision, decision.moves
 
-    def wants(self, bundle: str) -> bool:
+    def is_booked(self, bundle: str) -> bool:
         """Whether a decided move is still to be made: one that has waited for too long is no longer booked."""
         return self.contender.upstream or bundle in self._balance.booked
 
-    def failed(self, bundle: str, why: str) -> None:
+    def record_failure(self, bundle: str, why: str) -> None:
         """Record a move that could not be made."""
         self._balance.booked.cancel(bundle, why)
 
-    def splits(self, striking: Iterable[Bundle]) -> Sequence[SplitPlan]:
+    def splits(self, candidates: Iterable[Bundle]) -> Sequence[SplitPlan]:
         """Splits that owners make of their own bundles.
 
         Args:
-            striking: Bundles that may be over a limit, with what their owners know of them.
+            candidates: Bundles that may be over a limit, with what their owners know of them.
         """
         by_owner: dict[str, dict[str, Bundle]] = {}
-        for candidate in striking:
+        for candidate in candidates:
             by_owner.setdefault(str(candidate.owner), {})[candidate.name] = candidate
         plans_made: list[SplitPlan] = []
         for owner in sorted({*by_owner, *self._split_memory}):
@@ -330,14 +330,14 @@ class Manager:
             plain = self._cluster().bundles_in
             around = {key.name: key for space in sorted(spaces) for key in plain.unsorted(space)}
             cluster = Cluster({}, around | mine)
-            looked = SplitWhen(self._chosen.splitting, self._chosen.algorithm).plan(
+            result = SplitWhen(self._chosen.splitting, self._chosen.algorithm).plan(
                 cluster, self._split_memory.get(owner, {}), owner
             )
-            self._split_memory[owner] = carried("split", self._chosen.algorithm.name, looked.memory)
-            plans_made += [plan for plan in looked.plans if plan.positions]
+            self._split_memory[owner] = carried("split", self._chosen.algorithm.name, result.memory)
+            plans_made += [plan for plan in result.plans if plan.positions]
         return plans_made
 
-    def cut(self, bundle: Bundle) -> Sequence[int]:
+    def split_positions(self, bundle: Bundle) -> Sequence[int]:
         """Split positions of a bundle that is to be split; empty, if its topics cannot be separated."""
         try:
             return list(self._chosen.algorithm.positions(replace(bundle, topics=self._topics(bundle.name))))
@@ -354,14 +354,14 @@ class Manager:
 
     def _cluster(self, *, arrived: bool = False) -> Cluster:
         view, now_s = self._view(), self._now_s()
-        cached = self._made.get(arrived)
+        cached = self._clusters.get(arrived)
         if cached is not None and cached[0] is view:
             return cached[1]
         picture = ClusterView("leader", True, 0, "normal", True, False, None, [view.offset], view.brokers, view.bundles)
         recent = self._trail.recent(now_s)
         known = ClusterInputs(loads=view.loads, tops=view.tops, policies=view.policies, recent=recent)
-        cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._kept)
-        self._made[arrived] = view, cluster
+        cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._bundle_cache)
+        self._clusters[arrived] = view, cluster
         return cluster
 
     def _remark(self, text: str) -> None:

@@ -50,7 +50,7 @@ class MachineCapacity:
         self.factor: Floats = np.ones(self.rows.shape)
 
     def slow_down(self, broker: int, factor: float, resources: Sequence[str] = ()) -> None:
-        """From now on a broker has this part of what it promises; 1 heals it."""
+        """From now on a broker has this part of its reported capacity; 1: all of it."""
         for name in resources or RATE_ROWS:
             self.factor[RESOURCE_ROWS[name], broker] = factor
 
@@ -64,18 +64,18 @@ class MachineCapacity:
         rows[0] += self.idle_cpu
         return rows
 
-    def whole(self, demand: Floats, brokers: Ints) -> float:
+    def even_load(self, demand: Floats, brokers: Ints) -> float:
         """Load if these brokers were equally full in the resource that is the scarcest: no placement has less.
 
         Args:
             demand: The six rows, a column a bundle; all of them can only be on these brokers.
         """
         rows, factor = self.rows[:, brokers], self.factor[:, brokers]
-        whole = demand[[CPU, BYTES_IN, BYTES_OUT, MEMORY]].sum(axis=1)
-        whole[0] += self.idle_cpu[brokers].sum()
-        return float((whole / (rows * factor).sum(axis=1)).max())
+        total = demand[[CPU, BYTES_IN, BYTES_OUT, MEMORY]].sum(axis=1)
+        total[0] += self.idle_cpu[brokers].sum()
+        return float((total / (rows * factor).sum(axis=1)).max())
 
-    def alone(self, demand: Floats, brokers: Ints) -> Floats:
+    def single_loads(self, demand: Floats, brokers: Ints) -> Floats:
         """Load of each column of the demand on the one of these brokers that fits it best, without anything else there."""
         rows, factor, idle = self.rows[:, brokers], self.factor[:, brokers], self.idle_cpu[brokers]
         wanted = demand[[CPU, BYTES_IN, BYTES_OUT, MEMORY]]
@@ -96,17 +96,17 @@ class MachineCapacity:
         """
         if not len(brokers):
             return 0.0
-        fluid = self.whole(demand, brokers)
-        alone = self.alone(demand, brokers)
-        large = np.flatnonzero(alone > fluid)
+        even_load = self.even_load(demand, brokers)
+        alone = self.single_loads(demand, brokers)
+        large = np.flatnonzero(alone > even_load)
         if topics is None or not len(large):
-            return max(fluid, float(alone.max(initial=0.0)))
+            return max(even_load, float(alone.max(initial=0.0)))
         # A bundle that is no more than that has no topic that is.
-        return max(fluid, float(self.alone(topics(large), brokers).max(initial=0.0)))
+        return max(even_load, float(self.single_loads(topics(large), brokers).max(initial=0.0)))
 
 
 class Meter:
-    """Collects, step by step."""
+    """Collects the measures of a run, step by step."""
 
     def __init__(self, trace: Trace, names: Sequence[str]) -> None:
         self._trace = trace
@@ -125,27 +125,28 @@ class Meter:
         self._gap_s: list[float] = []
         self._gap_traffic: list[float] = []
         self._refused: list[float] = []
-        self._wanted: list[float] = []
+        self._requested: list[float] = []
         self._overloaded = 0
 
     def step(
         self,
         loads: Floats,
         parts: Sequence[tuple[Ints, float]],
-        wanted: float,
+        requested: float,
         refused: float,
         unserved: float,
-        homeless: int,
+        unowned: int,
         misplaced: int = 0,
     ) -> None:
-        """One step is over.
+        """Record one step.
 
         Args:
             loads: Of all brokers; those in none of the parts are left out.
             parts: Brokers among which load can be moved, and the bound of their largest load: all that are alive, unless
                 policies divide them.
-            wanted: Bytes that clients wanted in it; `refused`: that machines could not do; `unserved`: of bundles without owner.
-            homeless: Bundles without owner; `misplaced`: on brokers that policies forbid.
+            requested: Bytes that clients requested in it; `refused`: that machines could not do.
+            unserved: Bytes requested of bundles without owner.
+            unowned: Bundles without owner; `misplaced`: on brokers that policies forbid.
         """
         row = np.full(len(self._names), np.nan)
         ratio = over_bound = 1.0
@@ -162,18 +163,18 @@ class Meter:
         self._bound.append(over_bound)
         self._std.append(float(here.std()) if len(here) else 0.0)
         self._overloaded += int((here > self._trace.costs.overloaded).sum())
-        self._wanted.append(wanted)
+        self._requested.append(requested)
         self._refused.append(refused)
         self._misplaced += misplaced
-        self.gap(self._trace.step_s * homeless, unserved)
+        self.record_gap(self._trace.step_s * unowned, unserved)
 
-    def gap(self, bundle_s: float, traffic: float) -> None:
+    def record_gap(self, bundle_s: float, traffic: float) -> None:
         """Record bundle seconds without an owner, and the bytes requested in that time."""
         self._gap_s.append(bundle_s)
         self._gap_traffic.append(traffic)
 
-    def moved(self, at_s: float, bundle: str, source: str, destination: str, share: float, why: str) -> None:
-        """The balancer has moved a bundle."""
+    def record_move(self, at_s: float, bundle: str, source: str, destination: str, share: float, why: str) -> None:
+        """Record a move of the balancer."""
         longest_s = 3_600.0 * WINDOWS_H[-1]
         past = self._left[bundle] = [left for left in self._left.get(bundle, ()) if at_s - left[0] <= longest_s]
         away_s = min((at_s - left_s for left_s, name in past if name == destination), default=float("inf"))
@@ -186,14 +187,14 @@ class Meter:
             MoveMade(at_s=at_s, bundle=bundle, source=source, destination=destination, share=share, why=why)
         )
 
-    def split(self, parent: str, children: Sequence[str]) -> None:
-        """A bundle was split: its children were wherever it was."""
+    def record_split(self, parent: str, children: Sequence[str]) -> None:
+        """Record a split: the children have the moves of their parent."""
         self.splits += 1
         for child in children:
             self._left[child] = list(self._left.get(parent, ()))
 
-    def split_off(self, share: float, sessions: int) -> None:
-        """What was split and stays with its broker: clients look it up and connect again.
+    def record_split_off(self, share: float, sessions: int) -> None:
+        """Record children that stay with their broker: clients look them up and connect again.
 
         Args:
             share: Part of the cluster's traffic.
@@ -202,14 +203,16 @@ class Meter:
         self._split_shares.append(share)
 
     def measures(self) -> Measures:
-        """What it comes to."""
+        """The measures of all steps so far."""
         trace = self._trace
         judged = self._judged()
-        ratio, bound, std = (np.array(some) for some in (self._ratio, self._bound, self._std))
+        ratio, bound, std = (np.array(values) for values in (self._ratio, self._bound, self._std))
         settle = self._settled(bound)
         hours = max(float(judged.sum()) * trace.step_s / 3_600, _TINY)
-        calm = fsum(move.share for move in self.moves if judged[min(int(move.at_s / trace.step_s), len(judged) - 1)])
-        wanted = max(fsum(self._wanted), _TINY)
+        moved_in_judged = fsum(
+            move.share for move in self.moves if judged[min(int(move.at_s / trace.step_s), len(judged) - 1)]
+        )
+        requested = max(fsum(self._requested), _TINY)
         moved, split = fsum(move.share for move in self.moves), fsum(self._split_shares)
         returned = {hours: fsum(shares) / max(moved, _TINY) for hours, shares in self._returned.items()}
         return Measures(
@@ -220,7 +223,7 @@ class Meter:
             bound_over_mean=float((ratio[judged] / bound[judged]).mean()),
             overloaded_broker_s=self._overloaded * trace.step_s,
             moved_share=moved,
-            moved_share_per_h=calm / hours,
+            moved_share_per_h=moved_in_judged / hours,
             split_share=split,
             churn_share=moved + split,
             returned_share_1h=returned[1],
@@ -236,8 +239,8 @@ class Meter:
             settle_s=None if settle is None else settle[1],
             splits=self.splits,
             unavailable_bundle_s=fsum(self._gap_s),
-            unavailable_share=fsum(self._gap_traffic) / wanted,
-            refused_share=fsum(self._refused) / wanted,
+            unavailable_share=fsum(self._gap_traffic) / requested,
+            refused_share=fsum(self._refused) / requested,
             reconnects=self.reconnects,
             misplaced_bundle_s=self._misplaced * trace.step_s,
         )

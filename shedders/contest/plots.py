@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 NOTHING: Final = float("nan")
-"""A broker that is not there leaves a gap in its line."""
+"""A broker that is absent leaves a gap in its line."""
 TICKS_MAX: Final = 240
 """Moves closer together than that part of the run are one tick."""
 
@@ -43,7 +43,7 @@ class RunSeries:
     Attributes:
         hours: Time of each point.
         loads: By broker.
-        lowest, lower, mean, upper, highest: Over the brokers that are there: `lower` to `upper` is their middle half.
+        lowest, lower, mean, upper, highest: Over the brokers that are present: `lower` to `upper` is their middle half.
         moves_h: Times of moves.
     """
 
@@ -63,19 +63,19 @@ def drawn(outcome: RunOutcome, points: int) -> RunSeries:
     """Series of at most `points` points, each the moment with the largest load of its stretch."""
     series = outcome.series
     count = len(series.at_s)
-    chosen = [_worst(outcome, *stretch) for stretch in _stretches(count, points)]
-    there = [sorted(_there(series.loads, at)) for at in chosen]
+    chosen = [_highest_point(outcome, *stretch) for stretch in _stretches(count, points)]
+    loads_at = [sorted(_present_loads(series.loads, at)) for at in chosen]
     return RunSeries(
         hours=[series.at_s[at] / 3_600 for at in chosen],
         loads={
             name: [NOTHING if (load := loads[at]) is None else load for at in chosen]
             for name, loads in sorted(series.loads.items())
         },
-        lowest=[loads_there[0] if loads_there else NOTHING for loads_there in there],
-        lower=[_quantile(loads_there, 0.25) for loads_there in there],
-        mean=[sum(loads_there) / len(loads_there) if loads_there else NOTHING for loads_there in there],
-        upper=[_quantile(loads_there, 0.75) for loads_there in there],
-        highest=[loads_there[-1] if loads_there else NOTHING for loads_there in there],
+        lowest=[present_loads[0] if present_loads else NOTHING for present_loads in loads_at],
+        lower=[_quantile(present_loads, 0.25) for present_loads in loads_at],
+        mean=[sum(present_loads) / len(present_loads) if present_loads else NOTHING for present_loads in loads_at],
+        upper=[_quantile(present_loads, 0.75) for present_loads in loads_at],
+        highest=[present_loads[-1] if present_loads else NOTHING for present_loads in loads_at],
         max_over_mean=[series.max_over_mean[at] for at in chosen],
         max_over_bound=[series.max_over_bound[at] for at in chosen],
         moves_h=[move.at_s / 3_600 for move in outcome.moves],
@@ -100,12 +100,12 @@ def _stretches(count: int, points: int) -> list[tuple[int, int]]:
     return [(0, 1), *middle, (count - 1, count)]
 
 
-def _worst(outcome: RunOutcome, begin: int, end: int) -> int:
+def _highest_point(outcome: RunOutcome, begin: int, end: int) -> int:
     over = outcome.series.max_over_mean
     return max(range(begin, end), key=lambda at: (over[at], -at))
 
 
-def _there(loads: Mapping[str, Sequence[float | None]], at: int) -> list[float]:
+def _present_loads(loads: Mapping[str, Sequence[float | None]], at: int) -> list[float]:
     return [load for series in loads.values() if (load := series[at]) is not None]
 
 
@@ -174,7 +174,7 @@ class Plot(NamedTuple):
     figure: Figure
 
     def svg(self) -> str:
-        """As text; it follows the light or dark scheme of who looks at it."""
+        """As text; it follows the light or dark scheme of the viewer."""
         with styled():
             out = io.StringIO()
             canvas: Any = FigureCanvasSVG(self.figure)
@@ -242,7 +242,7 @@ def scenario_picture(
             panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             measures = outcome.measures
             panel.set_title(
-                f"{_broken(outcome.contender)}\nmax/bound {ratio(measures.max_over_bound)}, moved {share(measures.moved_share)}",
+                f"{_wrap(outcome.contender)}\nmax/bound {ratio(measures.max_over_bound)}, moved {share(measures.moved_share)}",
                 fontsize=7,
             )
         for panel in list(panels.flat)[len(outcomes) :]:
@@ -288,7 +288,7 @@ def _scenario_legend(figure: Figure, panels: Sequence[Axes], brokers: Sequence[i
     figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named), fontsize=7)
 
 
-def _broken(name: str) -> str:
+def _wrap(name: str) -> str:
     """A name that is too long for a panel, on two lines."""
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
@@ -305,11 +305,11 @@ def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
         contenders = sorted(
             _by_contender(comparison), key=lambda contender: (contender.middle[1], contender.middle[0], contender.name)
         )
-        looks = _looks(contenders, comparison.against)
+        styles = _mark_styles(contenders, comparison.against)
         for contender in contenders:
-            look = looks[contender.name]
+            style = styles[contender.name]
             xs, ys = [x for x, _ in contender.points], [y for _, y in contender.points]
-            axes.scatter(xs, ys, s=14, color=look.colour, marker=look.marker, alpha=0.35, linewidths=0, zorder=2)
+            axes.scatter(xs, ys, s=14, color=style.colour, marker=style.marker, alpha=0.35, linewidths=0, zorder=2)
         axes.set_xscale("symlog", linthresh=_LINEAR_TO)
         axes.set_yscale("log")
         axes.set_xlim(left=-0.0012)
@@ -331,7 +331,7 @@ def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
             "small: a scenario; large: the median over scenarios, beside its place where another one is there"
         )
         if contenders:
-            handles = _medians(figure, axes, contenders, looks)
+            handles = _medians(figure, axes, contenders, styles)
             axes.legend(
                 handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, labelspacing=1.1,
                 title="max/bound and moved an hour, medians", title_fontsize=7, alignment="left",
@@ -345,22 +345,22 @@ _APART_POINTS: Final = 15.0
 _SHAPES: Final = ("p", "o", "s", "h", "8", "D")
 
 
-class _Look(NamedTuple):
+class _MarkStyle(NamedTuple):
     colour: str
     marker: str
 
 
-def _looks(contenders: Sequence[_Churn], against: str) -> dict[str, _Look]:
+def _mark_styles(contenders: Sequence[_Churn], against: str) -> dict[str, _MarkStyle]:
     """A colour for each strategy, and a shape for each of its variants (`@upstream`, `@recommended`)."""
     strategies = sorted({contender.name.partition("@")[0] for contender in contenders} - {against})
     variants = sorted({contender.name.partition("@")[2] for contender in contenders})
-    looks = {}
+    styles = {}
     for contender in contenders:
         name, _, variant = contender.name.partition("@")
         if name in strategies:
             colour = COLOURS[1:][strategies.index(name) % (len(COLOURS) - 1)]
-            looks[contender.name] = _Look(colour, _SHAPES[variants.index(variant) % len(_SHAPES)])
-    return looks | {against: _Look(_OURS, "D")}
+            styles[contender.name] = _MarkStyle(colour, _SHAPES[variants.index(variant) % len(_SHAPES)])
+    return styles | {against: _MarkStyle(_OURS, "D")}
 
 
 def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
@@ -376,7 +376,7 @@ def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
     )
 
 
-def _medians(figure: Figure, axes: Axes, contenders: Sequence[_Churn], looks: Mapping[str, _Look]) -> list[Any]:
+def _medians(figure: Figure, axes: Axes, contenders: Sequence[_Churn], styles: Mapping[str, _MarkStyle]) -> list[Any]:
     """Draw the medians; a mark that would cover another one moves to the right, with a line to its place."""
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()  # fixes the limits of the axes, by which places become points
@@ -390,16 +390,16 @@ def _medians(figure: Figure, axes: Axes, contenders: Sequence[_Churn], looks: Ma
             x += 1.0
         taken.append((x, y))
         shift = (x - float(place[0]), 0.0)
-        look, ours = looks[contender.name], looks[contender.name].marker == "D"
+        style, ours = styles[contender.name], styles[contender.name].marker == "D"
         if shift[0]:
             axes.annotate(
                 "", contender.middle, xytext=shift, textcoords="offset points", zorder=3,
-                arrowprops={"arrowstyle": "-", "color": look.colour, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+                arrowprops={"arrowstyle": "-", "color": style.colour, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
             )  # fmt: skip
         moved = offset_copy(axes.transData, fig=figure, x=shift[0], units="points")
         (mark,) = axes.plot(
-            [contender.middle[0]], [contender.middle[1]], linestyle="none", marker=look.marker, markersize=12,
-            color=look.colour, markeredgecolor=_PAPER, transform=moved, zorder=5 + ours,
+            [contender.middle[0]], [contender.middle[1]], linestyle="none", marker=style.marker, markersize=12,
+            color=style.colour, markeredgecolor=_PAPER, transform=moved, zorder=5 + ours,
             label=f"{number}  {contender.name}: {ratio(contender.middle[1])}, {share(contender.middle[0])}",
         )  # fmt: skip
         axes.annotate(

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart, marks_by_seed, sorted_outcomes
 from shedders.contest.contenders import AS_IT_IS, Contender
-from shedders.contest.figures import Certainty, PairedComparison, bounds_of, tell_of
+from shedders.contest.figures import Certainty, PairedComparison, bounds_of, formatter_of
 from shedders.contest.outcome import ResultPart, RunResult
 
 ALIKE: Final = 0.01
@@ -42,7 +42,7 @@ class Recommendation(ResultPart):
     commands: list[str] = Field(description="Commands that set them as policies.")
     ranking: list[RankedContender]
     against_next: dict[str, PairedComparison] = Field(description="The first against the second, over the seeds.")
-    said: list[str] = Field(description="Sentences for people.")
+    messages: list[str] = Field(description="Sentences for people.")
 
 
 def recommended(
@@ -62,7 +62,7 @@ def recommended(
             commands=[],
             ranking=ranking,
             against_next={},
-            said=["no recommendation, as every run failed"],
+            messages=["no recommendation, as every run failed"],
         )
     rival = next((row for row in rows[1:] if row.measures), None)
     marks = {} if rival is None else _marks(rans, part.scenario, best.contender, rival.contender)
@@ -74,7 +74,7 @@ def recommended(
         commands=list(_commands(contenders[best.contender])),
         ranking=ranking,
         against_next=marks,
-        said=list(_sentences(part, best, rival, marks)),
+        messages=list(_sentences(part, best, rival, marks)),
     )
 
 
@@ -192,7 +192,9 @@ def _figures(row: ContenderRow) -> str:
 
 
 def _of(row: ContenderRow, measure: str) -> str:
-    middle, worst = (tell_of(measure)(figure) for figure in (row.measures[measure].median, row.measures[measure].worst))
+    middle, worst = (
+        formatter_of(measure)(figure) for figure in (row.measures[measure].median, row.measures[measure].worst)
+    )
     return middle if middle == worst else f"{middle} (worst seed {worst})"
 
 

@@ -85,18 +85,18 @@ class _Averages:
         self.samples: Ints = np.zeros(0, dtype=np.int64)
 
     def copy(self) -> _Averages:
-        """As they are now."""
+        """A copy that later readings do not change."""
         duplicate = _Averages()
         duplicate.short, duplicate.long, duplicate.samples = self.short.copy(), self.long.copy(), self.samples.copy()
         return duplicate
 
     def forget(self, number: int) -> None:
-        """Somebody else begins to measure it."""
+        """Forget the averages of a bundle, as its new owner measures it from the beginning."""
         if number < len(self.samples):
             self.samples[number] = 0
 
     def push(self, rates: Floats, count: int) -> None:
-        """`count` samples on: `loaddata.model.bundle_load.pushed`, for arrays."""
+        """Add `count` samples of these rates: `loaddata.model.bundle_load.pushed`, for arrays."""
         self._fit(rates.shape[1])
         for _ in range(count):
             self.samples = np.minimum(self.samples + 1, LONG_SAMPLES)
@@ -198,7 +198,7 @@ class _Broker:
     frame_s: float = float("-inf")
     frame_offset: int = -1
     factor: float = 1.0
-    lied: float = 1.0
+    frame_factor: float = 1.0
 
 
 class Reports:
@@ -217,15 +217,15 @@ class Reports:
         self._sampled_s: float | None = None
         self._read_s = float("-inf")
 
-    def came_up(self, broker: int) -> None:
+    def start_broker(self, broker: int) -> None:
         """Start a broker, without measurements and reports."""
         self._brokers[broker] = _Broker(self._brokers[broker].machine)
 
-    def lies(self, broker: int, factor: float) -> None:
+    def distort(self, broker: int, factor: float) -> None:
         """Multiply its reported figures by a factor from now on."""
         self._brokers[broker].factor = factor
 
-    def changed(self, bundle: int, brokers: Sequence[int], offset: int, now_s: float) -> None:
+    def record_owner_change(self, bundle: int, brokers: Sequence[int], offset: int, now_s: float) -> None:
         """A bundle came to one of these brokers, or went from it."""
         for number in brokers:
             if number >= 0:
@@ -238,7 +238,7 @@ class Reports:
         return bool(self._rates.shape[1] >= count)
 
     def read(
-        self, now_s: float, offset: int, rates: Floats, use: Floats, alive: Sequence[int], heard: Mapping[int, bool]
+        self, now_s: float, offset: int, rates: Floats, use: Floats, alive: Sequence[int], delivered: Mapping[int, bool]
     ) -> bool:
         """Take a reading and send reports, if one is due.
 
@@ -247,7 +247,7 @@ class Reports:
             rates: What each bundle does, four rows.
             use: What each broker does: the six rows of demand, its idle use in CPU, limited by what it can do.
             alive: Numbers of the brokers that are there.
-            heard: Brokers that are silent (False), or whose report of this moment is lost.
+            delivered: Brokers that are silent (False), or whose report of this moment is lost.
         """
         settings = self._settings
         if now_s - self._read_s < settings.reading_s - 1e-9:
@@ -269,12 +269,12 @@ class Reports:
             broker.load = updated(
                 broker.load,
                 self._usage(broker, use[:, number]),
-                _times(traffic, broker.factor),
+                _scaled(traffic, broker.factor),
                 samples=samples,
                 now_ms=_ms(now_s),
                 rules=settings.update,
             )
-            if heard.get(number, True):
+            if delivered.get(number, True):
                 self._report(broker, frame, now_s, offset)
         return True
 
@@ -295,7 +295,7 @@ class Reports:
             broker.reported_offset = offset
         if now_s - broker.frame_s >= settings.top_interval_s - 1e-9:
             broker.frame, broker.frame_s, broker.frame_offset = frame, now_s, offset
-            broker.lied = broker.factor
+            broker.frame_factor = broker.factor
 
     def loads(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedLoadReport]:
         """Newest reports of the brokers, by name."""
@@ -314,13 +314,13 @@ class Reports:
         for number in alive:
             broker = self._brokers[number]
             if broker.frame is not None:
-                bundles = broker.frame.top(number, settings.top_max, broker.lied)
+                bundles = broker.frame.top(number, settings.top_max, broker.frame_factor)
                 lapsed = settings.on_ownership and broker.frame_offset < broker.changed_offset
                 as_of = {0: broker.frame_offset} if settings.on_ownership else None
                 reports[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
         return reports
 
-    def known_of(self, number: int) -> TopBundle:
+    def owner_knowledge(self, number: int) -> TopBundle:
         """What the owner of a bundle knows of it now; needs a reading."""
         return _reported(self._table, self._rates, self._averages, [number], 1.0)[0]
 
@@ -338,7 +338,7 @@ class Reports:
         )
 
 
-def _times(traffic: BrokerTraffic, factor: float) -> BrokerTraffic:
+def _scaled(traffic: BrokerTraffic, factor: float) -> BrokerTraffic:
     return BrokerTraffic(
         traffic.msg_rate_in * factor,
         traffic.msg_rate_out * factor,

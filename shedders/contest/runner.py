@@ -66,16 +66,16 @@ class ResultStore:
 
     Args:
         program: Digest of the code that makes outcomes; results of other code are ignored.
-        again: Ignore and overwrite existing results.
+        overwrite: Ignore and overwrite existing results.
 
     Raises:
         RunsFolderError: The folder cannot be created.
     """
 
-    def __init__(self, folder: Path, program: str, *, again: bool = False) -> None:
+    def __init__(self, folder: Path, program: str, *, overwrite: bool = False) -> None:
         self._folder = folder / "runs"
         self._program = program
-        self._again = again
+        self._overwrite = overwrite
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -86,7 +86,7 @@ class ResultStore:
 
     def find(self, run: ContestRun) -> RunResult | None:
         """Stored result of the same scenario, contender and program; None: the run is needed."""
-        if self._again:
+        if self._overwrite:
             return None
         try:
             document: Any = orjson.loads(self.place(run).read_bytes())
@@ -145,17 +145,17 @@ def run_all(
     runs: Sequence[ContestRun],
     *,
     jobs: int = 1,
-    kept: ResultStore | None = None,
+    store: ResultStore | None = None,
     progress: ProgressCallback = lambda _: None,
-    whole: Callable[[ContestRun], bool] = lambda _: True,
+    keeps_series: Callable[[ContestRun], bool] = lambda _: True,
     play: Play | None = None,
 ) -> list[RunResult]:
     """Execute runs.
 
     Args:
         jobs: Number of processes; 1: this process.
-        kept: Store of results.
-        whole: Runs whose moves and series are returned; the store has those of all runs.
+        store: Of results; finished runs are read from it, and others are added.
+        keeps_series: Runs whose moves and series are returned; the store has those of all runs.
         play: Function that executes a run; a module-level function, if there are several processes.
 
     Raises:
@@ -164,31 +164,31 @@ def run_all(
     """
     results: dict[int, RunResult] = {}
 
-    def done(number: int, ran: RunResult) -> None:
-        if kept is not None and not ran.kept and ran.outcome is not None:
-            kept.keep(ran)
-        results[number] = ran if whole(ran.run) else ran.thinned()
+    def add_result(number: int, ran: RunResult) -> None:
+        if store is not None and not ran.kept and ran.outcome is not None:
+            store.keep(ran)
+        results[number] = ran if keeps_series(ran.run) else ran.thinned()
         progress(len(results))
 
-    left: list[int] = []
+    missing: list[int] = []
     for number, run in enumerate(runs):
-        before = None if kept is None else kept.find(run)
+        before = None if store is None else store.find(run)
         if before is None:
-            left.append(number)
+            missing.append(number)
         else:
-            done(number, before)
-    played = play or played_here
+            add_result(number, before)
+    execute = play or play_here
     if jobs <= 1:
-        for number in left:
-            done(number, played(runs[number]))
-    elif left:
-        with closing(_in_processes(runs, left, jobs, played)) as rans:
+        for number in missing:
+            add_result(number, execute(runs[number]))
+    elif missing:
+        with closing(_in_processes(runs, missing, jobs, execute)) as rans:
             for number, ran in rans:
-                done(number, ran)
+                add_result(number, ran)
     return [results[number] for number in range(len(runs))]
 
 
-def played_here(run: ContestRun) -> RunResult:
+def play_here(run: ContestRun) -> RunResult:
     """Execute a run in this process; any failure is its result."""
     try:
         outcome = simulate(_trace_of(run.source, run.seed), run.contender)

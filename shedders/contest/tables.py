@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from shedders.contest.comparison import OVER_SCENARIOS, ContenderRow, ContestComparison, Overall, ScenarioPart
-from shedders.contest.figures import Certainty, FigureSpread, PairedComparison, Tell, count, ratio, share, tell_of
+from shedders.contest.figures import (
+    Certainty,
+    FigureFormatter,
+    FigureSpread,
+    PairedComparison,
+    count,
+    formatter_of,
+    ratio,
+    share,
+)
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.recommendation import RankedContender, Recommendation
 from shedders.model.amounts import Grid
@@ -61,10 +70,10 @@ def _row(row: ContenderRow) -> tuple[str, ...]:
 
 def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedComparison], measure: str) -> str:
     mark = marks.get(measure)
-    return figure_text(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
+    return figure_text(measures[measure], formatter_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
 
 
-def figure_text(spread: FigureSpread, text_of: Tell = ratio) -> str:
+def figure_text(spread: FigureSpread, text_of: FigureFormatter = ratio) -> str:
     """Median, and the worst in brackets if it differs."""
     middle, worst = text_of(spread.median), text_of(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
@@ -99,7 +108,7 @@ def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: boo
         f"aims of {contender}: {met} of {len(aims)} met on the median and the worst seed",
         ("scenario", "aim", "met", "figure"),
         tuple(
-            (scenario, aim.aim, "yes" if aim.met else "median only" if aim.met_median else "no", aim.said)
+            (scenario, aim.aim, "yes" if aim.met else "median only" if aim.met_median else "no", aim.message)
             for scenario, aim in aims
             if not (missed_only and aim.met)
         ),
@@ -239,7 +248,7 @@ def outcome_grid(outcome: RunOutcome) -> Grid:
         f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: {outcome.steps} steps of {outcome.step_s:g} s",
         ("measure", "figure", "meaning"),
         tuple(
-            (name, tell_of(name)(getattr(outcome.measures, name)), field.description or "")
+            (name, formatter_of(name)(getattr(outcome.measures, name)), field.description or "")
             for name, field in measures.items()
         ),
         (
@@ -269,7 +278,7 @@ def ranking_grid(recommendation: Recommendation) -> Grid:
         f"ranking for {recommendation.scenario}",
         ("rank", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
         tuple((str(ranked.place), ranked.contender, *_ranked(ranked)) for ranked in recommendation.ranking),
-        tuple(recommendation.said),
+        tuple(recommendation.messages),
     )
 
 

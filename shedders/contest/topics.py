@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from shedders.contest.demand_noise import alike, drawn, shuffled
+from shedders.contest.demand_noise import drawn, round_digits, shuffled
 from shedders.contest.scenario import Scenario, ScenarioError, TopicKind
 from shedders.contest.trace import CORE, Demand, TraceMachine, Units, total
 from statechannel.protocol.bundle import namespace_bounds
@@ -144,7 +144,7 @@ def _drawn_units(scenario: Scenario, seed: int) -> tuple[Units, Floats, Ints, In
 
 def _zipf(group: Namespaces) -> Floats:
     """Weights of the ranks of one namespace; those of the whole group add up to its share."""
-    weights = [alike(math.pow(rank, -group.zipf)) for rank in range(1, group.topics + 1)]
+    weights = [round_digits(math.pow(rank, -group.zipf)) for rank in range(1, group.topics + 1)]
     scale = group.share / (group.count * math.fsum(weights))
     return np.array(weights) * scale
 
@@ -164,7 +164,7 @@ def _chosen(kinds: list[tuple[int, float]], draws: Floats) -> Ints:
 def _costs(kinds: Sequence[TopicKind], kind: Ints, seed: int) -> _Costs:
     # Sizes come from a table: powers of whole arrays are not the same on every machine.
     steps = [(2 * place + 1) / _SIZES - 1 for place in range(_SIZES)]
-    sizes = np.array([[each.msg_bytes * alike(math.pow(each.spread, step)) for step in steps] for each in kinds])
+    sizes = np.array([[each.msg_bytes * round_digits(math.pow(each.spread, step)) for step in steps] for each in kinds])
     msg_bytes = sizes[kind, (drawn(seed, len(kind), "size") * _SIZES).astype(np.int64)]
     fan_out = np.array([each.fan_out for each in kinds])[kind]
     per_message = np.array([each.cpu_us for each in kinds])[kind] * 1e-6 * CORE

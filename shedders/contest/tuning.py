@@ -127,8 +127,8 @@ def _best(medians: Mapping[str, _SweepMedians]) -> str | None:
     if not medians:
         return None
     least = min(figures.spread for figures in medians.values())
-    alike = [name for name, figures in medians.items() if figures.spread <= least + SPREAD_ALIKE]
-    return min(alike, key=lambda name: (medians[name].churn, medians[name].spread, name))
+    even = [name for name, figures in medians.items() if figures.spread <= least + SPREAD_ALIKE]
+    return min(even, key=lambda name: (medians[name].churn, medians[name].spread, name))
 
 
 def _renamed(ran: RunResult, name: str, about: str) -> RunResult:

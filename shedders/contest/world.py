@@ -88,8 +88,8 @@ def simulate(trace: Trace, contender: Contender, *, progress: Callable[[float], 
     )
 
 
-class _Awaited(NamedTuple):
-    """A bundle that clients look up from a time on."""
+class _PendingLookup(NamedTuple):
+    """A lookup that clients make from a time on, until the bundle has an owner."""
 
     from_s: float
     bundle: str
@@ -97,7 +97,7 @@ class _Awaited(NamedTuple):
 
 @dataclass(slots=True)
 class _Brokers:
-    """Who is there, by number."""
+    """Numbers of the brokers in each state."""
 
     alive: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
@@ -127,23 +127,23 @@ class ContestWorld:
         self._extra_cpu: Floats = np.zeros(len(self._names))
         self.meter = Meter(trace, self._names)
         self._brokers = _Brokers()
-        self._awaited: list[_Awaited] = []
+        self._lookups: list[_PendingLookup] = []
         self._random = np.random.Generator(np.random.PCG64([trace.seed, 0x51]))
         # Apart from lookups, of which there are more or fewer by what a contender does: the same reports are lost for all.
         self._losses = np.random.Generator(np.random.PCG64([trace.seed, 0x52]))
         self._events = sorted(trace.events, key=lambda event: event.at_s)
-        self._begun = 0
-        self._asked: Demand | None = None
-        self._wanted: Floats = np.zeros((RESOURCES, 0))
+        self._events_applied = 0
+        self._unit_demand: Demand | None = None
+        self._bundle_demand: Floats = np.zeros((RESOURCES, 0))
         self._decide_s = self._split_s = 0.0
         self._view_now: ManagerView | None = None
         self._queued: deque[BundleMove] = deque()
-        self._lanes: list[float] = []
+        self._busy_until_s: list[float] = []
         self._splitting: list[float] = []
         self._split_refused: dict[str, float] = {}
         self.decisions_ms: list[float] = []
         self.handed_over = 0
-        self.manager.restart_planned([event.broker for event in self._events if event.planned])
+        self.manager.plan_restart([event.broker for event in self._events if event.planned])
         self._start()
 
     # --- the start --------------------------------------------------------------------------------------------------
@@ -178,20 +178,20 @@ class ContestWorld:
     def _look_up(self, bundles: Sequence[str], spread_s: float) -> None:
         """Clients look bundles up, in any order."""
         for place in self._random.permutation(len(bundles)):
-            self._awaited.append(_Awaited(self._now_s + float(self._random.random()) * spread_s, bundles[place]))
+            self._lookups.append(_PendingLookup(self._now_s + float(self._random.random()) * spread_s, bundles[place]))
 
     # --- one step ---------------------------------------------------------------------------------------------------
 
     def step(self, step: int) -> None:
-        """From `step * step_s` until the next."""
+        """Simulate the step that begins at `step * step_s`."""
         self._now_s = step * self._trace.step_s
-        self._happen()
-        self._asked = self._trace.demand(step)
-        self._wanted = self._table.demand(self._asked)
+        self._apply_events()
+        self._unit_demand = self._trace.demand(step)
+        self._bundle_demand = self._table.demand(self._unit_demand)
         self._read()
         self._extra_cpu[:] = 0.0
         self._place()
-        self._go_on()
+        self._start_moves()
         if self._now_s >= self._split_s - 1e-9:
             self._split_s = self._now_s + self.manager.settings.split_interval_s
             self._split()
@@ -200,26 +200,26 @@ class ContestWorld:
             self._decide()
         self._measure()
 
-    def _happen(self) -> None:
-        while self._begun < len(self._events) and self._events[self._begun].at_s <= self._now_s:
-            event = self._events[self._begun]
-            self._begun += 1
-            self._one_happens(event, self._number.get(event.broker, NOBODY))
-            self._changed()
+    def _apply_events(self) -> None:
+        while self._events_applied < len(self._events) and self._events[self._events_applied].at_s <= self._now_s:
+            event = self._events[self._events_applied]
+            self._events_applied += 1
+            self._apply_event(event, self._number.get(event.broker, NOBODY))
+            self._drop_cached_views()
 
-    def _one_happens(self, event: TraceEvent, number: int) -> None:
+    def _apply_event(self, event: TraceEvent, number: int) -> None:
         brokers = self._brokers
         match event.what:
             case TraceEventKind.JOIN:
                 if number not in brokers.alive:
                     brokers.alive.add(number)
-                    self._reports.came_up(number)
-                    self.manager.restarted(event.broker)
+                    self._reports.start_broker(number)
+                    self.manager.record_join(event.broker)
             case TraceEventKind.LOST:
                 self._lose(number)
             case TraceEventKind.LEAVE:
                 if event.planned:
-                    self.manager.restart_begins()
+                    self.manager.begin_restart()
                 self._leave(number)
             case TraceEventKind.SLOW:
                 self._capacity.slow_down(number, event.factor, event.resources)
@@ -228,7 +228,7 @@ class ContestWorld:
             case TraceEventKind.LOSSY:
                 brokers.lossy[number] = event.factor
             case TraceEventKind.LYING:
-                self._reports.lies(number, event.factor)
+                self._reports.distort(number, event.factor)
             case TraceEventKind.CREATE:
                 names = [namespace.name for namespace in self._trace.namespaces]
                 self._create(names.index(event.namespace), LOOKUPS_S)
@@ -239,30 +239,30 @@ class ContestWorld:
         self._brokers.alive.discard(number)
         lost = list(self._table.served_by(number))
         for bundle in lost:
-            self._channel.lose(bundle)
-            self._was_gone(bundle, self._trace.costs.loss_detect_s)
-            self._owned(bundle, NOBODY)
-        self._changed()
+            self._channel.remove_owner(bundle)
+            self._record_gap(bundle, self._trace.costs.loss_detect_s)
+            self._record_owner(bundle, NOBODY)
+        self._drop_cached_views()
         self._look_up(lost, 0.0)
 
     def _leave(self, number: int) -> None:
-        """Hand over all bundles, then go."""
+        """Shut a broker down: hand over all its bundles first."""
         if number not in self._brokers.alive:
             return
         self._brokers.leaving.add(number)
-        self._changed()
+        self._drop_cached_views()
         left = []
         for bundle in list(self._table.served_by(number)):
-            broker = self.manager.hand_over(bundle, self._names[number], self._takers(), self._channel.load())
+            broker = self.manager.hand_over(bundle, self._names[number], self._takers(), self._channel.bundle_counts())
             if broker is None or broker == self._names[number]:
                 left.append(bundle)
                 self._channel.unload(bundle)
-                self._owned(bundle, NOBODY)
+                self._record_owner(bundle, NOBODY)
             else:
                 self.handed_over += 1
-                self.manager.came(self._channel.transfer(bundle, broker), shed=False)
-                self._was_gone(bundle, self._gap_s())
-                self._owned(bundle, self._number[broker])
+                self.manager.record_arrival(self._channel.transfer(bundle, broker), shed=False)
+                self._record_gap(bundle, self._gap_s())
+                self._record_owner(bundle, self._number[broker])
         self._brokers.alive.discard(number)
         self._brokers.leaving.discard(number)
         self._look_up(left, 0.0)
@@ -276,53 +276,55 @@ class ContestWorld:
         return [self._names[number] for number in sorted(self._brokers.alive - self._brokers.leaving)]
 
     def _loads(self) -> tuple[Floats, Floats]:
-        """Use of each broker by what it is asked for, and its load."""
-        use = self._table.by_broker(self._wanted, len(self._names))
+        """Use of each broker by its demand, and its load."""
+        use = self._table.by_broker(self._bundle_demand, len(self._names))
         use[CPU] += self._extra_cpu
         return use, self._capacity.loads(use)
 
     def _read(self) -> None:
         use, loads = self._loads()
-        done = 1.0 / np.maximum(1.0, loads)
-        use = use * done
+        served_share = 1.0 / np.maximum(1.0, loads)
+        use = use * served_share
         use[CPU] += self._capacity.idle_cpu * np.minimum(1.0, self._capacity.factor[RESOURCE_ROWS["cpu"]])
         served = self._table.owner >= 0
-        rates = self._wanted[[MSG_IN, MSG_OUT, BYTES_IN, BYTES_OUT]] * np.where(
-            served, done[np.maximum(self._table.owner, 0)], 0.0
+        rates = self._bundle_demand[[MSG_IN, MSG_OUT, BYTES_IN, BYTES_OUT]] * np.where(
+            served, served_share[np.maximum(self._table.owner, 0)], 0.0
         )
         alive = self._alive()
-        heard = dict.fromkeys(sorted(self._brokers.silent), False)
+        delivered = dict.fromkeys(sorted(self._brokers.silent), False)
         for number in sorted(self._brokers.lossy):
             if float(self._losses.random()) < self._brokers.lossy[number]:
-                heard[number] = False
-        if self._reports.read(self._now_s, self._channel.offset, rates, use, [int(broker) for broker in alive], heard):
-            self.manager.was_read()
-        self._changed()
+                delivered[number] = False
+        if self._reports.read(
+            self._now_s, self._channel.offset, rates, use, [int(broker) for broker in alive], delivered
+        ):
+            self.manager.forget_arrivals()
+        self._drop_cached_views()
 
     def _place(self) -> None:
         """Bundles that are looked up find a broker."""
-        waiting, self._awaited = self._awaited, []
+        waiting, self._lookups = self._lookups, []
         later = []
-        for awaited in waiting:
-            if awaited.from_s > self._now_s or self._table.owner[self._table.number[awaited.bundle]] >= 0:
-                later += [awaited] if awaited.from_s > self._now_s else []
+        for lookup in waiting:
+            if lookup.from_s > self._now_s or self._table.owner[self._table.number[lookup.bundle]] >= 0:
+                later += [lookup] if lookup.from_s > self._now_s else []
                 continue
-            broker = self.manager.place(awaited.bundle, self._takers(), self._channel.load())
+            broker = self.manager.place(lookup.bundle, self._takers(), self._channel.bundle_counts())
             if broker is None or self._number[broker] not in self._brokers.alive:
-                later.append(awaited)
+                later.append(lookup)
                 continue
-            self.manager.came(self._channel.assign(awaited.bundle, broker))
-            self._owned(awaited.bundle, self._number[broker])
-        self._awaited += later
+            self.manager.record_arrival(self._channel.assign(lookup.bundle, broker))
+            self._record_owner(lookup.bundle, self._number[broker])
+        self._lookups += later
 
     def _split(self) -> None:
-        for plan in self.manager.splits(self._striking()):
-            self._cut(plan.bundle, plan.positions)
+        for plan in self.manager.splits(self._split_candidates()):
+            self._split_bundle(plan.bundle, plan.positions)
 
-    def _striking(self) -> list[Bundle]:
+    def _split_candidates(self) -> list[Bundle]:
         """Bundles that may be over a limit; all others are not looked at."""
         limits, table = self.manager.split_limits, self._table
-        rates = self._wanted
+        rates = self._bundle_demand
         if not self._reports.has_read(len(table)):
             return []
         # An average may be over a limit that this moment's figures are below.
@@ -333,30 +335,32 @@ class ContestWorld:
             | (rates[MSG_IN] + rates[MSG_OUT] > limits.max_msg_rate * part)
             | (rates[BYTES_IN] + rates[BYTES_OUT] > limits.max_bandwidth_mib * MIB * part)
         ) & (table.owner >= 0)
-        return [self._known(int(number)) for number in np.flatnonzero(over)]
+        return [self._reported_bundle(int(number)) for number in np.flatnonzero(over)]
 
-    def _known(self, number: int) -> Bundle:
+    def _reported_bundle(self, number: int) -> Bundle:
         """A bundle with what its owner knows of it."""
-        top = self._reports.known_of(number)
+        top = self._reports.owner_knowledge(number)
         owner = self._names[int(self._table.owner[number])]
         return Bundle(top.name, owner, stats=top.stats, averages=top.averages, topics=self._topics(top.name))
 
-    def _cut(self, bundle: str, positions: Sequence[int]) -> bool:
-        """Split a bundle; whether it was."""
+    def _split_bundle(self, bundle: str, positions: Sequence[int]) -> bool:
+        """Split a bundle; False if it has no owner or no positions."""
         number = self._table.number[bundle]
         owner = int(self._table.owner[number])
         if owner < 0 or not positions:
             return False
-        self._was_gone(bundle, self._trace.costs.split_gap_s)
+        self._record_gap(bundle, self._trace.costs.split_gap_s)
         share, sessions = self._share(number), int(self._table.sessions[number])
         children = self._channel.split(bundle, positions)
         self._table.split(bundle, children)
-        self.manager.was_split(bundle, sorted(positions))
-        self.meter.split(bundle, children)
-        self._wanted = self._table.demand(self._asked) if self._asked is not None else self._wanted
+        self.manager.record_split(bundle, sorted(positions))
+        self.meter.record_split(bundle, children)
+        self._bundle_demand = (
+            self._table.demand(self._unit_demand) if self._unit_demand is not None else self._bundle_demand
+        )
         for child in children:
-            self._reports.changed(self._table.number[child], [owner], self._channel.offset, self._now_s)
-        self._changed()
+            self._reports.record_owner_change(self._table.number[child], [owner], self._channel.offset, self._now_s)
+        self._drop_cached_views()
         if self.manager.decides_after_splits:
             # They are offered at once (`trigger_gap_s` of the balancer is less than a step).
             self._decide_s = min(self._decide_s, self._now_s + self._trace.step_s)
@@ -364,7 +368,7 @@ class ContestWorld:
             self._place_children(children, owner)
         else:
             # Clients look their topics up and connect again, even though all children stay.
-            self.meter.split_off(share, sessions)
+            self.meter.record_split_off(share, sessions)
             self._extra_cpu[owner] += self._reconnect_cpu(sessions)
         return True
 
@@ -372,18 +376,20 @@ class ContestWorld:
         """Unload the children of a split, and place them within this step: `unload_gap_s` has how long they are unserved."""
         for child in children:
             self._channel.unload(child)
-            self._was_gone(child, self._trace.costs.unload_gap_s)
-            self._owned(child, NOBODY)
+            self._record_gap(child, self._trace.costs.unload_gap_s)
+            self._record_owner(child, NOBODY)
         self._look_up(children, 0.0)
         self._place()
         for child in children:
             number = self._table.number[child]
             now = int(self._table.owner[number])
             if now == owner:
-                self.meter.split_off(self._share(number), 0)
+                self.meter.record_split_off(self._share(number), 0)
             elif now != NOBODY:
                 source, destination = self._names[owner], self._names[now]
-                self.meter.moved(self._now_s, child, source, destination, self._share(number), "placed after a split")
+                self.meter.record_move(
+                    self._now_s, child, source, destination, self._share(number), "placed after a split"
+                )
 
     # --- what the leader does ---------------------------------------------------------------------------------------
 
@@ -391,33 +397,33 @@ class ContestWorld:
         decided = self.manager.decide()
         self.decisions_ms.append(decided.took_ms)
         self._queued += decided.moves
-        if self._go_on():
+        if self._start_moves():
             self.meter.rounds_s.append(self._now_s)
         for bundle in decided.splits:
-            self._ask_split(bundle)
+            self._request_split(bundle)
 
-    def _go_on(self) -> int:
-        """Make the moves of decisions for which there is room within this step; how many.
+    def _start_moves(self) -> int:
+        """Start as many queued moves as there is room for within this step, and return their number.
 
         Live brokers have `moves_at_once` under way, each for as long as its bundle has no owner. Pulsar has no such bound.
         """
-        carried, end_s = 0, self._now_s + self._trace.step_s
+        started, end_s = 0, self._now_s + self._trace.step_s
         at_once = self.manager.moves_at_once
         while self._queued:
             begins_s = self._now_s
-            if at_once is not None and len(self._lanes) >= at_once:
-                begins_s = max(begins_s, self._lanes[0])
+            if at_once is not None and len(self._busy_until_s) >= at_once:
+                begins_s = max(begins_s, self._busy_until_s[0])
                 if begins_s >= end_s:
                     break
-                heapq.heappop(self._lanes)
+                heapq.heappop(self._busy_until_s)
             move = self._queued.popleft()
             if self._move(move):
-                carried += 1
+                started += 1
                 if at_once is not None:
-                    heapq.heappush(self._lanes, begins_s + self._gap_s())
-        return carried
+                    heapq.heappush(self._busy_until_s, begins_s + self._gap_s())
+        return started
 
-    def _ask_split(self, bundle: str) -> None:
+    def _request_split(self, bundle: str) -> None:
         """Ask the owner for a split that the strategy wants, as the live leader does.
 
         No more than `splits_at_once` are under way, and none within `split_again_s` of one that was not possible.
@@ -431,40 +437,44 @@ class ContestWorld:
         if len(self._splitting) >= limits.splits_at_once:
             return
         self._splitting.append(self._now_s + self._trace.costs.split_gap_s)
-        if not self._cut(bundle, self.manager.cut(self._known(number))):
+        if not self._split_bundle(bundle, self.manager.split_positions(self._reported_bundle(number))):
             self._split_refused[bundle] = self._now_s
 
     def _move(self, move: BundleMove) -> bool:
-        """Make a move; whether it was."""
+        """Make a move; False if it is no longer possible."""
         number, taker = self._table.number.get(move.bundle), self._number.get(move.destination or "")
         if (
             number is None
             or taker not in self._brokers.alive
             or int(self._table.owner[number]) != self._number[move.source]
-            or not self.manager.wants(move.bundle)
+            or not self.manager.is_booked(move.bundle)
         ):
-            self.manager.failed(move.bundle, "it is not there any more, its destination is not, or it waited too long")
+            self.manager.record_failure(
+                move.bundle, "it is not there any more, its destination is not, or it waited too long"
+            )
             return False
-        self._was_gone(move.bundle, self._gap_s())
-        self.meter.moved(self._now_s, move.bundle, move.source, str(move.destination), self._share(number), move.why)
-        self.manager.came(self._channel.transfer(move.bundle, str(move.destination)))
-        self._owned(move.bundle, taker)
+        self._record_gap(move.bundle, self._gap_s())
+        self.meter.record_move(
+            self._now_s, move.bundle, move.source, str(move.destination), self._share(number), move.why
+        )
+        self.manager.record_arrival(self._channel.transfer(move.bundle, str(move.destination)))
+        self._record_owner(move.bundle, taker)
         return True
 
     def _share(self, number: int) -> float:
         """A bundle's part of the cluster's bytes or messages, whichever is more."""
-        rates = self._wanted
+        rates = self._bundle_demand
         messages = float(rates[MSG_IN, number] + rates[MSG_OUT, number]) / max(float(rates[:2].sum()), _TINY)
         size = float(rates[BYTES_IN, number] + rates[BYTES_OUT, number]) / max(float(rates[2:4].sum()), _TINY)
         return max(messages, size)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 
-    def _owned(self, bundle: str, broker: int) -> None:
+    def _record_owner(self, bundle: str, broker: int) -> None:
         number = self._table.number[bundle]
         before = int(self._table.owner[number])
         self._table.owner[number] = broker
-        self._reports.changed(number, [before, broker], self._channel.offset, self._now_s)
+        self._reports.record_owner_change(number, [before, broker], self._channel.offset, self._now_s)
         if broker >= 0:
             sessions = int(self._table.sessions[number])
             self.meter.reconnects += sessions
@@ -480,40 +490,40 @@ class ContestWorld:
         costs = self._trace.costs
         return costs.unload_gap_s if self.manager.unloads else costs.transfer_gap_s
 
-    def _was_gone(self, bundle: str, gap_s: float) -> None:
-        """Record a time without an owner of a bundle."""
+    def _record_gap(self, bundle: str, gap_s: float) -> None:
+        """Record a time in which a bundle has no owner."""
         number = self._table.number[bundle]
-        if number < self._wanted.shape[1]:
-            wanted = self._wanted[[BYTES_IN, BYTES_OUT], number].sum()
-            self.meter.gap(gap_s, float(wanted) * gap_s)
+        if number < self._bundle_demand.shape[1]:
+            requested = self._bundle_demand[[BYTES_IN, BYTES_OUT], number].sum()
+            self.meter.record_gap(gap_s, float(requested) * gap_s)
 
-    def _changed(self) -> None:
+    def _drop_cached_views(self) -> None:
         self._view_now = None
-        self.manager.forget_surroundings()
+        self.manager.drop_cached_inputs()
 
     def _measure(self) -> None:
         use, loads = self._loads()
         live = self._table.live & (self._table.owner < 0)
-        wanted = self._wanted[[BYTES_IN, BYTES_OUT]].sum(axis=0)
-        whole, step_s = float(wanted.sum()), self._trace.step_s
-        done = 1.0 / np.maximum(1.0, loads)
-        refused = float(((1 - done) * (use[BYTES_IN] + use[BYTES_OUT])).sum())
+        requested = self._bundle_demand[[BYTES_IN, BYTES_OUT]].sum(axis=0)
+        total_bytes, step_s = float(requested.sum()), self._trace.step_s
+        served_share = 1.0 / np.maximum(1.0, loads)
+        refused = float(((1 - served_share) * (use[BYTES_IN] + use[BYTES_OUT])).sum())
         alive = self._alive()
-        unserved, misplaced = float(wanted[live].sum()) * step_s, 0
+        unserved, misplaced = float(requested[live].sum()) * step_s, 0
         if self._zones.divided:
-            parts = list(self._zones.parts(self._wanted, alive, self._capacity, self._topic_demand))
+            parts = list(self._zones.parts(self._bundle_demand, alive, self._capacity, self._topic_demand))
             misplaced = self._zones.misplaced(alive)
         else:
             columns = np.flatnonzero(self._table.live)
             topics = lambda large: self._topic_demand(columns[large])  # noqa: E731 - of some of these columns
-            parts = [(alive, self._capacity.bound(self._wanted[:, columns], alive, topics))]
-        self.meter.step(loads, parts, whole * step_s, refused * step_s, unserved, int(live.sum()), misplaced)
+            parts = [(alive, self._capacity.bound(self._bundle_demand[:, columns], alive, topics))]
+        self.meter.step(loads, parts, total_bytes * step_s, refused * step_s, unserved, int(live.sum()), misplaced)
 
     def _topic_demand(self, bundles: Ints) -> Floats:
         """Demand of each unit of some bundles."""
-        asked = self._asked
+        demand = self._unit_demand
         units = self._table.units_in(bundles)
-        return np.zeros((RESOURCES, 0)) if asked is None else np.stack([row[units] for row in asked])
+        return np.zeros((RESOURCES, 0)) if demand is None else np.stack([row[units] for row in demand])
 
     def _view(self) -> ManagerView:
         cached = self._view_now
@@ -535,25 +545,25 @@ class ContestWorld:
             ]
             loads = self._reports.loads(alive, self._names, self._now_s)
             tops = self._reports.tops(alive, self._names, self._now_s)
-            seen, held = self._channel.seen(), self._channel.load()
+            seen, held = self._channel.live_bundles(), self._channel.bundle_counts()
             cached = ManagerView(brokers, seen, loads, tops, held, self._channel.offset, self._trace.policies)
             self._view_now = cached
         return cached
 
     def _topics(self, bundle: str) -> Sequence[TopicLoad]:
         """Units of a bundle as topics."""
-        if self._asked is None:
+        if self._unit_demand is None:
             return ()
-        namespace, asked = bundle.rpartition("/")[0], self._asked
+        namespace, demand = bundle.rpartition("/")[0], self._unit_demand
         position = self._trace.units.position
         return [
             TopicLoad(
                 f"persistent://{namespace}/u-{unit}",
                 int(position[unit]),
-                float(asked.msg_rate_in[unit]),
-                float(asked.msg_rate_out[unit]),
-                float(asked.msg_throughput_in[unit]),
-                float(asked.msg_throughput_out[unit]),
+                float(demand.msg_rate_in[unit]),
+                float(demand.msg_rate_out[unit]),
+                float(demand.msg_throughput_in[unit]),
+                float(demand.msg_throughput_out[unit]),
             )
             for unit in self._table.units_of(bundle)
         ]

@@ -72,13 +72,13 @@ class PolicyZones:
             for brokers in {*inside, part}:
                 within = [bundles for allowed, bundles in inside.items() if allowed <= brokers]
                 columns = np.concatenate(within) if within else np.zeros(0, np.int64)
-                least = capacity.whole(wanted[:, columns], _array(brokers))
+                least = capacity.even_load(wanted[:, columns], _array(brokers))
                 bound = max(bound, least)
             for allowed, bundles in inside.items():
                 brokers_of = _array(allowed)
-                large = bundles[capacity.alone(wanted[:, bundles], brokers_of) > bound]
+                large = bundles[capacity.single_loads(wanted[:, bundles], brokers_of) > bound]
                 if len(large):
-                    bound = max(bound, float(capacity.alone(topics(large), brokers_of).max(initial=0.0)))
+                    bound = max(bound, float(capacity.single_loads(topics(large), brokers_of).max(initial=0.0)))
             yield _array(part), bound
 
     def misplaced(self, alive: Ints) -> int:

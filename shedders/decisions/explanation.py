@@ -39,7 +39,7 @@ class ExplanationStep:
 
     Attributes:
         what: A stable word (`bundle_trail.What`, or `not-made`).
-        said: What happened, a sentence.
+        message: What happened, a sentence.
         because: Explanation, a sentence with the numbers that decided; None if it is not recorded.
         decision: Id of the decision record; None if no remaining record mentions it.
         result: How the move ended by the decision records.
@@ -49,7 +49,7 @@ class ExplanationStep:
     at_ms: int
     bundle: str
     what: str
-    said: str
+    message: str
     because: str | None
     operation: str | None = None
     decision: str | None = None
@@ -143,7 +143,7 @@ def _plain(change: BundleChange, took_ms: int, because: str | None) -> Explanati
         at_ms=change.began_ms,
         bundle=change.bundle,
         what=change.what.value,
-        said=_sentence(change, took_ms),
+        message=_sentence(change, took_ms),
         because="; ".join(filter(None, [change.foreign or None, because])) or None,
         operation=change.operation,
         source=change.source,
@@ -317,7 +317,7 @@ class NotMovedReason:
     Attributes:
         word: Of `Because`.
         reason: The decision's own word: why it was skipped or left, or what refused it.
-        said: A sentence.
+        message: A sentence.
         numbers: Score of its broker, mean, standard deviation, highest and lowest of all scores; the strategy's own figures.
     """
 
@@ -330,7 +330,7 @@ class NotMovedReason:
     strategy: str
     word: str
     reason: str | None
-    said: str
+    message: str
     numbers: dict[str, float]
 
 
@@ -339,14 +339,14 @@ class WhyNot:
     """The answer to `why-not`.
 
     Attributes:
-        said: Sentences, the most important first.
+        messages: Sentences, the most important first.
         verdicts: Of the newest decisions, the newest first; of all that shed, and of the newest look at splits.
         same: Number of the newest decisions that give the same reason.
     """
 
     bundle: str
     owner: str | None
-    said: Sequence[str]
+    messages: Sequence[str]
     verdicts: Sequence[NotMovedReason]
     same: int
 
@@ -388,7 +388,7 @@ def why_not(
     unplaced = [] if owner is not None else list(_unplaced(bundle, book, now_ms))
     sentences = unplaced + list(_sentences(bundle, owner, sheds, verdicts, same, now_ms, asked=bool(unplaced)))
     sentences += [
-        f"{split.leader} looked for bundles to split {length(max(0, now_ms - split.at_ms))} ago: {split.said}"
+        f"{split.leader} looked for bundles to split {length(max(0, now_ms - split.at_ms))} ago: {split.message}"
         for split in splits
     ]
     return WhyNot(bundle, owner, sentences, [*verdicts, *splits], same)
@@ -419,14 +419,14 @@ def _sentences(
         return
     newest = sheds[0]
     ago = length(max(0, now_ms - newest.at_ms))
-    yield f"{by_whom(newest)}, {ago} ago: {verdicts[0].said}"
+    yield f"{by_whom(newest)}, {ago} ago: {verdicts[0].message}"
     if same > 1:
         span = length(max(0, now_ms - sheds[same - 1].at_ms))
         yield f"the last {same} decisions, of the last {span}, give the same reason"
     else:
         before = next((verdict for verdict in verdicts[1:] if verdict.word != verdicts[0].word), None)
         if before is not None:
-            yield f"before that (decision {before.decision}): {before.said}"
+            yield f"before that (decision {before.decision}): {before.message}"
     if newest.distance is not None:
         yield f"the newest decision: {newest.distance.sentence}"
     counted = {name: count for name, count in newest.cut.items() if name in ("left", "moves", "scores")}

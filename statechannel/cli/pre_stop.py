@@ -1,7 +1,8 @@
-"""`statechannel broker pre-stop`: a supervisor announces that it will stop a broker, which hands its bundles over beforehand.
+"""`statechannel broker pre-stop`: hands over the bundles of a broker before its supervisor stops it.
 
-The request names the process, so that one that is started since does nothing about it. Its answer comes from that process; where
-none does, the channel shows what it still has. With `--undo` the supervisor has decided otherwise.
+The request names the process: another one that is started meanwhile ignores it. Its
+answer comes from that process; if none comes, the channel shows which bundles the broker still has. With `--undo` the broker
+takes bundles again.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAdapterError
 
 WITHIN_MIN_S: Final = 5.0
-"""The command itself needs some seconds to start, to find the broker and to read its answer."""
+"""The command itself needs some seconds to start, find the broker and read its answer."""
 MARGIN_S: Final = 1.0
 """Time left to read and print the answer."""
-LATE_S: Final = 60.0
-"""A broker that is late takes the request up nevertheless for this long: it is to be stopped anyway."""
+OPEN_BEYOND_S: Final = 60.0
+"""For this long after --within a slow broker still executes the request, as it is to be stopped anyway."""
 ALL: Final = "handed-over"
 UNDONE: Final = "undone"
 
@@ -150,7 +151,7 @@ class PreStopResult:
 
 
 def _member(connection: Connection, name: str, *, defaulted: bool) -> Member:
-    """The process; one that is not heard at once may be late."""
+    """The process of a broker; its next heartbeat is awaited if it is not known at once."""
     for listen in (False, True):
         member = read_registry(connection, listen=listen).members.alive.get(name)
         if member is not None:
@@ -164,7 +165,7 @@ def _member(connection: Connection, name: str, *, defaulted: bool) -> Member:
 
 def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: float) -> PreStopResult:
     begun_s = time.monotonic()
-    before = _held(connection, member.broker)
+    before = _count_bundles(connection, member.broker)
     left_s = ends_s - time.monotonic()
     budget_s = max(1.0, min(left_s - MARGIN_S, left_s * ANSWER_PART))
     args = {"notice_s": notice_s, "budget_s": budget_s}
@@ -172,12 +173,12 @@ def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: 
     took_s, outcome = time.monotonic() - begun_s, answer.outcome
     if isinstance(outcome, Done):
         counts = HandOverCounts(
-            **{name: _whole(outcome.facts.get(name)) for name in ("began_with", "handed_over", "left")}
+            **{name: _int_or_zero(outcome.facts.get(name)) for name in ("began_with", "handed_over", "left")}
         )
         sentence = _sentence(member.broker, counts, took_s)
         error = None
         if outcome.result != ALL:
-            error = _in_part(sentence, counts, undone=outcome.result == UNDONE)
+            error = _incomplete_error(sentence, counts, undone=outcome.result == UNDONE)
         return PreStopResult(
             member.broker,
             operation,
@@ -188,18 +189,18 @@ def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: 
             error=error,
             sentence=f"{sentence}; it can be stopped",
         )
-    left = _held_now(connection, member.broker)
+    left = _count_bundles_if_readable(connection, member.broker)
     counts = HandOverCounts(before, None if left is None else max(0, before - left), left)
-    return _without_success(member, operation, answer, took_s, counts)
+    return _unsuccessful_result(member, operation, answer, took_s, counts)
 
 
 def _undo(connection: Connection, member: Member, ends_s: float) -> PreStopResult:
     begun_s = time.monotonic()
     operation, answer = _ask(connection, member, RequestCommand.UNDO_PRE_STOP, {}, ends_s)
     took_s, outcome = time.monotonic() - begun_s, answer.outcome
-    counts = HandOverCounts(left=_held_now(connection, member.broker))
+    counts = HandOverCounts(left=_count_bundles_if_readable(connection, member.broker))
     if not isinstance(outcome, Done):
-        return _without_success(member, operation, answer, took_s, counts)
+        return _unsuccessful_result(member, operation, answer, took_s, counts)
     again = (
         f"{member.broker} takes bundles again" if outcome.result == UNDONE else f"{member.broker} was not to be stopped"
     )
@@ -212,9 +213,9 @@ def _undo(connection: Connection, member: Member, ends_s: float) -> PreStopResul
 def _ask(
     connection: Connection, member: Member, asked: RequestCommand, args: dict[str, Any], ends_s: float
 ) -> tuple[str, RequestAnswer]:
-    """The id of the request, and its answer; it stays open beyond the wait, for a broker that is late."""
+    """The id of the request, and its answer; the request stays open beyond the wait, for a slow broker."""
     named = {"broker": member.broker, "incarnation": member.incarnation, **args}
-    open_s = min(TIMEOUT_MAX_S, max(0.0, ends_s - time.monotonic()) + LATE_S)
+    open_s = min(TIMEOUT_MAX_S, max(0.0, ends_s - time.monotonic()) + OPEN_BEYOND_S)
     sent = send(connection, asked, named, open_s)
     wait_s = max(0.0, ends_s - time.monotonic() - MARGIN_S / 2)
     return sent.id, follow(connection, SentRequest(sent.id, sent.offset, wait_s), grace_s=0.0)
@@ -225,7 +226,7 @@ def _sentence(broker: str, counts: HandOverCounts, took_s: float) -> str:
     return f"{broker}: {counts.handed_over} of {of} handed over in {took_s:.1f} s"
 
 
-def _in_part(sentence: str, counts: HandOverCounts, *, undone: bool) -> CommandError:
+def _incomplete_error(sentence: str, counts: HandOverCounts, *, undone: bool) -> CommandError:
     if undone:
         return CommandError(
             f"{sentence}, {counts.left} left; `--undo` took that back meanwhile: it takes bundles again",
@@ -239,7 +240,7 @@ def _in_part(sentence: str, counts: HandOverCounts, *, undone: bool) -> CommandE
     )
 
 
-def _without_success(
+def _unsuccessful_result(
     member: Member, operation: str, answer: RequestAnswer, took_s: float, counts: HandOverCounts
 ) -> PreStopResult:
     outcome, broker = answer.outcome, member.broker
@@ -253,11 +254,11 @@ def _without_success(
         return PreStopResult(broker, operation, Answer.REJECTED, took_s, counts, reason=reason, error=error)
     claimed = answer.claimed_by is not None or isinstance(outcome, Unknown)
     state = "has not answered" if claimed else "has not taken the request up"
-    held = "" if counts.left is None else f": {counts.left} left"
+    remainder = "" if counts.left is None else f": {counts.left} left"
     if counts.left is not None and counts.began_with is not None:
-        held = f": {counts.left} of {count_of(counts.began_with, 'bundle')} left"
+        remainder = f": {counts.left} of {count_of(counts.began_with, 'bundle')} left"
     error = CommandError(
-        f"{broker} {state} within {took_s:.1f} s{held}",
+        f"{broker} {state} within {took_s:.1f} s{remainder}",
         hint="`statechannel brokers` shows whether it is heard; it may be cut off from Kafka, or its event loop may be blocked.",
         code=ExitCode.UNDETERMINED if claimed else ExitCode.NO_BROKER,
     )
@@ -265,17 +266,17 @@ def _without_success(
     return PreStopResult(broker, operation, Answer.UNKNOWN, took_s, counts, reason=reason, error=error)
 
 
-def _held_now(connection: Connection, broker: str) -> int | None:
+def _count_bundles_if_readable(connection: Connection, broker: str) -> int | None:
     try:
-        return _held(connection, broker)
+        return _count_bundles(connection, broker)
     except KafkaAdapterError:
         return None
 
 
-def _held(connection: Connection, broker: str) -> int:
-    """Bundles that it serves, or is about to."""
+def _count_bundles(connection: Connection, broker: str) -> int:
+    """Number of bundles that a broker serves or is about to serve."""
     return sum(broker in (key.owner, key.bound_for) for key in read_channel(connection).live())
 
 
-def _whole(value: object) -> int:
+def _int_or_zero(value: object) -> int:
     return value if type(value) is int else 0

@@ -161,12 +161,12 @@ class Actions:
         Raises:
             ProblemError: It is refused.
         """
-        with self._place():
-            return await self._begun(call, command, args, name, check)
+        with self._take_slot():
+            return await self._execute(call, command, args, name, check)
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of `http.actions_max` places.
+    def _take_slot(self) -> Iterator[None]:
+        """Count as one of `http.actions_max` actions under way.
 
         Raises:
             ProblemError: `too-busy`.
@@ -179,17 +179,17 @@ class Actions:
         finally:
             self._running -= 1
 
-    async def _begun(
+    async def _execute(
         self, call: ApiCall, command: RequestCommand, args: Mapping[str, Any], name: str, check: Check | None
     ) -> ApiAnswer:
         wait_s, identifier = self._wait_s(call), self._operation(call)
         filled = {name: value for name, value in args.items() if value is not None}
         within_s = call.body.timeout_s or self._settings.limits.command_timeout_s
         request = Request(identifier, command.value, 0, filled, call.caller.by)
-        await self._book.caught_up()
+        await self._book.wait_caught_up()
         story = self._book.find(identifier)
         if story is None and IDEMPOTENCY_KEY in call.headers:
-            await self._book.current()  # another process may have written it just now
+            await self._book.wait_current()  # another process may have written it just now
             story = self._book.find(identifier)
         if story is None:
             if check is not None:
@@ -198,7 +198,7 @@ class Actions:
             story = await self._book.write(request, answer_within_s=within_s)
         self._require_same(story, request)
         if story.outcome is None and wait_s:
-            story = await self._book.ended(identifier, min(wait_s, within_s))
+            story = await self._book.wait_ended(identifier, min(wait_s, within_s))
         return self._state_of(story, name)
 
     @staticmethod
@@ -246,7 +246,7 @@ class Actions:
 
     # --- checks before it is written ----------------------------------------------------------------------------------
 
-    async def _existing(self, call: ApiCall) -> BundleRow:
+    async def _require_bundle(self, call: ApiCall) -> BundleRow:
         """The bundle of the path, as `If-Match` wants it."""
         name = bundle_name(call)
         row = await self._cluster.bundle(name)
@@ -263,7 +263,7 @@ class Actions:
             )
         return row
 
-    async def _may_move(self, call: ApiCall, name: str, destination: str | None) -> None:
+    async def _require_move_allowed(self, call: ApiCall, name: str, destination: str | None) -> None:
         """Ask the leader whether policies allow a move; where it runs no balancer the channel alone decides.
 
         Raises:
@@ -281,7 +281,7 @@ class Actions:
                 await asyncio.sleep(_AGAIN_S)
             request = Request(str(ULID()), RequestCommand.EXTENSION.value, 0, filled, call.caller.by)
             await self._book.write(request, answer_within_s=within_s)
-            outcome = _outcome_of(await self._book.ended(request.id, within_s))
+            outcome = _outcome_of(await self._book.wait_ended(request.id, within_s))
             if not may_be_asked_again(outcome):
                 break
         if outcome is None:
@@ -291,8 +291,8 @@ class Actions:
                 retryable=True,
                 for_leader=True,
             )
-        unasked = isinstance(outcome, Rejected) and str(outcome.reason) == NO_EXTENSION
-        if not isinstance(outcome, Done) and not unasked:
+        no_balancer = isinstance(outcome, Rejected) and str(outcome.reason) == NO_EXTENSION
+        if not isinstance(outcome, Done) and not no_balancer:
             raise of_outcome(outcome, name=name)
 
     async def _move(self, call: ApiCall, command: RequestCommand, destination: str | None, end: str) -> ApiAnswer:
@@ -303,16 +303,16 @@ class Actions:
         args = {"name": name, "destination": destination, "reason": reason, "if_generation": _generation_of(call)}
 
         async def check() -> None:
-            await self._existing(call)
-            await self._may_move(call, name, destination)
+            await self._require_bundle(call)
+            await self._require_move_allowed(call, name, destination)
 
         if not body.dry_run:
             return await self._act(call, command, args, name, check)
-        row = await self._existing(call)
+        row = await self._require_bundle(call)
         await self._require_movable(row, destination)
-        with self._place():
-            await self._book.caught_up()
-            await self._may_move(call, name, destination)
+        with self._take_slot():
+            await self._book.wait_caught_up()
+            await self._require_move_allowed(call, name, destination)
         facts = {"bundle": name, "owner": row["owner"], "destination": destination}
         return ApiAnswer({"dry_run": True, "would": [f"{row['owner']} would release {name}; {end}"], **facts})
 
@@ -342,11 +342,11 @@ class Actions:
         args["if_generation"] = _generation_of(call)
 
         async def check() -> None:
-            await self._existing(call)
+            await self._require_bundle(call)
 
         if not body.dry_run:
             return await self._act(call, RequestCommand.SPLIT, args, name, check)
-        row = await self._existing(call)
+        row = await self._require_bundle(call)
         if row["owner"] is None:
             raise of_outcome(Rejected("not-assigned", f"no broker serves {name}"), name=name)
         parts = len(body.at) + 1 if body.at else body.parts
@@ -392,11 +392,11 @@ class Actions:
 
     async def operation(self, call: ApiCall) -> ApiAnswer:
         identifier = call.path["operation"]
-        await self._book.caught_up()
+        await self._book.wait_caught_up()
         wait_s = self._wait_s(call)
         story = self._book.find(identifier)
         if story is not None and story.outcome is None and wait_s:
-            story = await self._book.ended(identifier, wait_s)
+            story = await self._book.wait_ended(identifier, wait_s)
         if story is None:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         outcome = _outcome_of(story)

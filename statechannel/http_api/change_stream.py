@@ -33,9 +33,9 @@ UNAVAILABLE: Final = "unavailable"
 _RESUME_S: Final = 1.0
 _CHUNK_MAX_BYTES: Final = 65_536
 _SHARED_MAX: Final = 16
-_ONE: Final = r"(?:[0-9]{1,4}|[a-z]{1,32}):[0-9]{1,15}"
-_POSITION: Final = re.compile(rf"{_ONE}(?:,{_ONE}){{0,999}}", re.ASCII)
-_ONE_OFFSET: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
+_LANE_OFFSET: Final = r"(?:[0-9]{1,4}|[a-z]{1,32}):[0-9]{1,15}"
+_POSITION: Final = re.compile(rf"{_LANE_OFFSET}(?:,{_LANE_OFFSET}){{0,999}}", re.ASCII)
+_SINGLE_OFFSET: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _QUIET: Final = b": quiet\n\n"
 
 Lane = int | str
@@ -71,7 +71,7 @@ def parse_position(text: str, partitions: Sequence[int], sources: Collection[str
     Raises:
         ProblemError: It is neither, or names a partition or a source that is not there.
     """
-    if _ONE_OFFSET.fullmatch(text):
+    if _SINGLE_OFFSET.fullmatch(text):
         return dict.fromkeys(partitions, int(text))
     if _POSITION.fullmatch(text) is None:
         raise ProblemError(
@@ -99,8 +99,8 @@ def change_document(change: Change) -> dict[str, Any]:
     return {"key": fields.pop("bundle"), "verdict": "accepted", **fields}
 
 
-def kept(item: Change | ChangesGap | SourceEvent) -> KeptEvent:
-    """An item of a follower, encoded."""
+def encode_event(item: Change | ChangesGap | SourceEvent) -> KeptEvent:
+    """Encode an item of a follower."""
     if isinstance(item, SourceEvent):
         return KeptEvent(item.source, item.offset, item.source, GAP if item.is_gap else item.source, item.data)
     # By their fields: a gap is a named tuple of the router's, and has no state.
@@ -111,19 +111,19 @@ def kept(item: Change | ChangesGap | SourceEvent) -> KeptEvent:
 
 @dataclass(slots=True)
 class _Subscription:
-    """One reader: how far it has read.
+    """One reader of the stream, and how far it has read.
 
     Attributes:
         kinds: What it wants.
-        wanted: First offset wanted of each lane, while it is not `level`.
-        level: It has read all that the follower has read: positions are the same, and so is what both are sent.
-        identifier: If it is level: the last id that it was sent, or its position when it became so.
-        place: Number of the next kept event.
+        wanted: First offset wanted of each lane, while it is not `caught_up`.
+        caught_up: It has read all that the follower has read, so that it is sent the same bytes as others that have.
+        identifier: If it has caught up: the id of the last event that it was sent, or its position when it caught up.
+        place: Number of the next event in memory.
     """
 
     kinds: frozenset[str]
     wanted: dict[Lane, int]
-    level: bool = False
+    caught_up: bool = False
     identifier: bytes = b""
     place: int = -1
 
@@ -137,7 +137,7 @@ class _Subscription:
 
     def position(self) -> bytes:
         """The id from which it may resume."""
-        return self.identifier if self.level else position_text(self.wanted).encode()
+        return self.identifier if self.caught_up else position_text(self.wanted).encode()
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class _CatchUp:
 
 
 class _SharedPart(NamedTuple):
-    """Bytes that several readers are sent, and where they have come to by them."""
+    """Bytes that several readers are sent, and their place and id afterwards."""
 
     part: bytes
     place: int
@@ -167,10 +167,10 @@ def _event(name: str, data: bytes, identifier: bytes) -> bytes:
 
 
 class ChangesHub:
-    """Follows the changes once, keeps the newest, and serves readers from them.
+    """Follows the changes once for all readers, keeps the newest, and serves readers from these.
 
-    Without readers it follows the channel, too: one that has lost its connection finds what came meanwhile. A further source is
-    followed while a reader wants it.
+    The channel is followed without readers, too, so that a reader that reconnects finds what it missed. A further source is
+    followed only while a reader wants it.
 
     Args:
         sources: Further topics whose records are events.
@@ -180,21 +180,21 @@ class ChangesHub:
         self._cluster = cluster
         self._settings = settings
         self._sources = {source.name: source for source in sources}
-        self._kept: deque[KeptEvent] = deque()
-        self._kept_bytes = 0
-        self._first = 0  # number of the first one that is kept; they are numbered as they come
-        self._whole_from: dict[Lane, int] = {}
+        self._events: deque[KeptEvent] = deque()
+        self._events_bytes = 0
+        self._first_number = 0  # number of the oldest event in memory; events are numbered as they come
+        self._complete_from: dict[Lane, int] = {}
         self._followed: dict[Lane, int] = {}
         self._partitions: tuple[int, ...] = ()
         self._shared: dict[tuple[int, frozenset[str]], _SharedPart] = {}
-        self._turn = asyncio.Event()
+        self._updated = asyncio.Event()
         self._started = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._followers: dict[str, SourceFollower] = {}
         self._demand: Counter[str] = Counter()
         self._failed: dict[str, str] = {}
-        self._turns = asyncio.Semaphore(settings.catch_ups_max)
-        self._waiting = 0
+        self._catch_up_slots = asyncio.Semaphore(settings.catch_ups_max)
+        self._slot_waiters = 0
         self.readers = 0
         self.cut_off = 0
 
@@ -213,7 +213,7 @@ class ChangesHub:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._announce()
+        self._wake_readers()
         for follower in list(self._followers.values()):
             await follower.close()
         self._followers.clear()
@@ -221,72 +221,74 @@ class ChangesHub:
     # --- following --------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Follow until the end; what ends the follower begins it again where it was."""
+        """Follow until the task is cancelled; after a failure following resumes at the same offset."""
         while True:
             try:
                 if not self._partitions:
                     position = await self._cluster.position()
                     begins: dict[Lane, int] = {partition: offset + 1 for partition, offset in position.items()}
                     self._followed |= begins
-                    self._whole_from |= begins
+                    self._complete_from |= begins
                     self._partitions = tuple(sorted(position))
                     self._started.set()
                 since = {partition: self._followed[partition] for partition in self._partitions}
                 async with contextlib.aclosing(self._cluster.changes(since)) as batches:
                     async for batch in batches:
-                        self._take(batch)
+                        self._add_events(batch)
             except StateChannelError as error:
                 _log.warning("http-changes-interrupted", why=str(error))
             except Exception:
                 _log.exception("http-changes-failed")
             await asyncio.sleep(_RESUME_S)
 
-    def _take(self, batch: Sequence[Change | ChangesGap | SourceEvent]) -> None:
+    def _add_events(self, batch: Sequence[Change | ChangesGap | SourceEvent]) -> None:
         for change in batch:
-            item = kept(change)
+            item = encode_event(change)
             if item.offset < self._followed.get(item.lane, 0):
                 continue
             self._followed[item.lane] = item.offset + 1
             # Once for all readers: it has the offsets of all partitions.
             identifier = position_text(self._followed).encode()
             item = item._replace(identifier=identifier, wire=_event(item.event, item.data, identifier))
-            self._kept.append(item)
-            self._kept_bytes += _size_bytes(item)
-        most_bytes = self._settings.changes_max_mib * 2**20
-        while len(self._kept) > self._settings.changes_max or (self._kept_bytes > most_bytes and len(self._kept) > 1):
-            gone = self._kept.popleft()
-            self._kept_bytes -= _size_bytes(gone)
-            if gone.lane in self._whole_from:
-                self._whole_from[gone.lane] = max(self._whole_from[gone.lane], gone.offset + 1)
-            self._first += 1
-        self._announce()
+            self._events.append(item)
+            self._events_bytes += _size_bytes(item)
+        limit_bytes = self._settings.changes_max_mib * 2**20
+        while len(self._events) > self._settings.changes_max or (
+            self._events_bytes > limit_bytes and len(self._events) > 1
+        ):
+            dropped = self._events.popleft()
+            self._events_bytes -= _size_bytes(dropped)
+            if dropped.lane in self._complete_from:
+                self._complete_from[dropped.lane] = max(self._complete_from[dropped.lane], dropped.offset + 1)
+            self._first_number += 1
+        self._wake_readers()
 
-    def _announce(self) -> None:
+    def _wake_readers(self) -> None:
         self._shared.clear()
-        turn, self._turn = self._turn, asyncio.Event()
-        turn.set()
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
 
     def _source_began(self, name: str, offset: int) -> None:
         if name in self._followers:
-            self._followed[name] = self._whole_from[name] = offset
+            self._followed[name] = self._complete_from[name] = offset
             self._failed.pop(name, None)
-            self._announce()
+            self._wake_readers()
 
     def _source_failed(self, name: str, message: str) -> None:
         if name not in self._followed:
             self._failed[name] = message
-            self._announce()
+            self._wake_readers()
 
     def _source_delivered(self, name: str, events: Sequence[SourceEvent], position: int) -> None:
         if name not in self._followers:
             return
         if events:
-            self._take(events)
+            self._add_events(events)
         self._followed[name] = max(self._followed.get(name, 0), position)
 
     @contextlib.contextmanager
-    def _wanting(self, names: Collection[str]) -> Any:
-        """Follow these sources meanwhile."""
+    def _follow_sources(self, names: Collection[str]) -> Any:
+        """Follow these sources while the context is open."""
         for name in names:
             self._demand[name] += 1
             if name not in self._followers:
@@ -301,7 +303,7 @@ class ChangesHub:
                 if not self._demand[name] and (follower := self._followers.pop(name, None)) is not None:
                     follower.stop()
                     self._followed.pop(name, None)
-                    self._whole_from.pop(name, None)
+                    self._complete_from.pop(name, None)
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
@@ -322,14 +324,14 @@ class ChangesHub:
             raise ProblemError("too-busy", f"{self.readers} readers follow the changes already")
         self.readers += 1
         try:
-            with self._wanting(kinds - {CHANGE}):
+            with self._follow_sources(kinds - {CHANGE}):
                 async for part in self._parts(since, kinds, named=only is not None):
                     yield part
         finally:
             self.readers -= 1
 
     async def _parts(self, since: str | None, kinds: frozenset[str], *, named: bool) -> AsyncIterator[bytes]:
-        missing = await self._begun(kinds - {CHANGE})
+        missing = await self._wait_followed(kinds - {CHANGE})
         if missing and named:
             why = self._failed.get(missing[0], "no answer in time")
             raise ProblemError("not-current", f"the topic of the events {missing[0]!r} cannot be read now: {why}")
@@ -348,11 +350,11 @@ class ChangesHub:
             if catch_up.reason:
                 yield self._end(reader, catch_up.reason, catch_up.message)
                 return
-        reader.place = self._first
+        reader.place = self._first_number
         async for part in self._newest(reader):
             yield part
 
-    async def _begun(self, names: Collection[str]) -> list[str]:
+    async def _wait_followed(self, names: Collection[str]) -> list[str]:
         """Wait until the channel and these sources are followed; returns those of which it is not known in time.
 
         Raises:
@@ -362,23 +364,23 @@ class ChangesHub:
             async with asyncio.timeout(self._settings.answer_timeout_s):
                 await self._started.wait()
                 while any(name not in self._followed and name not in self._failed for name in names):
-                    await self._turn.wait()
+                    await self._updated.wait()
         except TimeoutError:
             if not self._started.is_set():
                 raise ProblemError("not-current", "this process does not follow the channel yet") from None
         return sorted(name for name in names if name not in self._followed)
 
-    def _lanes(self, reader: _Subscription) -> list[Lane]:
+    def _lanes_of(self, reader: _Subscription) -> list[Lane]:
         """What a reader's position is compared by."""
-        return [lane for lane in self._whole_from if (CHANGE if isinstance(lane, int) else lane) in reader.kinds]
+        return [lane for lane in self._complete_from if (CHANGE if isinstance(lane, int) else lane) in reader.kinds]
 
     def _covers(self, reader: _Subscription) -> bool:
         """Whether memory has all that a reader wants."""
-        return all(reader.wanted.get(lane, 0) >= self._whole_from[lane] for lane in self._lanes(reader))
+        return all(reader.wanted.get(lane, 0) >= self._complete_from[lane] for lane in self._lanes_of(reader))
 
     async def _catch_up(self, reader: _Subscription, catch_up: _CatchUp) -> AsyncIterator[bytes]:
         """Older events, read from Kafka up to where the followers are now."""
-        ends = {lane: self._followed[lane] for lane in self._lanes(reader)}
+        ends = {lane: self._followed[lane] for lane in self._lanes_of(reader)}
         reading = asyncio.ensure_future(self._read_past(dict(reader.wanted), ends, catch_up))
         try:
             while True:
@@ -405,26 +407,25 @@ class ChangesHub:
                 reader.wanted[lane] = max(reader.wanted.get(lane, 0), end)
 
     async def _read_past(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
-        """Read in one of `http.catch_ups_max` turns; who waits for one gets it in order.
+        """Read in one of `http.catch_ups_max` turns, which are given in the order of arrival.
 
-        A turn is for those who take: one that takes nothing for `http.receive_timeout_s`, or made others wait for it as long,
-        loses it.
+        A reader loses its turn if it takes nothing for `http.receive_timeout_s`, or has made others wait for that long.
         """
         try:
-            self._waiting += 1
+            self._slot_waiters += 1
             try:
                 async with asyncio.timeout(self._settings.answer_timeout_s):
-                    await self._turns.acquire()
+                    await self._catch_up_slots.acquire()
             except TimeoutError:
                 to.reason = "too-busy"
                 to.message = "other readers read older changes from Kafka now; resume in a moment"
                 return
             finally:
-                self._waiting -= 1
+                self._slot_waiters -= 1
             try:
-                await self._portions(wanted, ends, to)
+                await self._read_portions(wanted, ends, to)
             finally:
-                self._turns.release()
+                self._catch_up_slots.release()
         except StateChannelError as error:
             _log.warning("http-changes-past-failed", why=str(error))
             to.reason, to.message = "interrupted", f"older changes cannot be read now: {error}"
@@ -435,42 +436,42 @@ class ChangesHub:
             with contextlib.suppress(asyncio.QueueFull):  # then its reader sees that this task is done
                 to.queue.put_nowait(None)
 
-    async def _portions(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
+    async def _read_portions(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
         channel = {lane: end for lane, end in ends.items() if isinstance(lane, int)}
         since = {lane: offset for lane, offset in wanted.items() if isinstance(lane, int)}
         if any(since.get(lane, 0) < end for lane, end in channel.items()):
             async with contextlib.aclosing(self._cluster.past(since, channel)) as batches:
                 async for batch in batches:
-                    if not await self._hand_over([kept(item) for item in batch], to):
+                    if not await self._hand_over([encode_event(item) for item in batch], to):
                         return
         for lane, end in ends.items():
             if isinstance(lane, str) and wanted.get(lane, 0) < end:
                 async with contextlib.aclosing(past_of(self._sources[lane], wanted.get(lane, 0), end)) as portions:
                     async for portion in portions:
-                        if not await self._hand_over([kept(item) for item in portion], to):
+                        if not await self._hand_over([encode_event(item) for item in portion], to):
                             return
 
     async def _hand_over(self, batch: Sequence[KeptEvent], to: _CatchUp) -> bool:
         """Hand over a batch; False if the reader has lost its turn."""
-        most_s, began_s = self._settings.receive_timeout_s, time.monotonic()
+        limit_s, began_s = self._settings.receive_timeout_s, time.monotonic()
         try:
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(limit_s):
                 await to.queue.put(batch)
         except TimeoutError:
-            lost = True
+            slot_lost = True
         else:
             to.slow_s += time.monotonic() - began_s
-            lost = self._waiting > 0 and to.slow_s > most_s
-        if lost:
+            slot_lost = self._slot_waiters > 0 and to.slow_s > limit_s
+        if slot_lost:
             self.cut_off += 1
             to.reason = "too-slow"
             to.message = "you take older changes more slowly than they are read; resume from this id"
-        return not lost
+        return not slot_lost
 
     async def _newest(self, reader: _Subscription) -> AsyncIterator[bytes]:
         while self._task is not None and not self._task.done():
-            turn = self._turn
-            if reader.place < self._first:
+            updated = self._updated
+            if reader.place < self._first_number:
                 self.cut_off += 1
                 message = (
                     "you read more slowly than changes come, and memory has forgotten the next one; resume from this id"
@@ -480,42 +481,42 @@ class ChangesHub:
             if part := self._next_part(reader):
                 yield part
                 continue
-            if reader.place < self._first + len(self._kept):
+            if reader.place < self._first_number + len(self._events):
                 continue
             try:
                 async with asyncio.timeout(self._settings.heartbeat_s):
-                    await turn.wait()
+                    await updated.wait()
             except TimeoutError:
                 yield _QUIET
         yield self._end(reader, "stopped", "this process stops; resume at another one from this id")
 
     def _next_part(self, reader: _Subscription) -> bytes:
         """What a reader is sent next; empty if nothing of it is for the reader."""
-        if reader.level:
+        if reader.caught_up:
             return self._shared_part(reader)
         parts: list[bytes] = []
-        size_bytes, number = 0, self._first + len(self._kept)
+        size_bytes, number = 0, self._first_number + len(self._events)
         while reader.place < number and size_bytes < _CHUNK_MAX_BYTES:
-            item = self._kept[reader.place - self._first]
+            item = self._events[reader.place - self._first_number]
             reader.place += 1
             if reader.takes(item):
                 parts.append(reader.event(item))
                 size_bytes += len(parts[-1])
-        ahead = any(reader.wanted.get(lane, 0) > self._followed[lane] for lane in self._lanes(reader))
+        ahead = any(reader.wanted.get(lane, 0) > self._followed[lane] for lane in self._lanes_of(reader))
         if reader.place == number and not ahead:
-            reader.level = True
+            reader.caught_up = True
             reader.identifier = position_text(reader.wanted).encode()
         return b"".join(parts)
 
     def _shared_part(self, reader: _Subscription) -> bytes:
-        """The next part of all readers that are level and at the same place: joined once."""
+        """The next part of all readers that have caught up and are at the same place, joined once."""
         key = (reader.place, reader.kinds)
         shared = self._shared.get(key)
         if shared is None:
             parts: list[bytes] = []
-            place, size_bytes, number, identifier = reader.place, 0, self._first + len(self._kept), b""
+            place, size_bytes, number, identifier = reader.place, 0, self._first_number + len(self._events), b""
             while place < number and size_bytes < _CHUNK_MAX_BYTES:
-                item = self._kept[place - self._first]
+                item = self._events[place - self._first_number]
                 place += 1
                 if item.kind in reader.kinds:
                     parts.append(item.wire)

@@ -116,11 +116,11 @@ class RequestBook(Protocol):
         """Whether brokers need not reply any more, by the log's clock."""
         ...
 
-    async def caught_up(self) -> None:
+    async def wait_caught_up(self) -> None:
         """Wait until the log was read to its end once."""
         ...
 
-    async def current(self) -> None:
+    async def wait_current(self) -> None:
         """Wait until all was read that the log has now, so that a request that another process wrote is known.
 
         Raises:
@@ -136,7 +136,7 @@ class RequestBook(Protocol):
         """
         ...
 
-    async def ended(self, identifier: str, wait_s: float) -> RequestStory:
+    async def wait_ended(self, identifier: str, wait_s: float) -> RequestStory:
         """Wait for the reply to a request; the story without an outcome where the time is up."""
         ...
 
@@ -152,9 +152,9 @@ class LoggedRequests:
         self._access = access
         self._timeout_s = timeout_s
         self._fold = RequestFold(remembered_max)
-        self._turn = asyncio.Event()
-        self._whole = asyncio.Event()
-        self._ends = threading.Event()
+        self._updated = asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._closing = threading.Event()
         self._position = 0
         self._end_tail: PartitionTail | None = None
         self._end_lock = threading.Lock()
@@ -168,31 +168,31 @@ class LoggedRequests:
 
     async def close(self) -> None:
         """End the thread."""
-        self._ends.set()
+        self._closing.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, _CLOSE_S)
         await asyncio.to_thread(self._close_end)
 
     def _follow(self) -> None:
         start = 0
-        while not self._ends.is_set():
+        while not self._closing.is_set():
             try:
                 with self._tail() as tail:
                     span = tail.span(start=start)
                     for record in tail.records(span):
-                        self._hand_over([record], whole=False)
+                        self._hand_over([record], caught_up=False)
                         start = record.offset + 1
                     start = max(start, span.end)
-                    self._hand_over([], whole=True, position=start)
-                    for batch in tail.follow(start, stop=self._ends.is_set):
+                    self._hand_over([], caught_up=True, position=start)
+                    for batch in tail.follow(start, stop=self._closing.is_set):
                         if batch:
-                            self._hand_over(batch, whole=True)
+                            self._hand_over(batch, caught_up=True)
                             start = batch[-1].offset + 1
             except StateChannelError as error:
                 _log.warning("http-requests-interrupted", why=str(error))
             except Exception:
                 _log.exception("http-requests-failed")
-            self._ends.wait(_RESUME_S)
+            self._closing.wait(_RESUME_S)
 
     def _tail(self) -> PartitionTail:
         client, topics = self._access
@@ -212,20 +212,20 @@ class LoggedRequests:
                 self._end_tail.close()
                 self._end_tail = None
 
-    def _hand_over(self, records: list[RecordRead], *, whole: bool, position: int = 0) -> None:
+    def _hand_over(self, records: list[RecordRead], *, caught_up: bool, position: int = 0) -> None:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # it was closed: nobody waits any more
-                loop.call_soon_threadsafe(self._take, records, whole, position)
+                loop.call_soon_threadsafe(self._take, records, caught_up, position)
 
-    def _take(self, records: list[RecordRead], whole: bool, position: int) -> None:
+    def _take(self, records: list[RecordRead], caught_up: bool, position: int) -> None:
         self._fold.take(records)
         read_to = records[-1].offset + 1 if records else 0
         self._position = max(self._position, read_to, position)
-        if whole:
-            self._whole.set()
-        turn, self._turn = self._turn, asyncio.Event()
-        turn.set()
+        if caught_up:
+            self._caught_up.set()
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
 
     def find(self, identifier: str) -> RequestStory | None:
         """See `RequestBook.find`."""
@@ -235,17 +235,17 @@ class LoggedRequests:
         """See `RequestBook.is_expired`."""
         return max(self._fold.newest_ms, time.time_ns() // 1_000_000) > story.deadline_ms
 
-    async def caught_up(self) -> None:
-        """See `RequestBook.caught_up`."""
+    async def wait_caught_up(self) -> None:
+        """See `RequestBook.wait_caught_up`."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._whole.wait()
+                await self._caught_up.wait()
         except TimeoutError:
             raise ProblemError("not-current", "the requests topic was not read to its end yet") from None
 
-    async def current(self) -> None:
-        """See `RequestBook.current`."""
-        await self.caught_up()
+    async def wait_current(self) -> None:
+        """See `RequestBook.wait_current`."""
+        await self.wait_caught_up()
         end = await asyncio.to_thread(self._end)
         ends_s = time.monotonic() + self._timeout_s
         while self._position < end:
@@ -253,7 +253,7 @@ class LoggedRequests:
                 raise ProblemError("not-current", "the requests topic was not read to its end in time")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    await self._turn.wait()
+                    await self._updated.wait()
 
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
         """See `RequestBook.write`."""
@@ -271,8 +271,8 @@ class LoggedRequests:
             )
         return story
 
-    async def ended(self, identifier: str, wait_s: float) -> RequestStory:
-        """See `RequestBook.ended`."""
+    async def wait_ended(self, identifier: str, wait_s: float) -> RequestStory:
+        """See `RequestBook.wait_ended`."""
 
         def ended() -> RequestStory | None:
             story = self.find(identifier)
@@ -283,10 +283,10 @@ class LoggedRequests:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         return story
 
-    async def _wait(self, look: Callable[[], RequestStory | None], wait_s: float) -> RequestStory | None:
+    async def _wait(self, find: Callable[[], RequestStory | None], wait_s: float) -> RequestStory | None:
         ends_s = time.monotonic() + wait_s
-        while (story := look()) is None and (left_s := ends_s - time.monotonic()) > 0:
+        while (story := find()) is None and (left_s := ends_s - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    await self._turn.wait()
+                    await self._updated.wait()
         return story

@@ -151,14 +151,14 @@ def further_routes(cluster: ApiCluster) -> list[ApiRoute]:
 
 
 class TopicReads:
-    """Answers that are read from Kafka's topics in a thread each: few at once, further ones are refused.
+    """Runs reads of Kafka's topics, each in a thread; refuses further ones while `reads_max` are under way.
 
     Args:
-        most: How many.
+        reads_max: Most reads under way.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, reads_max: int) -> None:
+        self._reads_max = reads_max
         self._running = 0
 
     async def run(self, read: Callable[[], Any]) -> Any:
@@ -167,7 +167,7 @@ class TopicReads:
         Raises:
             ProblemError: `too-busy`.
         """
-        if self._running >= self._most:
+        if self._running >= self._reads_max:
             raise ProblemError("too-busy", f"{self._running} answers are being read from topics already")
         self._running += 1
         task = asyncio.ensure_future(asyncio.to_thread(read))

@@ -43,62 +43,62 @@ class BoundedProtocol(H11Protocol):
 
     receive_timeout_s = 10.0
     connections_max = 300
-    greeting: set[TlsGreeting] = set()  # noqa: RUF012 - each server makes a class with a set of its own
-    _late: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
+    handshakes: set[TlsHandshake] = set()  # noqa: RUF012 - each server makes a class with a set of its own
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.access_log = False  # each action has a line of our own
         certificate = common_name(transport.get_extra_info("peercert"))
         self.app_state = {**self.app_state, "client_certificate": certificate}
-        if len(self.connections) + len(self.greeting) > self.connections_max:
+        if len(self.connections) + len(self.handshakes) > self.connections_max:
             transport.abort()
             return
-        self._watch()
+        self._start_header_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._start_header_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch()
+        self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
-        self._unstall()
+        self._cancel_header_timer()
+        self._cancel_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self._stalled or self.loop.call_later(self.receive_timeout_s, self.transport.abort)
+        self._write_timer = self._write_timer or self.loop.call_later(self.receive_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._unstall()
+        self._cancel_write_timer()
         super().resume_writing()
 
-    def _unstall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def _watch(self) -> None:
-        """Time runs while no request is under way: one that has begun is bounded by the application."""
+    def _start_header_timer(self) -> None:
+        """Limit the time until the next header; a request under way is bounded by the application."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
-            self._unwatch()
-        elif self._late is None and not self.transport.is_closing():
-            self._late = self.loop.call_later(self.receive_timeout_s, self.transport.abort)
+            self._cancel_header_timer()
+        elif self._header_timer is None and not self.transport.is_closing():
+            self._header_timer = self.loop.call_later(self.receive_timeout_s, self.transport.abort)
 
-    def _unwatch(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _cancel_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
-class TlsGreeting(asyncio.Protocol):
-    """A connection until its TLS handshake is done: it counts like one that is served, and has as long as a header.
+class TlsHandshake(asyncio.Protocol):
+    """A connection until its TLS handshake is done: it counts as a connection, and has the time limit of a header.
 
     asyncio makes the handshake of a server's connections before a protocol learns of them; here it begins after the count.
 
@@ -110,25 +110,25 @@ class TlsGreeting(asyncio.Protocol):
         self._inner = inner
         self._context = context
         self._task: asyncio.Task[None] | None = None
-        self._early = bytearray()
+        self._early_bytes = bytearray()
 
     def data_received(self, data: bytes) -> None:
         """Keep what the client sends between the end of the handshake and the take-over, a turn of the loop later."""
-        self._early += data
+        self._early_bytes += data
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and begin the handshake."""
+        """Count the connection, and begin the handshake."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError(f"a TCP connection has the transport {transport!r}")
         inner = self._inner
-        if len(inner.connections) + len(inner.greeting) >= inner.connections_max:
+        if len(inner.connections) + len(inner.handshakes) >= inner.connections_max:
             transport.abort()
             return
         transport.pause_reading()  # what comes now is for TLS
-        inner.greeting.add(self)
-        self._task = inner.loop.create_task(self._greet(transport))
+        inner.handshakes.add(self)
+        self._task = inner.loop.create_task(self._handshake(transport))
 
-    async def _greet(self, transport: asyncio.Transport) -> None:
+    async def _handshake(self, transport: asyncio.Transport) -> None:
         inner = self._inner
         secured = None
         try:
@@ -138,12 +138,12 @@ class TlsGreeting(asyncio.Protocol):
         except (OSError, TimeoutError):  # ssl.SSLError is one
             transport.abort()
         finally:
-            inner.greeting.discard(self)
+            inner.handshakes.discard(self)
         if secured is not None and not secured.is_closing():
             secured.set_protocol(inner)
             inner.connection_made(secured)
-            if self._early and not secured.is_closing():
-                inner.data_received(bytes(self._early))
+            if self._early_bytes and not secured.is_closing():
+                inner.data_received(bytes(self._early_bytes))
 
 
 def common_name(certificate: Any) -> str | None:
@@ -184,7 +184,7 @@ class _StreamEndingServer(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _own_lines_dropped() -> Iterator[None]:
+def _drop_uvicorn_logs() -> Iterator[None]:
     """Drop what uvicorn logs in this thread. Its loggers are left as they are: the process may have a uvicorn of its own."""
     thread, logger = threading.get_ident(), logging.getLogger("uvicorn.error")
 
@@ -198,8 +198,8 @@ def _own_lines_dropped() -> Iterator[None]:
         logger.removeFilter(is_of_others)
 
 
-def _greeted(protocol: type[BoundedProtocol], context: ssl.SSLContext) -> Callable[..., TlsGreeting]:
-    return lambda **arguments: TlsGreeting(protocol(**arguments), context)
+def _with_handshake(protocol: type[BoundedProtocol], context: ssl.SSLContext) -> Callable[..., TlsHandshake]:
+    return lambda **arguments: TlsHandshake(protocol(**arguments), context)
 
 
 class HttpServer:
@@ -249,7 +249,7 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            with _own_lines_dropped():
+            with _drop_uvicorn_logs():
                 asyncio.run(self._serve())
         except BaseException as error:
             self._error = error
@@ -262,7 +262,7 @@ class HttpServer:
         settings = self._settings
         served = self._make()
         limits = {"receive_timeout_s": settings.receive_timeout_s, "connections_max": settings.connections_max}
-        protocol = type("_Protocol", (BoundedProtocol,), {**limits, "greeting": set()})
+        protocol = type("_Protocol", (BoundedProtocol,), {**limits, "handshakes": set()})
         config = uvicorn.Config(
             served.app,
             http=protocol,
@@ -281,7 +281,7 @@ class HttpServer:
         )
         config.load()
         if (context := config.ssl) is not None:
-            config.ssl, config.http_protocol_class = None, _greeted(protocol, context)  # type: ignore[assignment]
+            config.ssl, config.http_protocol_class = None, _with_handshake(protocol, context)  # type: ignore[assignment]
         self._server = _StreamEndingServer(config, served)
         served.start()
         self._begun.set()

@@ -431,7 +431,7 @@ def test_why_not_says_what_the_newest_decision_says(
     assert "it was to go from b1 to b3, but was refused: cordon: disk" in shown
     assert f"before that (decision {IDS[1]}): no decision was made (`shedding-off`)" in shown
     document = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
-    assert document.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
+    assert document.keys() == {"asked", "bundle", "owner", "messages", "verdicts", "same"}
     assert document["owner"] == "b2"
 
 

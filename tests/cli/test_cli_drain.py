@@ -15,7 +15,7 @@ from shedders.cli.drain import command, follower
 from shedders.cli.drain.command import rate_of
 from shedders.cli.drain.cordons import drained_by
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
-from shedders.cli.drain.rolling import next_of, words_of
+from shedders.cli.drain.rolling import next_broker, split_command
 from shedders.policies.book import PolicyBook
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
@@ -104,7 +104,7 @@ def test_rates(text: str | None, rate_per_s: float | None) -> None:
 
 
 def test_a_command_is_taken_apart_as_a_shell_would() -> None:
-    assert words_of("ssh {broker}.example 'systemctl restart broker'") == [
+    assert split_command("ssh {broker}.example 'systemctl restart broker'") == [
         "ssh",
         "{broker}.example",
         "systemctl restart broker",
@@ -130,7 +130,7 @@ def test_a_command_is_taken_apart_as_a_shell_would() -> None:
 def test_whose_turn_it_is(
     done: set[str], begun: Mapping[str, str], leader: str | None, held: Mapping[str, int], turn: str | None
 ) -> None:
-    assert next_of(["b3", "b1", "b2"], done, begun, leader, held) == turn
+    assert next_broker(["b3", "b1", "b2"], done, begun, leader, held) == turn
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
     monkeypatch.setattr(follower, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
     connection: Any = None
     with pytest.raises(CommandError, match=f"rejected .{reason}.") as result:
-        follower._judged(
+        follower._result_of(
             connection,
             DrainRequest("b1", OPERATION),
             RequestAnswer("1", Rejected(reason, "said"), "b2"),
@@ -250,7 +250,7 @@ def test_the_progress_of_a_drain_counts_from_all_bundles_that_the_broker_had_bef
         def __init__(self, _: object) -> None:
             self.counts = Counter[str]()
 
-        def look(self) -> Counter[str]:
+        def refresh(self) -> Counter[str]:
             self.counts = Counter(b1=next(counted))
             return self.counts
 

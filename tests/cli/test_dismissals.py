@@ -101,7 +101,7 @@ def test_status_and_doctor_say_who_dismissed_it(monkeypatch: pytest.MonkeyPatch)
     assert fields["dismissed"] == [
         {"broker": "b2", "incarnation": "b2-1", "at_ms": NOW_MS, "by": "ann@desk", "reason": "disk gone"}
     ]
-    assert {"at_ms": NOW_MS, "kind": "dismissed", "said": "b2 was dismissed by ann@desk: disk gone"} in fields[
+    assert {"at_ms": NOW_MS, "kind": "dismissed", "message": "b2 was dismissed by ann@desk: disk gone"} in fields[
         "incidents"
     ]
 

@@ -94,7 +94,7 @@ def test_forged_records_that_were_acknowledged_are_shown_and_no_problem() -> Non
     said = {"by": "ann@desk", "at_ms": AT, "reason": "a drill"}
     row = {"partition": 0, "offset": 17, "verdict": "accepted", "acknowledged": None}
     seen = row | {"offset": 18, "acknowledged": said}
-    report = {"said": "b2 has read 1 record", "acknowledged": said}
+    report = {"message": "b2 has read 1 record", "acknowledged": said}
     calm = figures(in_flight=[], debts=[], oldest_debt_ms=None, brokers=[broker("b1", leading=True)])
     calm = {name: value for name, value in calm.items() if name not in ("health", "problems")}
 

@@ -117,9 +117,11 @@ def test_a_cluster_that_falls_ill(
 
         cluster.kill(leader)
         words = [f"{other} leads, after {leader}", f"{leader} was lost; {other} repaired"]
-        after = watching.until(lambda item: all(any(i["said"].startswith(w) for i in item["incidents"]) for w in words))
+        after = watching.until(
+            lambda item: all(any(i["message"].startswith(w) for i in item["incidents"]) for w in words)
+        )
         assert (after["leader"], after["term"] > first["term"]) == (other, True)
-        assert not any(f"{leader} was lost without" in item["said"] for item in after["incidents"]), (
+        assert not any(f"{leader} was lost without" in item["message"] for item in after["incidents"]), (
             "the repair says it"
         )
         watching.until(lambda item: (item["orphans"], item["assigned"]) == (0, 4))

@@ -42,8 +42,8 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
     class Here:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        def look(self, **asked: Any) -> Any:
-            return twin.look(**asked)
+        def observe(self, **asked: Any) -> Any:
+            return twin.observe(**asked)
 
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)

@@ -49,7 +49,7 @@ class Around:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, outcome: Outcome | None, claimed_by: str | None) -> None:
         self.args: dict[str, Any] = {}
         self.held = [6, 4]
-        monkeypatch.setattr(module, "_held", lambda *_: self.held.pop(0))
+        monkeypatch.setattr(module, "_count_bundles", lambda *_: self.held.pop(0))
         monkeypatch.setattr(module, "send", self.send)
         monkeypatch.setattr(module, "follow", self.follow)
         self.answer = RequestAnswer("1", outcome, claimed_by)
@@ -126,7 +126,7 @@ def test_kafka_that_is_away_at_the_end_is_no_end_without_a_result(monkeypatch: p
             raise KafkaUnavailableError("no broker answers")
         return around.held.pop(0)
 
-    monkeypatch.setattr(module, "_held", held)
+    monkeypatch.setattr(module, "_count_bundles", held)
     fields = around.ask().fields()
     assert (fields["answer"], fields["began_with"], fields["handed_over"], fields["left"]) == ("unknown", 6, None, None)
 

@@ -74,7 +74,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "remarks": [],
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
-        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 was lost without a goodbye"}],
+        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "message": "b3 was lost without a goodbye"}],
         "unasked": 0,
         **changes,
     }
@@ -148,7 +148,7 @@ INCIDENTS = [
     {
         "at_ms": AT - 1_000 * number,
         "kind": "owner-lost",
-        "said": f"b{number} was lost; b1 repaired 9 bundles; the last one 6.1 s after it was last heard; "
+        "message": f"b{number} was lost; b1 repaired 9 bundles; the last one 6.1 s after it was last heard; "
         "the longest gap in service was 6.2 s",
     }
     for number in range(8)
@@ -580,7 +580,7 @@ def test_a_terminal_of_24_lines_shows_the_leader_and_leaves_no_line_empty(monkey
 
 
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    incident = {"at_ms": AT, "kind": "repair-paused", "said": "b1 paused repair: \x1b[2J"}
+    incident = {"at_ms": AT, "kind": "repair-paused", "message": "b1 paused repair: \x1b[2J"}
     assert "\x1b" not in "".join(shown(figures(incidents=[incident]), capsys))
 
 

@@ -56,7 +56,7 @@ async def test_a_failing_hook_is_visible_everywhere(kafka: Kafka, topic_prefix: 
 
             _, document, _ = await command("status", *where)
             (incident,) = [one for one in document["incidents"] if one["kind"] == "declined"]
-            assert incident["said"] == f"m1 declined bundles once, {BUNDLE} the last: {ERROR}"
+            assert incident["message"] == f"m1 declined bundles once, {BUNDLE} the last: {ERROR}"
 
             _, document, _ = await command("doctor", *where)
             findings = [finding for finding in document["findings"] if finding["check"] == "declines"]
@@ -65,7 +65,7 @@ async def test_a_failing_hook_is_visible_everywhere(kafka: Kafka, topic_prefix: 
 
             _, document, _ = await command("why", f"{NAMESPACE}/t", *where)
             assert any(
-                step["said"].startswith("m1 declined it") and ERROR in step["said"] for step in document["steps"]
+                step["message"].startswith("m1 declined it") and ERROR in step["said"] for step in document["steps"]
             )
 
             _, document, _ = await command("audit", "history", BUNDLE, *where)

@@ -154,7 +154,7 @@ class Lab:
         wanted, result = resources_of(plan), {}
 
         def all_told() -> bool:
-            result.update(ClusterPort(self.admin, plan, {}).look(full=False, configs=wanted).configs or {})
+            result.update(ClusterPort(self.admin, plan, {}).observe(full=False, configs=wanted).configs or {})
             return set(result) == set(wanted)
 
         self.until(all_told)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
-from shedders.kafka_rebalance.execution.moves import stands_of
+from shedders.kafka_rebalance.execution.moves import statuses_of
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.values import Observation, StopKind
@@ -61,7 +61,7 @@ class Watched:
 
     def progress(self, *, driven: bool = True) -> ExecutionProgress:
         """As `status` computes it, of a fresh look at the cluster."""
-        past, seen = self.ledger.recorded(), self.twin.look(full=True, configs=())
+        past, seen = self.ledger.recorded(), self.twin.observe(full=True, configs=())
         until_ms = past.done_at_ms or self.now_ms()
         times = ProgressTimes(
             now_ms=self.now_ms(),
@@ -71,7 +71,7 @@ class Watched:
             pace=self.pace.model_copy(update={"throttle_bytes_per_s": past.rate}),
             driven=driven,
         )
-        return progress_of(self.plan, stands_of(self.plan, seen.topics), seen.topics, seen.copied, times)
+        return progress_of(self.plan, statuses_of(self.plan, seen.topics), seen.topics, seen.copied, times)
 
     def truth(self) -> int:
         """Bytes of the plan that are in place."""

@@ -135,8 +135,8 @@ def test_any_record_can_be_asked_why_not(record: DecisionRecord, owner: str | No
     book = DecisionBook()
     book.add(record)
     result = why_not("t/n/0x00000000_0xffffffff", owner, book, now_ms=record.at_ms)
-    assert result.said
-    assert all(isinstance(sentence, str) and sentence for sentence in result.said)
+    assert result.messages
+    assert all(isinstance(sentence, str) and sentence for sentence in result.messages)
 
 
 @given(names, texts, texts, st.none() | texts, counts, st.none() | numbers)

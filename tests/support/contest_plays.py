@@ -36,6 +36,6 @@ if __name__ == "__main__":
     # To be interrupted.
     folder = ResultStore(Path("out"), "program")
     try:
-        run_all(runs("ours", "endless"), jobs=2, kept=folder, play=play)
+        run_all(runs("ours", "endless"), jobs=2, store=folder, play=play)
     except KeyboardInterrupt:
         sys.exit(130)

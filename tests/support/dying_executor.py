@@ -1,4 +1,4 @@
-"""Carries a plan out in lives of one process each; life N is killed with -9 at its Nth step: an event, a look or a call.
+"""Carries a plan out in lives of one process each; life N is killed with -9 at its Nth step: an event, an observation or a call.
 
     python -m tests.support.dying_executor ADDRESS STATE-DIR PLAN LIVES
 
@@ -24,7 +24,7 @@ from shedders.kafka_rebalance.planning.plan_files import read_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.kafka.client_settings import ClientSettings
 
-STEPS = frozenset({"look", "set_configs", "submit", "elect", "withdraw", "write"})
+STEPS = frozenset({"observe", "set_configs", "submit", "elect", "withdraw", "write"})
 PACE = PaceSettings(
     poll_s=0.1, full_look_s=0.5, settle_s=1.0, moves_per_broker=2, throttle_bytes_per_s=2_000_000, executor_away_s=4.0
 )

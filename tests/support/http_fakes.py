@@ -163,10 +163,10 @@ class FakeRequests:
     def is_expired(self, story: RequestStory) -> bool:
         return False
 
-    async def caught_up(self) -> None:
+    async def wait_caught_up(self) -> None:
         return
 
-    async def current(self) -> None:
+    async def wait_current(self) -> None:
         return
 
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
@@ -188,7 +188,7 @@ class FakeRequests:
             self.acted.append(request.id)
             self._log(Reply(request.id, "b1", "b1-1", outcomes.to_json(outcome)))
 
-    async def ended(self, identifier: str, wait_s: float) -> RequestStory:
+    async def wait_ended(self, identifier: str, wait_s: float) -> RequestStory:
         for _ in range(1_000):
             if self.fold.stories[identifier].outcome is not None:
                 break

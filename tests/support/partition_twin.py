@@ -99,7 +99,7 @@ class Twin:
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
-    def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
         if self.rng.random() < self.faults / 4:
             raise CallFailedError("no answer")
         topics = self.topics()
@@ -414,7 +414,7 @@ class Ledger:
         self.events.append({"event": event, "at_ms": self.now_ms(), **facts})
         self.tick()
 
-    def heard(self) -> tuple[OperatorRequests, str]:
+    def read_requests(self) -> tuple[OperatorRequests, str]:
         return self.asked, ""
 
     def tick(self) -> None:
@@ -437,7 +437,7 @@ class At(Ledger):
         super().__init__()
         self._doing, self._looks = doing, 0
 
-    def heard(self) -> tuple[OperatorRequests, str]:
+    def read_requests(self) -> tuple[OperatorRequests, str]:
         self._looks += 1
         if self._looks in self._doing:
             self._doing[self._looks]()

@@ -301,11 +301,13 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     sweep = [] if asked.tuned is None else swept(asked.tuned)
     field = list({contender.name: contender for contender in (*named, *sweep)}.values())
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
-    store = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
+    store = None if asked.out is None else ResultStore(asked.out, program_digest(), overwrite=asked.again)
     shown_seed = asked.seeds[0]
     with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=store, progress=update, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(
+                runs, jobs=asked.jobs, store=store, progress=update, keeps_series=lambda run: run.seed == shown_seed
+            )
         except KeyboardInterrupt:
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")

@@ -20,7 +20,7 @@ from shedders.cli.drain.follower import (
     require_empty,
     resumable,
 )
-from shedders.cli.drain.rolling import Restart, RestartRequest, progressed, require_program, words_of
+from shedders.cli.drain.rolling import Restart, RestartRequest, read_progress, require_program, split_command
 from shedders.model import plan
 from shedders.model.amounts import are, count, were
 from shedders.model.cluster import Bundle
@@ -336,14 +336,14 @@ def rolling_restart(
     """
     if (command is None) is not manual:
         raise CommandError("either --command CMD or --manual is required", hint="See --help.", code=ExitCode.USAGE)
-    words = None if command is None else words_of(command)
+    words = None if command is None else split_command(command)
     if words is not None:
         require_program(words)
     for name in broker or ():
         cordons.key_of(name)
     rate_per_s = rate_of(rate)
     connection = connect()
-    if operation is not None and not progressed(connection, operation).brokers:
+    if operation is not None and not read_progress(connection, operation).brokers:
         raise CommandError(
             f"rolling restart {operation} not found",
             hint="It may have stopped before its first broker; start a new one without --operation.",

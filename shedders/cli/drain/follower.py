@@ -231,10 +231,10 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
         raise
     finally:
         bar.drop(request.broker)
-    return _judged(connection, request, answer, newly_cordoned=newly_cordoned, begun=watch.begun)
+    return _result_of(connection, request, answer, newly_cordoned=newly_cordoned, begun=watch.begun)
 
 
-def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
+def is_retried(outcome: Outcome | None, begun_s: float) -> bool:
     """Whether a request is to be retried, with another leader or the same.
 
     Args:
@@ -257,7 +257,7 @@ class _Watch:
         self._connection = connection
         self._request = request
         self._bar = bar
-        self._holdings = BundleCounts(connection)
+        self._counts = BundleCounts(connection)
         self._total = 0
         self._begun_s = time.monotonic()
         self._ends_s = self._begun_s + request.within_s
@@ -268,17 +268,17 @@ class _Watch:
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
-                if not self.begun and _is_not_begun(answer.outcome):
+                if not self.begun and _is_not_started(answer.outcome):
                     return answer
-                raise self._late(answer)
+                raise self._timeout_error(answer)
             if sent is None:
                 sent = self._send(left_s, first=first)
             first = False
             answer = follow(self._connection, sent, self._show)
-            if not is_asked_again(answer.outcome, self._begun_s) or self._is_hopeless(answer.outcome):
+            if not is_retried(answer.outcome, self._begun_s) or self._is_hopeless(answer.outcome):
                 return answer
             sent = None
-            self.begun = self.begun or not _is_not_begun(answer.outcome)
+            self.begun = self.begun or not _is_not_started(answer.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
     def _is_hopeless(self, outcome: Outcome | None) -> bool:
@@ -301,26 +301,26 @@ class _Watch:
     def count(self) -> None:
         """Count the bundles of the broker, for its progress: before the drain moves the first of them."""
         if self._bar.seen:
-            self._left()
+            self._count_left()
 
-    def _left(self) -> int:
+    def _count_left(self) -> int:
         with suppress(KafkaAdapterError):  # the leader continues; only the progress is not shown
-            self._holdings.look()
-        left = self._holdings.counts[self._request.broker]
+            self._counts.refresh()
+        left = self._counts.counts[self._request.broker]
         self._total = max(self._total, left)
         return left
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
             return
-        left = self._left()
+        left = self._count_left()
         by = f" (by {leader})" if leader else " (no broker has started it yet)"
         self._bar.show(
             self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)
         )
 
-    def _late(self, answer: RequestAnswer) -> CommandError:
-        left = self._holdings.look(anyhow=True)[self._request.broker]
+    def _timeout_error(self, answer: RequestAnswer) -> CommandError:
+        left = self._counts.refresh(force=True)[self._request.broker]
         progress = f"last executed by {answer.claimed_by}" if answer.claimed_by else "no broker has started it"
         return CommandError(
             f"{self._request.broker} has {count(left, 'bundle')} left after {self._request.within_s:g} s; {progress}",
@@ -330,11 +330,11 @@ class _Watch:
         )
 
 
-def _is_not_begun(outcome: Outcome | None) -> bool:
+def _is_not_started(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
 
 
-def _judged(
+def _result_of(
     connection: Connection, request: DrainRequest, answer: RequestAnswer, *, newly_cordoned: bool, begun: bool
 ) -> DrainResult:
     outcome = answer.outcome
@@ -349,7 +349,7 @@ def _judged(
             f"the leader {answer.claimed_by} does not run the balancer, which executes drains",
             RUN_IT,
         )
-    nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
+    nothing = reason == NOTHING_MOVED or (not begun and _is_not_started(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
     if newly_cordoned and nothing and take_back(connection, request.broker, request.drain):
         message += " (the cordon was removed)"
@@ -378,7 +378,7 @@ _LEAST_WAIT_S = 0.5
 
 
 class BundleCounts:
-    """Bundle counts by broker, refreshed with at most a fifth of the time.
+    """Bundle counts by broker, read again in at most a fifth of the time.
 
     Attributes:
         counts: Bundles that each broker serves or is about to get, as of the last refresh.
@@ -390,14 +390,14 @@ class BundleCounts:
         self._next_s = 0.0
         self.counts: Counter[str] = Counter()
 
-    def look(self, *, anyhow: bool = False) -> Counter[str]:
-        """Refresh the counts if it is time to, or `anyhow`.
+    def refresh(self, *, force: bool = False) -> Counter[str]:
+        """Read the counts again if the last reading is long enough ago, or with `force`.
 
         Raises:
             KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         begun_s = time.monotonic()
-        if not anyhow and begun_s < self._next_s:
+        if not force and begun_s < self._next_s:
             return self.counts
         self.counts = self._read()
         took_s = time.monotonic() - begun_s

@@ -36,7 +36,7 @@ from shedders.cli.drain.follower import (
     DrainRequest,
     broker_not_found,
     drain,
-    is_asked_again,
+    is_retried,
     new_id,
     require_alive,
     require_empty,
@@ -57,7 +57,7 @@ from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 PLACE: Final = "{broker}"
 MARGIN_S: Final = 60.0
 """The balancer holds still for this long beyond the time limit of a step."""
@@ -104,7 +104,7 @@ class RestartProgress:
     before: dict[str, str] = field(default_factory=dict)
 
 
-def progressed(connection: Connection, restart: str) -> RestartProgress:
+def read_progress(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
     progress = RestartProgress()
     for request in extension_requests(connection, BALANCER, DRAIN):
@@ -121,29 +121,29 @@ def progressed(connection: Connection, restart: str) -> RestartProgress:
     return progress
 
 
-def next_of(
-    brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None, held: Mapping[str, int]
+def next_broker(
+    brokers: Sequence[str], done: set[str], started: Mapping[str, str], leader: str | None, counts: Mapping[str, int]
 ) -> str | None:
-    """Next broker: one that was begun, then by name, the leader last; None when all are done.
+    """Next broker: one whose restart was started, then by name, the leader last; None when all are done.
 
     Args:
-        held: Number of bundles by broker: the first of all has the fewest, as its bundles move twice.
+        counts: Number of bundles by broker: the first of all has the fewest, as its bundles move twice.
     """
     left = [name for name in sorted(brokers) if name not in done]
-    first = not done and not begun
+    first = not done and not started
     return min(
         left,
-        key=lambda name: (name not in begun, name == leader, held.get(name, 0) if first else 0, name),
+        key=lambda name: (name not in started, name == leader, counts.get(name, 0) if first else 0, name),
         default=None,
     )
 
 
-def held_by(connection: Connection) -> Mapping[str, int]:
+def bundle_counts(connection: Connection) -> Mapping[str, int]:
     """Number of bundles by broker."""
-    return BundleCounts(connection).look(anyhow=True)
+    return BundleCounts(connection).refresh(force=True)
 
 
-def words_of(text: str) -> list[str]:
+def split_command(text: str) -> list[str]:
     """Words of a command, split as a shell does; no shell runs.
 
     Raises:
@@ -203,7 +203,7 @@ class Restart:
         self._connection = connection
         self._request = request
         self._bar = bar
-        self._said = False
+        self._override_noted = False
         self._brokers: Sequence[str] = ()
         self._claim = ClaimedRestart.new(connection, request.restart, request.instead_of, request.by)
 
@@ -217,9 +217,9 @@ class Restart:
             RestartUnderWayError: Another restart is under way, or another command has taken this one over.
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
-        known, registry, self._brokers = self._begin(wanted)
+        progress, registry, self._brokers = self._begin(wanted)
         try:
-            results = self._run(known, registry, self._brokers)
+            results = self._run(progress, registry, self._brokers)
         except RestartUnderWayError:  # the override is the other one's
             raise
         except BaseException:
@@ -228,8 +228,8 @@ class Restart:
         self._release()
         return results
 
-    def _run(self, known: RestartProgress, registry: Registry, brokers: Sequence[str]) -> list[dict[str, Any]]:
-        done = {name for name in brokers if self._is_done(name, known.before, registry)}
+    def _run(self, progress: RestartProgress, registry: Registry, brokers: Sequence[str]) -> list[dict[str, Any]]:
+        done = {name for name in brokers if self._is_done(name, progress.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
         if len(done) < len(brokers):
@@ -238,28 +238,31 @@ class Restart:
             self._wait_fresh(max(done), others=len(brokers) - len(done))  # the previous command may have stopped here
         results: list[dict[str, Any]] = []
         while True:
-            registry = self._with_leader([name for name in brokers if name not in done], known.before)
+            registry = self._with_leader([name for name in brokers if name not in done], progress.before)
             leader = None if registry.leader is None else registry.leader.broker
-            turn = next_of(brokers, done, known.before, leader, self._held(done, known))
+            turn = next_broker(brokers, done, progress.before, leader, self._bundle_counts(done, progress))
             if len(brokers) > 1:
                 self._bar.show("restart", "brokers restarted", len(done), len(brokers))
             if turn is None:
                 return results
             others = len(brokers) - len(done) - 1
-            results.append(self._restart_broker(turn, brokers, known.before, registry, done, others=others))
+            results.append(self._restart_broker(turn, brokers, progress.before, registry, done, others=others))
             done.add(turn)
 
-    def _held(self, done: set[str], known: RestartProgress) -> Mapping[str, int]:
+    def _bundle_counts(self, done: set[str], progress: RestartProgress) -> Mapping[str, int]:
         """Bundles by broker, where the order depends on them."""
-        return {} if done or known.before else held_by(self._connection)
+        return {} if done or progress.before else bundle_counts(self._connection)
 
     def _hold(self, within_s: float) -> None:
         """Keep the balancer from moving bundles during the next step; if this command dies, it goes on after that time."""
         request = self._request
         self._claim.hold(self._brokers, within_s + MARGIN_S)
-        if not hold_balancing(self._connection, request.restart, within_s + MARGIN_S, by=request.by) and not self._said:
+        if (
+            not hold_balancing(self._connection, request.restart, within_s + MARGIN_S, by=request.by)
+            and not self._override_noted
+        ):
             say("note: an override of shedding is in force and stays as it is")
-            self._said = True
+            self._override_noted = True
 
     def _release(self) -> None:
         try:
@@ -274,29 +277,29 @@ class Restart:
 
     def order(self, wanted: Sequence[str]) -> list[str]:
         """The brokers that `run` would restart, in order, as long as the leader stays the same; raises as `run`."""
-        known, registry, brokers = self._begin(wanted)
-        done = {name for name in brokers if self._is_done(name, known.before, registry)}
+        progress, registry, brokers = self._begin(wanted)
+        done = {name for name in brokers if self._is_done(name, progress.before, registry)}
         leader = None if registry.leader is None else registry.leader.broker
         order: list[str] = []
-        held = self._held(done, known)
-        while (turn := next_of(brokers, done | {*order}, known.before, leader, held)) is not None:
+        counts = self._bundle_counts(done, progress)
+        while (turn := next_broker(brokers, done | {*order}, progress.before, leader, counts)) is not None:
             order.append(turn)
         return order
 
     def _begin(self, wanted: Sequence[str]) -> tuple[RestartProgress, Registry, list[str]]:
         self._claim.check()
-        known = progressed(self._connection, self._request.restart)
+        progress = read_progress(self._connection, self._request.restart)
         registry = read_registry(self._connection)
-        brokers = known.brokers or self._chosen(wanted, registry)
+        brokers = progress.brokers or self._select_brokers(wanted, registry)
         if self._request.command is not None:
             for name in brokers:
                 require_argument(self._request.command, name)
                 if PLACE in self._request.command[0]:
                     require_program(self._request.command, name)
-        return known, registry, brokers
+        return progress, registry, brokers
 
     @staticmethod
-    def _chosen(wanted: Sequence[str], registry: Registry) -> list[str]:
+    def _select_brokers(wanted: Sequence[str], registry: Registry) -> list[str]:
         alive = registry.members.alive
         for name in wanted:
             if name not in alive:
@@ -325,7 +328,7 @@ class Restart:
         begun_s = time.monotonic()
         member = registry.members.alive.get(name)
         if name not in before and member is None:
-            raise self._stopped(f"{name} is not alive, and this restart has not drained it", ExitCode.NOT_FOUND)
+            raise self._stop_error(f"{name} is not alive, and this restart has not drained it", ExitCode.NOT_FOUND)
         moved = None
         if member is not None and before.get(name, member.incarnation) == member.incarnation:
             before[name] = member.incarnation
@@ -364,7 +367,7 @@ class Restart:
             drained = drain(self._connection, asked, self._bar)
             require_empty(drained)
         except CommandError as error:
-            raise self._stopped(f"{name} cannot be drained: {error}", error.exit_code, error.hint) from error
+            raise self._stop_error(f"{name} cannot be drained: {error}", error.exit_code, error.hint) from error
         return drained.facts.get("moved")
 
     def _restart(self, name: str) -> None:
@@ -383,13 +386,15 @@ class Restart:
                     check=False,
                 )
         except subprocess.TimeoutExpired as error:
-            raise self._cordoned(
+            raise self._cordoned_error(
                 name, f"the command for {name} has not ended in {self._request.command_s:g} s"
             ) from error
         except OSError as error:
-            raise self._cordoned(name, f"the command for {name} cannot be run: {error}") from error
+            raise self._cordoned_error(name, f"the command for {name} cannot be run: {error}") from error
         if process.returncode != 0:
-            raise self._cordoned(name, f"the command for {name} ended with {process.returncode}: {shlex.join(words)}")
+            raise self._cordoned_error(
+                name, f"the command for {name} ended with {process.returncode}: {shlex.join(words)}"
+            )
 
     def _wait_back(self, name: str, before: str) -> Member:
         ends_s = time.monotonic() + self._request.back_s
@@ -400,15 +405,15 @@ class Restart:
             if member is not None and member.incarnation != before and member.accepting:
                 return member
             if time.monotonic() > ends_s:
-                raise self._cordoned(
+                raise self._cordoned_error(
                     name,
-                    f"{name} has not come back within {self._request.back_s:g} s: {_how(member, before)}",
+                    f"{name} has not come back within {self._request.back_s:g} s: {_restart_state(member, before)}",
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
-            what = f"waiting for {name} ({_how(member, before)})"
+            what = f"waiting for {name} ({_restart_state(member, before)})"
             self._bar.show(name, what, 0, 1, left=f", {left_s:.0f} s at most")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _uncordon(self, name: str) -> None:
         entry = cordon_of(standing_of(self._connection), name)
@@ -429,13 +434,13 @@ class Restart:
             if registry.leader is not None or len(left) < 2 or any(name in before for name in left):  # noqa: PLR2004 - one has no order
                 return registry
             if time.monotonic() > ends_s:
-                raise self._stopped(
+                raise self._stop_error(
                     f"no leader was elected within {self._request.leader_s:g} s, so the order is unknown (the leader is last)",
                     ExitCode.NO_BROKER,
                     "`statechannel brokers` shows which brokers are alive.",
                 )
             self._bar.show("restart", "waiting for a leader", 0, 1)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _wait_fresh(self, name: str, others: int) -> list[str]:
         """Wait for fresh load reports, and return brokers without one.
@@ -451,8 +456,8 @@ class Restart:
             outcome = follow(self._connection, send(self._connection, "fresh", {}, left_s)).outcome
             if isinstance(outcome, Done):
                 break
-            if time.monotonic() + AGAIN_S >= ends_s or not is_asked_again(outcome, begun_s):
-                return self._fresh_unknown(name, others)
+            if time.monotonic() + AGAIN_S >= ends_s or not is_retried(outcome, begun_s):
+                return self._handle_unknown_freshness(name, others)
             time.sleep(AGAIN_S)
         names = outcome.facts.get("late")
         late = [str(name) for name in names] if isinstance(names, list) else []
@@ -460,27 +465,27 @@ class Restart:
             say(f"note: no fresh load report of {', '.join(late)} within {self._request.fresh_s:g} s")
         return late
 
-    def _fresh_unknown(self, name: str, others: int) -> list[str]:
+    def _handle_unknown_freshness(self, name: str, others: int) -> list[str]:
         """Stop if brokers are left: draining onto brokers of unknown load may overload them."""
         unknown = f"no broker reported within {self._request.fresh_s:g} s whether the load reports are fresh"
         if others:
-            raise self._stopped(f"{name} is back, but {unknown}", ExitCode.UNDETERMINED)
+            raise self._stop_error(f"{name} is back, but {unknown}", ExitCode.UNDETERMINED)
         say(f"note: {unknown}")
         return []
 
-    def _cordoned(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
+    def _cordoned_error(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
         """Error for a broker that was drained and stays cordoned."""
         hint = f"`statechannel uncordon {name}` lets it take bundles again."
-        return self._stopped(f"{what}; {name} stays cordoned", code, hint)
+        return self._stop_error(f"{what}; {name} stays cordoned", code, hint)
 
-    def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
+    def _stop_error(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
         again = f"Continue with the same command and --operation {self._request.restart}."
         return CommandError(
             f"{what}; the remaining brokers were not restarted", hint=f"{hint} {again}".strip(), code=code
         )
 
 
-def _how(member: Member | None, before: str) -> str:
+def _restart_state(member: Member | None, before: str) -> str:
     if member is None:
         return "not alive"
     if member.incarnation == before:

@@ -210,7 +210,7 @@ def carry_out(
             copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
                 times = machine.times(time.monotonic())
-                figures = progress_of(plan, machine.stands, seen.topics, copied, times, machine.dirs)
+                figures = progress_of(plan, machine.statuses, seen.topics, copied, times, machine.dirs)
                 left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
                 copied_text = f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"
                 text = f"{plan.id}: {figures.in_flight} in flight, {copied_text}{left}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState, stands_of, target_of, unsafe
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, statuses_of, target_of, unsafe
 from shedders.kafka_rebalance.execution.values import named, replica_text
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def findings(
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
-    stands = stands_of(plan, layout.topics)
+    statuses = statuses_of(plan, layout.topics)
     done = {MoveState.DONE, *LOST}
-    open_moves = [move for move in plan.moves if stands[move.key].state not in done]
+    open_moves = [move for move in plan.moves if statuses[move.key].state not in done]
     results = [
         *_goals(plan, accept_unmet=accept_unmet),
-        *_partitions(plan, layout, stands, begun=begun),
+        *_partitions(plan, layout, statuses, begun=begun),
         *_brokers(open_moves, plan, layout),
-        *_directories(plan, layout, stands),
+        *_directories(plan, layout, statuses),
         *_foreign(plan, layout),
         *_in_sync(open_moves, layout),
     ]
@@ -84,7 +84,7 @@ def directories_of(layout: ClusterLayout) -> dict[ReplicaKey, str]:
 
 
 def _directories(
-    plan: ReassignmentPlan, layout: ClusterLayout, stands: Mapping[Key, MoveStatus]
+    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[Key, MoveStatus]
 ) -> Iterator[ExecutionFinding]:
     """Directories that cannot take what the plan wants there."""
     brokers, there = {broker.id: broker for broker in layout.brokers if broker.alive}, directories_of(layout)
@@ -101,8 +101,8 @@ def _directories(
         if why:
             text = f"log directory {move.after} of broker {move.broker} {why}"
             bad[text] = bad.get(text, 0) + 1
-        stand = stands.get((move.topic, move.partition))
-        settled = stand is None or stand.state is MoveState.DONE
+        status = statuses.get((move.topic, move.partition))
+        settled = status is None or status.state is MoveState.DONE
         if settled and move.before is not None and now != move.before:
             changed.append(f"{replica_text(move.key)} is in {now or 'no directory'}, not in {move.before}")
     for text, number in bad.items():
@@ -139,9 +139,9 @@ def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionF
 
 
 def _partitions(
-    plan: ReassignmentPlan, layout: ClusterLayout, stands: Mapping[Key, MoveStatus], *, begun: bool
+    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[Key, MoveStatus], *, begun: bool
 ) -> Iterator[ExecutionFinding]:
-    lost = [stand.reason for stand in stands.values() if stand.state in LOST]
+    lost = [status.reason for status in statuses.values() if status.state in LOST]
     if lost:
         more = f" (and {len(lost) - SHOWN} more)" if len(lost) > SHOWN else ""
         yield ExecutionFinding(
@@ -241,7 +241,7 @@ def settled_layout(
     ends_s = time.monotonic() + settle_s
     while True:
         layout = read_layout(admin, now_ms=now_ms(), timeout_s=timeout_s)
-        lost = any(stand.state in LOST for stand in stands_of(plan, layout.topics).values())
+        lost = any(status.state in LOST for status in statuses_of(plan, layout.topics).values())
         if not lost or layout.cluster_id != plan.cluster_id or time.monotonic() >= ends_s:
             return layout
         wait(_AGAIN_S)

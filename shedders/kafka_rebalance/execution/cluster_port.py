@@ -69,7 +69,7 @@ class ClusterPort:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
         """Read the cluster; see `Port`.
 
         Reassignments are read first: one that ends between the two answers then appears to be still in flight.
@@ -87,7 +87,7 @@ class ClusterPort:
         alive = frozenset(
             int(broker["broker_id"]) for broker in cluster["brokers"] if not broker.get("is_fenced", False)
         )
-        self._know(alive)
+        self._refresh_addresses(alive)
         under_way = {(item.topic, item.partition): lists for item, lists in moving.items()}
         topics, urps = self._read(described, under_way)
         return Observation(
@@ -220,7 +220,7 @@ class ClusterPort:
             if _WITNESS in settings
         }
 
-    def _know(self, brokers: Iterable[int]) -> None:
+    def _refresh_addresses(self, brokers: Iterable[int]) -> None:
         """Refresh the client's addresses of brokers that have come back; otherwise it would not send to them for minutes."""
         manager = self._admin._manager  # noqa: SLF001 - there is no public way
         if any(manager.cluster.broker_metadata(broker) is None for broker in brokers):

@@ -299,7 +299,7 @@ class ExecutionLedger:
         self._backlog = [*events, *self._backlog]
         self.flush()
 
-    def heard(self) -> tuple[OperatorRequests, str]:
+    def read_requests(self) -> tuple[OperatorRequests, str]:
         """See `runner.LedgerPort`; while the topic cannot be read, the last requests hold."""
         try:
             book = self._topic.read()

@@ -34,27 +34,27 @@ _READY: Final = frozenset({MoveState.DONE, MoveState.ELECT})
 _DONE, _WAITING, _MOVING = MoveStatus(MoveState.DONE), MoveStatus(MoveState.WAITING), MoveStatus(MoveState.MOVING)
 
 
-def dir_stands_of(
-    plan: ReassignmentPlan, dirs: Mapping[ReplicaKey, ReplicaDir], stands: Mapping[Key, MoveStatus]
+def dir_statuses_of(
+    plan: ReassignmentPlan, dirs: Mapping[ReplicaKey, ReplicaDir], statuses: Mapping[Key, MoveStatus]
 ) -> dict[ReplicaKey, MoveStatus]:
     """State of each replica that changes its directory; replicas of brokers that do not answer are left out."""
     result: dict[ReplicaKey, MoveStatus] = {}
     for move in plan.dir_moves:
         now = dirs.get(move.key)
-        if not _first_done(stands, move.key):
+        if not _first_done(statuses, move.key):
             result[move.key] = _WAITING
         elif now is not None:
-            result[move.key] = _dir_stand(move, now)
+            result[move.key] = _dir_status(move, now)
     return result
 
 
-def _first_done(stands: Mapping[Key, MoveStatus], key: ReplicaKey) -> bool:
+def _first_done(statuses: Mapping[Key, MoveStatus], key: ReplicaKey) -> bool:
     """Whether the replica's partition is where the plan wants it; a directory is changed only then."""
-    stand = stands.get(key[:2])
-    return stand is None or stand.state in _READY
+    status = statuses.get(key[:2])
+    return status is None or status.state in _READY
 
 
-def _dir_stand(move: LogDirMove, now: ReplicaDir) -> MoveStatus:
+def _dir_status(move: LogDirMove, now: ReplicaDir) -> MoveStatus:
     name = replica_text(move.key)
     if not now.path:
         return MoveStatus(MoveState.CHANGED, f"{name} is not on its broker any more")
@@ -96,12 +96,12 @@ class LogDirProgress:
 
 
 def dir_progress_of(
-    plan: ReassignmentPlan, stands: Mapping[ReplicaKey, MoveStatus], dirs: Mapping[ReplicaKey, ReplicaDir]
+    plan: ReassignmentPlan, statuses: Mapping[ReplicaKey, MoveStatus], dirs: Mapping[ReplicaKey, ReplicaDir]
 ) -> LogDirProgress:
-    """Compute the progress; see `dir_stands_of`."""
+    """Compute the progress; see `dir_statuses_of`."""
     counts, left, done, flying, busy = Counter[MoveState](), Counter[int](), 0, 0, set[int]()
     for move in plan.dir_moves:
-        state = stands.get(move.key, _WAITING).state
+        state = statuses.get(move.key, _WAITING).state
         counts[state] += 1
         copied = move.copied_bytes if state is MoveState.DONE else 0
         if state is MoveState.MOVING:
@@ -142,7 +142,7 @@ class LogDirMoves:
     """All moves between log directories of one execution.
 
     Attributes:
-        stands: State of each at the last look that had it.
+        statuses: State of each by the last observation that had it.
         refused: Replicas that their broker refused too often, with the reason.
     """
 
@@ -158,7 +158,7 @@ class LogDirMoves:
         self._withdrawn_s: dict[ReplicaKey, float] = {}
         self._dirs: Mapping[ReplicaKey, ReplicaDir] = {}
         self._partitions: Mapping[Key, MoveStatus] = {}
-        self.stands: dict[ReplicaKey, MoveStatus] = {}
+        self.statuses: dict[ReplicaKey, MoveStatus] = {}
         self.refused: dict[ReplicaKey, str] = {}
 
     @property
@@ -174,22 +174,22 @@ class LogDirMoves:
     @property
     def moving(self) -> tuple[ReplicaKey, ...]:
         """Those in flight."""
-        return tuple(key for key, stand in self.stands.items() if stand.state is MoveState.MOVING)
+        return tuple(key for key, status in self.statuses.items() if status.state is MoveState.MOVING)
 
     @property
     def progress(self) -> LogDirProgress:
-        return dir_progress_of(self._plan, self.stands, self._dirs)
+        return dir_progress_of(self._plan, self.statuses, self._dirs)
 
     @property
     def watched(self) -> DirsWatched:
         return DirsWatched(
             brokers=frozenset(key[2] for key in self._open()),
-            lost=tuple((key, stand) for key, stand in self.stands.items() if stand.state is MoveState.CHANGED),
+            lost=tuple((key, status) for key, status in self.statuses.items() if status.state is MoveState.CHANGED),
             in_flight=tuple((key, self._dirs[key].future_bytes) for key in self.moving if key in self._dirs),
         )
 
     def _open(self) -> set[ReplicaKey]:
-        return {key for key in self._moves if self.stands.get(key, _WAITING).state is not MoveState.DONE}
+        return {key for key in self._moves if self.statuses.get(key, _WAITING).state is not MoveState.DONE}
 
     def pending(self, now_s: float) -> bool:
         """Whether a request is not visible yet."""
@@ -203,22 +203,22 @@ class LogDirMoves:
             if not self._just_asked(key, now_s)
         }
 
-    def look(self, seen: Observation, stands: Mapping[Key, MoveStatus]) -> Iterable[Effect]:
+    def take_observation(self, seen: Observation, statuses: Mapping[Key, MoveStatus]) -> Iterable[Effect]:
         """Take in an observation; one without directories changes nothing."""
         if seen.dirs is None or not self._moves:
             return
-        self._dirs, self._partitions = seen.dirs, stands
-        for key, stand in dir_stands_of(self._plan, seen.dirs, stands).items():
-            was = self.stands.get(key)
+        self._dirs, self._partitions = seen.dirs, statuses
+        for key, status in dir_statuses_of(self._plan, seen.dirs, statuses).items():
+            was = self.statuses.get(key)
             if was is not None and was.state is MoveState.DONE:
                 continue  # later changes by others are left alone
-            self.stands[key] = stand
-            if was is not None and was != stand:
+            self.statuses[key] = status
+            if was is not None and was != status:
                 self._asked_s.pop(key, None)
         done = [
             key
-            for key, stand in self.stands.items()
-            if stand.state is MoveState.DONE and key not in self._recorded.dirs_moved
+            for key, status in self.statuses.items()
+            if status.state is MoveState.DONE and key not in self._recorded.dirs_moved
         ]
         if done:
             facts = {"partitions": [], "dirs": [list(key) for key in sorted(done)]}
@@ -230,8 +230,8 @@ class LogDirMoves:
         flight.update(key[2] for key in self._moves if self._just_asked(key, now_s) and key not in self.moving)
         chosen: dict[ReplicaKey, str] = {}
         for key, move in self._moves.items():
-            broker, stand = key[2], self.stands.get(key)
-            if stand is None or stand.state is not MoveState.WAITING or key in self.refused:
+            broker, status = key[2], self.statuses.get(key)
+            if status is None or status.state is not MoveState.WAITING or key in self.refused:
                 continue
             if self._just_asked(key, now_s) or broker not in seen.alive or not self._ready(key, seen):
                 continue

@@ -19,7 +19,7 @@ from shedders.kafka_rebalance.execution.moves import (
     PartitionStep,
     choose,
     in_order,
-    stands_of,
+    statuses_of,
     step_of,
     unsafe,
 )
@@ -75,7 +75,7 @@ class ExecutionMachine:
         recorded: State folded from the journal; empty for a new plan. Written events are added to it.
 
     Attributes:
-        stands: State of each partition at the last step.
+        statuses: State of each partition at the last step.
         ended: The last effect, once it was returned.
     """
 
@@ -99,7 +99,7 @@ class ExecutionMachine:
         self._throttle_taken: tuple[bool, int | None] = (False, None)
         self._stop: ExecutionStop | None = None
         self._stopping_since_s: float | None = None
-        self.stands: dict[Key, MoveStatus] = {}
+        self.statuses: dict[Key, MoveStatus] = {}
         self.ended: ExecutionEnd | None = None
 
     @property
@@ -124,7 +124,7 @@ class ExecutionMachine:
         return self._dirs.progress
 
     @property
-    def in_a_hurry(self) -> bool:
+    def polls_fast(self) -> bool:
         """Whether the next observation should follow at once."""
         return self._stop is not None and self.ended is None
 
@@ -147,12 +147,12 @@ class ExecutionMachine:
         if self.ended is not None:
             return ()
         self._throttling.learn(seen.configs or {})
-        effects: list[Effect] = list(self._look(now_s, seen))
+        effects: list[Effect] = list(self._take_observation(now_s, seen))
         if self._stop is not None:
             effects += self._finish(now_s, self._stop)
         else:
             effects += self._take_requests(seen)
-            effects += self._go_on(now_s, seen)
+            effects += self._continue(now_s, seen)
         return tuple(effects)
 
     def take_result(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
@@ -181,30 +181,30 @@ class ExecutionMachine:
 
     # --- observing ------------------------------------------------------------------------------------------------------
 
-    def _look(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        for key, stand in stands_of(self._plan, seen.topics).items():
-            was = self.stands.get(key)
+    def _take_observation(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+        for key, status in statuses_of(self._plan, seen.topics).items():
+            was = self.statuses.get(key)
             # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
-            if was is not None and was.state is MoveState.DONE and stand.state is not MoveState.ELECT:
+            if was is not None and was.state is MoveState.DONE and status.state is not MoveState.ELECT:
                 continue
-            self.stands[key] = stand
+            self.statuses[key] = status
             partition, asked = seen.partition(key), self._asked.get(key)
             if asked is not None and partition is not None:
                 arrived = frozenset(partition.replicas) == asked.target and was is not None and was.state in _SETS_OUT
-                if partition.in_motion or arrived or stand.state is not (was or stand).state:
+                if partition.in_motion or arrived or status.state is not (was or status).state:
                     del self._asked[key]
         done = [
             key
-            for key, stand in self.stands.items()
-            if stand.state is MoveState.DONE and key not in self._recorded.moved
+            for key, status in self.statuses.items()
+            if status.state is MoveState.DONE and key not in self._recorded.moved
         ]
         if done:
             yield JournalWrite(event=ExecutionEvent.MOVED, facts={"partitions": [list(key) for key in done]})
-        yield from self._dirs.look(seen, self.stands)
-        mark = self._progress.due(now_s, self.stands, seen.topics, seen.copied, self._dirs.progress)
+        yield from self._dirs.take_observation(seen, self.statuses)
+        mark = self._progress.due(now_s, self.statuses, seen.topics, seen.copied, self._dirs.progress)
         if mark is not None:
             yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
-        stop = self._watch.look(now_s, seen, self.stands, self._moves, self._dirs.watched)
+        stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs.watched)
         for text in self._watch.remarks:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
@@ -234,16 +234,16 @@ class ExecutionMachine:
 
     # --- continuing -----------------------------------------------------------------------------------------------------
 
-    def _go_on(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+    def _continue(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         if self._request is ExecutionRequest.CANCEL:
             yield from self._cancel(now_s, seen)
             return
-        moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
+        moving = [key for key, status in self.statuses.items() if status.state is MoveState.MOVING]
         if self._request is ExecutionRequest.PAUSE:
             if not moving and not self._dirs.moving:
                 yield from self._throttling.restore(self._throttling.left)
             return
-        if all(stand.state is MoveState.DONE for stand in self.stands.values()) and self._dirs.over:
+        if all(status.state is MoveState.DONE for status in self.statuses.values()) and self._dirs.over:
             self.stop(ExecutionStop(kind=StopKind.DONE))
             return
         yield from self._elections(now_s, seen)
@@ -253,21 +253,21 @@ class ExecutionMachine:
         if throttle is None:
             unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {unread} cannot be read"
-            held |= {key: why for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
+            held |= {key: why for key, status in self.statuses.items() if status.state is not MoveState.DONE}
             chosen, dirs = [], {}
         yield from throttle or ()
         yield from self._dirs.place(chosen, seen)
         yield from self._start(chosen)
         yield from self._dirs.start(dirs, self._recorded.batches + (2 if chosen else 1))
         yield from self._finished_topics()
-        self._nothing_left(now_s, moving, [*chosen, *dirs], held)
+        self._stop_if_blocked(now_s, moving, [*chosen, *dirs], held)
 
     def _elections(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         keys = []
-        for key, stand in self.stands.items():
+        for key, status in self.statuses.items():
             partition = seen.partition(key)
             leader = self._moves[key].leader_after
-            if stand.state is not MoveState.ELECT or partition is None or leader not in partition.isr:
+            if status.state is not MoveState.ELECT or partition is None or leader not in partition.isr:
                 continue
             if leader in seen.alive and not self._recent(self._elected_s, key, now_s):
                 keys.append(key)
@@ -280,18 +280,18 @@ class ExecutionMachine:
         steps: list[PartitionStep] = []
         orders: list[PartitionStep] = []
         held: dict[Key, str] = {}
-        for key, stand in self.stands.items():
-            if stand.state not in _SETS_OUT and stand.state is not MoveState.REORDER:
+        for key, status in self.statuses.items():
+            if status.state not in _SETS_OUT and status.state is not MoveState.REORDER:
                 continue
             if key in self._refused:
                 continue
             if self._just_asked(key, now_s):
-                if stand.state in _SETS_OUT:
+                if status.state in _SETS_OUT:
                     step, _ = self._step_of(key, seen)
                     flight.take(step.brokers, step.size_bytes)
                 continue
             step, why = self._step_of(key, seen)
-            if stand.state is MoveState.REORDER:
+            if status.state is MoveState.REORDER:
                 orders.append(step)
             elif why:
                 held[key] = why
@@ -351,15 +351,15 @@ class ExecutionMachine:
         yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
-        going = {key[0] for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
+        going = {key[0] for key, status in self.statuses.items() if status.state is not MoveState.DONE}
         over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
         yield from self._throttling.restore(over)
 
-    def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[object], held: dict[Key, str]) -> None:
+    def _stop_if_blocked(self, now_s: float, moving: list[Key], chosen: list[object], held: dict[Key, str]) -> None:
         """End if no move is in flight and none may start."""
-        open_ones = {key for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
+        open_ones = {key for key, status in self.statuses.items() if status.state is not MoveState.DONE}
         if open_ones <= set(self._refused) and self._dirs.settled:
             refused = {named(key): why for key, why in sorted(self._refused.items())}
             refused |= {replica_text(key): why for key, why in sorted(self._dirs.refused.items())}
@@ -374,8 +374,8 @@ class ExecutionMachine:
             return
         elections = {
             key: f"broker {self._moves[key].leader_after}, the new leader, does not lead yet"
-            for key, stand in self.stands.items()
-            if stand.state is MoveState.ELECT
+            for key, status in self.statuses.items()
+            if status.state is MoveState.ELECT
         }
         idle = not moving and not chosen and not self._dirs.moving and not self._dirs.pending(now_s)
         idle = idle and not any(self._just_asked(key, now_s) for key in open_ones)
@@ -389,7 +389,7 @@ class ExecutionMachine:
 
     def _cancel(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         """Revert moves in flight, and then restore the old order of replicas, which Kafka does not."""
-        moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
+        moving = [key for key, status in self.statuses.items() if status.state is MoveState.MOVING]
         again = [key for key in moving if not self._recent(self._withdrawn_s, key, now_s)]
         if again and self._withdrawals < self._pace.attempts_max:
             self._withdrawals += 1
@@ -406,9 +406,9 @@ class ExecutionMachine:
         ):
             return
         targets = {}
-        for key, stand in self.stands.items():
+        for key, status in self.statuses.items():
             partition = seen.partition(key)
-            if stand.state is MoveState.WAITING and partition is not None and key in self._withdrawn_s:
+            if status.state is MoveState.WAITING and partition is not None and key in self._withdrawn_s:
                 if partition.replicas != self._moves[key].before and key not in self._refused:
                     targets[key] = self._moves[key].before
         if targets:

@@ -88,12 +88,15 @@ def target_of(partition: KafkaPartition) -> tuple[int, ...]:
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
-def stands_of(plan: ReassignmentPlan, topics: Mapping[str, KafkaTopic]) -> dict[Key, MoveStatus]:
+def statuses_of(plan: ReassignmentPlan, topics: Mapping[str, KafkaTopic]) -> dict[Key, MoveStatus]:
     """State of each partition of a plan, in the order of its moves; `topics` are those that exist."""
-    return {move.key: stand_of(move, topics.get(move.topic), plan.topic_ids.get(move.topic, "")) for move in plan.moves}
+    return {
+        move.key: status_of_partition(move, topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
+        for move in plan.moves
+    }
 
 
-def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> MoveStatus:
+def status_of_partition(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> MoveStatus:
     """State of a partition.
 
     Args:

@@ -16,7 +16,7 @@ from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
-from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_stands_of
+from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
     LOST,
     InFlight,
@@ -24,7 +24,7 @@ from shedders.kafka_rebalance.execution.moves import (
     PartitionStep,
     choose,
     in_order,
-    stands_of,
+    statuses_of,
     step_of,
 )
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
@@ -89,21 +89,21 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
     """
     plan, past = known.plan, known.recorded
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-        seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=())
+        seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).observe(full=True, configs=())
     if seen.cluster_id != plan.cluster_id:
         raise ExecutionRefusedError(
             f"plan {plan.id} is for cluster {plan.cluster_id}, this is {seen.cluster_id}",
             hint="Name a plan of this cluster, or connect to the other cluster with --bootstrap-servers.",
         )
-    stands = stands_of(plan, seen.topics)
+    statuses = statuses_of(plan, seen.topics)
     running = known.holder is not None and known.holder.plan_id == plan.id
     state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
     present = seen.dirs or {}
-    dirs = dir_progress_of(plan, dir_stands_of(plan, present, stands), present)
-    moving = dirs.in_flight or any(stand.state is MoveState.MOVING for stand in stands.values())
+    dirs = dir_progress_of(plan, dir_statuses_of(plan, present, statuses), present)
+    moving = dirs.in_flight or any(status.state is MoveState.MOVING for status in statuses.values())
     progress = progress_of(
         plan,
-        stands,
+        statuses,
         seen.topics,
         seen.copied,
         ProgressTimes(
@@ -249,10 +249,10 @@ def _present_layout(place: ExecutionPlace, plan: ReassignmentPlan) -> ClusterLay
 
 def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) -> list[PartitionStep]:
     """Steps of all partitions that are not done yet, each with all bytes of its move."""
-    stands = stands_of(plan, layout.topics)
+    statuses = statuses_of(plan, layout.topics)
     steps = []
     for number, move in enumerate(plan.moves):
-        if stands[move.key].state in {MoveState.DONE, *LOST}:
+        if statuses[move.key].state in {MoveState.DONE, *LOST}:
             continue
         partition = layout.topics[move.topic].partitions[move.partition]
         step = step_of(move, partition, one_replica=pace.one_replica, number=number)
@@ -294,16 +294,16 @@ def reverse(
         )
     moves: list[PartitionMove] = []
     remarks: list[str] = []
-    stands = stands_of(plan, layout.topics)
+    statuses = statuses_of(plan, layout.topics)
     for move in plan.moves:
-        stand = stands[move.key]
-        if stand.state is MoveState.MOVING:
+        status = statuses[move.key]
+        if status.state is MoveState.MOVING:
             raise ExecutionRefusedError(
                 f"{named(move.key)} is still in flight",
                 hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
-        if stand.state in LOST:
-            remarks.append(f"stays as it is: {stand.reason}")
+        if status.state in LOST:
+            remarks.append(f"stays as it is: {status.reason}")
             continue
         now = layout.topics[move.topic].partitions[move.partition]
         leader = move.before[0]
@@ -319,7 +319,7 @@ def reverse(
                 goals=("rollback",),
             )
         )
-    dir_moves = _dirs_back(plan, layout, stands, dirs)
+    dir_moves = _dirs_back(plan, layout, statuses, dirs)
     fingerprint = layout.fingerprint()
     digest = hashlib.sha256(f"rollback {plan.id} {fingerprint}".encode())
     for move in moves:
@@ -343,7 +343,7 @@ def reverse(
 def _dirs_back(
     plan: ReassignmentPlan,
     layout: ClusterLayout,
-    stands: Mapping[Key, MoveStatus],
+    statuses: Mapping[Key, MoveStatus],
     dirs: Mapping[ReplicaKey, ReplicaDir],
 ) -> tuple[LogDirMove, ...]:
     """Moves of replicas that have arrived in their planned directories, back to the former ones."""
@@ -356,8 +356,8 @@ def _dirs_back(
                 f"{replica_text(move.key)} is still in flight to {now.future_path}",
                 hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
-        stand = stands.get(key)
-        if move.before is None or now.path != move.after or (stand is not None and stand.state in LOST):
+        status = statuses.get(key)
+        if move.before is None or now.path != move.after or (status is not None and status.state in LOST):
             continue
         replicas = former.get(key) or layout.topics[move.topic].partitions[move.partition].replicas
         if move.broker in replicas:
@@ -371,5 +371,5 @@ def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
     dirs: Mapping[ReplicaKey, ReplicaDir] = {}
     if plan.dir_moves:
         with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-            dirs = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=()).dirs or {}
+            dirs = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).observe(full=True, configs=()).dirs or {}
     return reverse(plan, layout, made_at_ms=layout.read_at_ms, dirs=dirs)

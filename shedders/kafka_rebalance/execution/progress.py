@@ -68,14 +68,14 @@ class CopiedBytes:
             self.in_flight_left += size - done
 
     @property
-    def left_most(self) -> int:
+    def busiest_left_bytes(self) -> int:
         """Largest load left of a broker in one direction."""
         return max((*self.left_into.values(), *self.left_out.values()), default=0)
 
 
 def copied_bytes(
     plan: ReassignmentPlan,
-    stands: Mapping[Key, MoveStatus],
+    statuses: Mapping[Key, MoveStatus],
     topics: Mapping[str, KafkaTopic],
     copied: Mapping[tuple[str, int, int], int] | None,
     dirs: LogDirProgress,
@@ -83,7 +83,7 @@ def copied_bytes(
     """Count the bytes of a plan.
 
     Args:
-        stands: State of each planned partition.
+        statuses: State of each planned partition.
         topics: Present topics.
         copied: Known bytes of replicas in flight and of their leaders.
         dirs: Progress of moves between log directories.
@@ -96,10 +96,10 @@ def copied_bytes(
         disks_left=max(dirs.left_of.values(), default=0),
     )
     for move in plan.moves:
-        stand, planned = stands.get(move.key), move.size_bytes or 0
+        status, planned = statuses.get(move.key), move.size_bytes or 0
         if not planned:
             continue
-        state = None if stand is None else stand.state
+        state = None if status is None else status.state
         if state not in {MoveState.MOVING, MoveState.PARTLY}:
             for broker in move.added:
                 result.take(move.leader_before, broker, planned if state in _ARRIVED else 0, planned)
@@ -174,14 +174,16 @@ class ProgressTimes:
     driven: bool = True
 
 
-def ways_in_use(stands: Mapping[Key, MoveStatus], topics: Mapping[str, KafkaTopic], dirs: LogDirProgress) -> float:
+def full_rates_in_use(
+    statuses: Mapping[Key, MoveStatus], topics: Mapping[str, KafkaTopic], dirs: LogDirProgress
+) -> float:
     """How many brokers' rates the copies in flight use together.
 
     Copies into one broker, or out of one leader, share its rate; so do those between the disks of a broker.
     """
     flows: list[tuple[int | None, int]] = []
-    for key, stand in stands.items():
-        if stand.state is MoveState.MOVING:
+    for key, status in statuses.items():
+        if status.state is MoveState.MOVING:
             partition = topics[key[0]].partitions[key[1]]
             flows += [(partition.leader, broker) for broker in partition.adding if broker not in partition.isr]
     into, out = Counter(broker for _, broker in flows), Counter(leader for leader, _ in flows)
@@ -196,30 +198,30 @@ class ProgressRecorder:
         self._began_s: float | None = None
         self._marks: list[ProgressMark] = []
         self._busy_s = 0.0
-        self._ways: tuple[float, float] | None = None
+        self._rates_since: tuple[float, float] | None = None
 
     def restart(self) -> None:
-        """The next look is a baseline: what was measured before no longer holds."""
+        """The next observation is a baseline: what was measured before no longer holds."""
         self._marks.clear()
 
     def due(
         self,
         now_s: float,
-        stands: Mapping[Key, MoveStatus],
+        statuses: Mapping[Key, MoveStatus],
         topics: Mapping[str, KafkaTopic],
         copied: Mapping[tuple[str, int, int], int] | None,
         dirs: LogDirProgress,
     ) -> dict[str, Any] | None:
         """Facts of a mark; None: none is due."""
         self._began_s = now_s if self._began_s is None else self._began_s
-        if self._ways is not None:
-            self._busy_s += self._ways[1] * (now_s - self._ways[0])
-        self._ways = now_s, ways_in_use(stands, topics, dirs)
+        if self._rates_since is not None:
+            self._busy_s += self._rates_since[1] * (now_s - self._rates_since[0])
+        self._rates_since = now_s, full_rates_in_use(statuses, topics, dirs)
         last = self._marks[-1] if self._marks else None
         least_s = max(MARK_S, (now_s - self._began_s) / MARKS_SHARE)
         if copied is None or (last is not None and now_s - last.at_ms / 1_000 < least_s):
             return None
-        now = copied_bytes(self._plan, stands, topics, copied, dirs)
+        now = copied_bytes(self._plan, statuses, topics, copied, dirs)
         if last is not None and last.bytes_done == now.done:
             return None
         mark = ProgressMark(at_ms=round(now_s * 1_000), bytes_done=now.done, busy_s=round(self._busy_s, 3))
@@ -240,25 +242,25 @@ class ProgressRecorder:
 
 def progress_of(
     plan: ReassignmentPlan,
-    stands: Mapping[Key, MoveStatus],
+    statuses: Mapping[Key, MoveStatus],
     topics: Mapping[str, KafkaTopic],
     copied: Mapping[tuple[str, int, int], int] | None,
     times: ProgressTimes,
     dirs: LogDirProgress = NO_DIRS,
 ) -> ExecutionProgress:
     """Compute the progress; see `copied_bytes` for the arguments."""
-    now = copied_bytes(plan, stands, topics, copied, dirs)
-    counts = Counter(str(stand.state) for stand in stands.values())
+    now = copied_bytes(plan, statuses, topics, copied, dirs)
+    counts = Counter(str(status.state) for status in statuses.values())
     finished = counts[MoveState.DONE] == len(plan.moves) and dirs.done == dirs.total
     in_flight = bool(counts[MoveState.MOVING] or dirs.in_flight)
     waiting = any(counts[state] for state in _UNSENT) or bool(dirs.waiting)
     baseline = _baseline(times)
-    ways = ways_in_use(stands, topics, dirs)
+    full_rates = full_rates_in_use(statuses, topics, dirs)
     rate: float | None = None
     if finished:
         rate = _mean(now.done - (0 if times.first is None else times.first.bytes_done), times.elapsed_s)
     elif in_flight or times.driven:
-        rate = _rate(now, baseline, times, ways)
+        rate = _rate(now, baseline, times, full_rates)
     left_s = in_flight_left_s = None
     if now.done == now.total:
         left_s = 0.0
@@ -266,11 +268,11 @@ def progress_of(
         if now.in_flight_left:
             in_flight_left_s = now.in_flight_left / rate
         if times.driven or not waiting:
-            broker_rate = _broker_rate(now, baseline, times, ways)
+            broker_rate = _broker_rate(now, baseline, times, full_rates)
             left_s = (now.total - now.done) / rate
             if broker_rate:
-                forecast = forecast_s(plan, stands, topics, copied or {}, times.pace, broker_rate)
-                left_s = max(left_s, now.left_most / broker_rate) if forecast is None else forecast
+                forecast = forecast_s(plan, statuses, topics, copied or {}, times.pace, broker_rate)
+                left_s = max(left_s, now.busiest_left_bytes / broker_rate) if forecast is None else forecast
                 left_s = max(left_s, now.disks_left / broker_rate)
     return ExecutionProgress(
         partitions=dict(sorted(counts.items())),
@@ -288,7 +290,7 @@ def progress_of(
 def _baseline(times: ProgressTimes) -> ProgressMark | None:
     """Mark to compare with.
 
-    While it is driven, the oldest of the window, as that evens out fetches; else the newest, as fewer and fewer fly.
+    While it is driven, the oldest of the window, as that evens out fetches; else the newest, as fewer and fewer are in flight.
     """
     old = [mark for mark in times.marks if times.now_ms - mark.at_ms >= SPAN_MS]
     window_ms = max(WINDOW_MS, times.elapsed_s * 1_000 / WINDOW_SHARE)
@@ -302,7 +304,7 @@ def _mean(copied: int, length_s: float) -> float | None:
     return copied / length_s if copied > 0 and length_s > 0 else None
 
 
-def _rate(now: CopiedBytes, baseline: ProgressMark | None, times: ProgressTimes, ways: float) -> float | None:
+def _rate(now: CopiedBytes, baseline: ProgressMark | None, times: ProgressTimes, full_rates: float) -> float | None:
     if baseline is None:
         # An executor of an older version writes no marks.
         rate = None if times.first is not None else _mean(now.done, times.elapsed_s)
@@ -311,15 +313,17 @@ def _rate(now: CopiedBytes, baseline: ProgressMark | None, times: ProgressTimes,
     if rate is None or times.pace.throttle_bytes_per_s is None or times.driven:
         return rate
     # Fewer are in flight with each that arrives, so that the mean is too high.
-    return min(rate, times.pace.throttle_bytes_per_s * ways)
+    return min(rate, times.pace.throttle_bytes_per_s * full_rates)
 
 
-def _broker_rate(now: CopiedBytes, baseline: ProgressMark | None, times: ProgressTimes, ways: float) -> float | None:
-    """Rate of a broker in one direction: what was copied since a mark, by the ways in use; the throttle if that is near."""
+def _broker_rate(
+    now: CopiedBytes, baseline: ProgressMark | None, times: ProgressTimes, full_rates: float
+) -> float | None:
+    """Rate of a broker in one direction: what was copied since a mark, by the full rates in use, or the throttle if near it."""
     measured = None
     if baseline is not None:
         last = times.marks[-1]
-        busy_s = last.busy_s + ways * (times.now_ms - last.at_ms) / 1_000 - baseline.busy_s
+        busy_s = last.busy_s + full_rates * (times.now_ms - last.at_ms) / 1_000 - baseline.busy_s
         measured = _mean(now.done - baseline.bytes_done, busy_s)
     throttle = times.pace.throttle_bytes_per_s
     if throttle is None or (measured is not None and measured < SLOW * throttle):

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.values import Key, ReplicaKey, Resource
     from shedders.kafka_rebalance.settings import PaceSettings
 
-HURRY_S = 0.1
+FAST_POLL_S = 0.1
 _DONE = CallAnswer(outcome=CallOutcome.ACCEPTED)
 
 
 class Port(Protocol):
     """Port to a cluster. Observations, and calls that fail before they are sent, may raise StateChannelError."""
 
-    def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
         """Observe the cluster; `full`: with all under-replicated partitions and copied bytes; with settings of `configs`."""
 
     def set_configs(self, changes: Configs) -> CallAnswer:
@@ -64,7 +64,7 @@ class LedgerPort(Protocol):
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
         """Write an event durably."""
 
-    def heard(self) -> tuple[OperatorRequests, str]:
+    def read_requests(self) -> tuple[OperatorRequests, str]:
         """Requests of operators, and the other executor that has taken over, if any. Never raises."""
 
 
@@ -120,7 +120,7 @@ class Runner:
             if self._interrupted:
                 machine.stop(ExecutionStop(kind=StopKind.INTERRUPTED, reason=self._interrupted, hint=GO_ON))
             try:
-                seen = self._look()
+                seen = self._observe()
             except StateChannelError as error:
                 ended = self._without_kafka(error)
                 if ended is not None:
@@ -136,16 +136,16 @@ class Runner:
                     break
             self._shown(machine, seen)
             if machine.ended is None:
-                self._wait(min(self._pace.poll_s, HURRY_S) if machine.in_a_hurry else self._pace.poll_s)
+                self._wait(min(self._pace.poll_s, FAST_POLL_S) if machine.polls_fast else self._pace.poll_s)
         return machine.ended
 
-    def _look(self) -> Observation:
+    def _observe(self) -> Observation:
         now_s = self._now_s()
         full = self._full_at_s is None or now_s - self._full_at_s >= self._pace.full_look_s
-        seen = self._port.look(full=full, configs=self._machine.unknown_configs)
+        seen = self._port.observe(full=full, configs=self._machine.unknown_configs)
         if full:
             self._full_at_s = now_s
-        asked, replaced_by = self._ledger.heard()
+        asked, replaced_by = self._ledger.read_requests()
         return replace(seen, asked=asked, replaced_by=replaced_by)
 
     def _perform(self, effect: Effect) -> CallAnswer:
@@ -171,7 +171,7 @@ class Runner:
         now_s = self._now_s()
         if self._away_since_s is None:
             self._away_since_s = now_s
-        stopping = self._machine.in_a_hurry
+        stopping = self._machine.polls_fast
         if now_s - self._away_since_s < (RESTORE_S if stopping else self._pace.broker_grace_s):
             return None
         ended = self._machine.give_up(ExecutionStop(kind=StopKind.KAFKA_AWAY, reason=str(error), hint=AFTER_MENDING))

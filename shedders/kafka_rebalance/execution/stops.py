@@ -66,19 +66,19 @@ class StopWatch:
         """Under-replicated partitions in addition to those at the start and those that the plan moves; no move starts then."""
         return self._extra
 
-    def look(
+    def check(
         self,
         now_s: float,
         seen: Observation,
-        stands: Mapping[Key, MoveStatus],
+        statuses: Mapping[Key, MoveStatus],
         moves: Mapping[Key, PartitionMove],
         dirs: DirsWatched,
     ) -> ExecutionStop | None:
         """The most severe reason to stop, if any."""
         self._dirs = dirs
         self._first_alive = self._first_alive or seen.alive
-        self._learn(seen, stands)
-        for stop in self._reasons(now_s, seen, stands, moves):
+        self._learn(seen, statuses)
+        for stop in self._reasons(now_s, seen, statuses, moves):
             return stop
         return None
 
@@ -91,7 +91,7 @@ class StopWatch:
             kind=StopKind.HELD, reason=f"{len(why)} partitions cannot be moved ({shown})", hint=AFTER_MENDING
         )
 
-    def _learn(self, seen: Observation, stands: Mapping[Key, MoveStatus]) -> None:
+    def _learn(self, seen: Observation, statuses: Mapping[Key, MoveStatus]) -> None:
         for name, topic in seen.topics.items():
             count = self._counts.setdefault(name, len(topic.partitions))
             if len(topic.partitions) > count:
@@ -105,7 +105,7 @@ class StopWatch:
         if seen.urps is None:
             return
         own = set[tuple[str, int]]()
-        for key in stands:
+        for key in statuses:
             partition = seen.partition(key)
             if partition is None or partition.in_motion or len(partition.isr) >= len(partition.replicas):
                 own.add(key)
@@ -116,7 +116,7 @@ class StopWatch:
         self._extra = extra - self._baseline
 
     def _reasons(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
+        self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
     ) -> Iterator[ExecutionStop]:
         if seen.replaced_by:
             yield ExecutionStop(
@@ -130,8 +130,8 @@ class StopWatch:
                 reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
                 hint="Check --bootstrap-servers.",
             )
-        yield from self._brokers(now_s, seen, stands, moves)
-        yield from self._lost(now_s, stands)
+        yield from self._brokers(now_s, seen, statuses, moves)
+        yield from self._lost(now_s, statuses)
         if self._lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
             shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
             yield ExecutionStop(
@@ -142,10 +142,10 @@ class StopWatch:
                 ),
                 hint=AFTER_MENDING,
             )
-        yield from self._stalled(now_s, seen, stands)
+        yield from self._stalled(now_s, seen, statuses)
 
     def _brokers(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
+        self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
     ) -> Iterator[ExecutionStop]:
         away = self._first_alive - seen.alive
         many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
@@ -156,7 +156,10 @@ class StopWatch:
                 hint=AFTER_MENDING,
             )
         needed = {
-            broker for key, stand in stands.items() if stand.state is not MoveState.DONE for broker in moves[key].after
+            broker
+            for key, status in statuses.items()
+            if status.state is not MoveState.DONE
+            for broker in moves[key].after
         } | self._dirs.brokers
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
@@ -166,20 +169,20 @@ class StopWatch:
                     hint=AFTER_MENDING,
                 )
 
-    def _lost(self, now_s: float, stands: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
-        for key, stand in stands.items():
-            gone, changed = stand.state is MoveState.GONE, stand.state is MoveState.CHANGED
+    def _lost(self, now_s: float, statuses: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
+        for key, status in statuses.items():
+            gone, changed = status.state is MoveState.GONE, status.state is MoveState.CHANGED
             if self._lasts(now_s, ("lost", key), gone or changed, self._pace.settle_s):
                 kind = StopKind.TOPIC_GONE if gone else StopKind.CHANGED
-                yield ExecutionStop(kind=kind, reason=stand.reason, hint=NEW_PLAN)
+                yield ExecutionStop(kind=kind, reason=status.reason, hint=NEW_PLAN)
         lost = dict(self._dirs.lost)
         for replica in {*lost, *self._lost_dirs}:
             if self._lasts(now_s, ("lost", replica), replica in lost, self._pace.settle_s):
                 yield ExecutionStop(kind=StopKind.CHANGED, reason=lost[replica].reason, hint=NEW_PLAN)
         self._lost_dirs = frozenset(lost)
 
-    def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
-        moving = [key for key, stand in stands.items() if stand.state is MoveState.MOVING]
+    def _stalled(self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
+        moving = [key for key, status in statuses.items() if status.state is MoveState.MOVING]
         for key in moving:
             partition = seen.at(key)
             before = self._progress.get(key)
@@ -219,8 +222,8 @@ class StopWatch:
                 )
         self._dir_progress = {replica: at for replica, at in self._dir_progress.items() if replica in in_flight}
 
-    def _lasts(self, now_s: float, what: object, is_so: bool, least_s: float) -> bool:
-        if not is_so:
-            self._since.pop(what, None)
+    def _lasts(self, now_s: float, condition: object, holds: bool, least_s: float) -> bool:
+        if not holds:
+            self._since.pop(condition, None)
             return False
-        return now_s - self._since.setdefault(what, now_s) >= least_s
+        return now_s - self._since.setdefault(condition, now_s) >= least_s

@@ -58,7 +58,7 @@ def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
     return (*((BROKER, str(broker)) for broker in sorted(brokers)), *((TOPIC, topic) for topic in sorted(topics)))
 
 
-def wanted(
+def needed_settings(
     rate: int, copies: Iterable[Copy], alive: frozenset[int], disks: Iterable[int] = ()
 ) -> dict[Resource, dict[str, str]]:
     """Settings that these copies need, and brokers that copy between their disks, without regard to present ones."""
@@ -77,24 +77,26 @@ def wanted(
     return settings
 
 
-def missing(needed: Mapping[Resource, Mapping[str, str]], current: Configs) -> dict[Resource, dict[str, str | None]]:
+def settings_to_add(
+    needed: Mapping[Resource, Mapping[str, str]], current: Configs
+) -> dict[Resource, dict[str, str | None]]:
     """Changes that add the needed settings to the present ones; lists only grow here."""
     changes: dict[Resource, dict[str, str | None]] = {}
     for resource, settings in needed.items():
         now = current.get(resource, {})
         for name, value in settings.items():
-            has = now.get(name)
-            to_be = _joined(has, value) if name in LISTS else value
-            if to_be != has:
+            present = now.get(name)
+            to_be = _joined(present, value) if name in LISTS else value
+            if to_be != present:
                 changes.setdefault(resource, {})[name] = to_be
     return changes
 
 
-def _joined(has: str | None, more: str) -> str | None:
-    if has == EVERYTHING:
-        return has
-    there = set(_entries(has))
-    return has if set(_entries(more)) <= there else ",".join(sorted(there | set(_entries(more))))
+def _joined(present: str | None, more: str) -> str | None:
+    if present == EVERYTHING:
+        return present
+    there = set(_entries(present))
+    return present if set(_entries(more)) <= there else ",".join(sorted(there | set(_entries(more))))
 
 
 def restoration(
@@ -114,15 +116,15 @@ def restoration(
     """
     changes: dict[str, str | None] = {}
     for name in EVERY_RATE if resource[0] == BROKER else LISTS:
-        old, has = before.get(name), current.get(name)
-        if has is None or has == EVERYTHING:
+        old, present = before.get(name), current.get(name)
+        if present is None or present == EVERYTHING:
             continue
         if name in EVERY_RATE:
-            to_be = old if has in rates else has
+            to_be = old if present in rates else present
         else:
-            kept = [entry for entry in _entries(has) if entry not in own or entry in _entries(old)]
+            kept = [entry for entry in _entries(present) if entry not in own or entry in _entries(old)]
             to_be = ",".join(kept) or (old or None)
-        if to_be != has and set(_entries(to_be)) != set(_entries(has)):
+        if to_be != present and set(_entries(to_be)) != set(_entries(present)):
             changes[name] = to_be
     return changes
 
@@ -208,12 +210,12 @@ class Throttling:
         """
         if self._rate is None:
             return []
-        needed = wanted(self._rate, copies, alive, disks)
+        needed = needed_settings(self._rate, copies, alive, disks)
         for resource, former in self._before.items():
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
                 rates = {name: str(self._rate) for name in former if name in EVERY_RATE}
                 needed[resource] = rates | needed.get(resource, {})
-        changes = missing(needed, self._known)
+        changes = settings_to_add(needed, self._known)
         if not changes:
             return []
         if not self._seen_now(changes):

@@ -143,7 +143,7 @@ def figures(
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
         "incidents_older": max(0, len(every) - incidents),
         "incidents": [
-            {"at_ms": incident.at_ms, "kind": incident.kind.value, "said": incident.message}
+            {"at_ms": incident.at_ms, "kind": incident.kind.value, "message": incident.message}
             for incident in newest(every, incidents)
         ],
     }
@@ -198,7 +198,7 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
     return {
         "disowned": [report for report, item in reports if item is None],
         "disowned_acknowledged": [
-            {"said": report, "acknowledged": item.fields()} for report, item in reports if item is not None
+            {"message": report, "acknowledged": item.fields()} for report, item in reports if item is not None
         ],
     }
 

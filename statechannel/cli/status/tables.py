@@ -90,7 +90,7 @@ def _acknowledged(fields: dict[str, Any]) -> Iterator[str]:
         which = f"{'' if len(seen) == 1 else 'the newest: '}partition {newest['partition']}, offset {newest['offset']}"
         yield f"{many} acknowledged ({which}) {by_whom(newest['acknowledged'])}"
     for report in fields.get("disowned_acknowledged", ()):
-        yield f"{report['said']}; {acknowledged_sentence(report['acknowledged'])}"
+        yield f"{report['message']}; {acknowledged_sentence(report['acknowledged'])}"
 
 
 def _well(fields: dict[str, Any]) -> str:
@@ -104,7 +104,7 @@ def _incidents(fields: dict[str, Any], at_most: int) -> RenderableType:
     incidents, older = fields["incidents"], fields.get("incidents_older", 0)
     table = make_table(
         ("when", Column("last incidents", text=True)),
-        [(when(row["at_ms"]), row["said"]) for row in incidents[:at_most]],
+        [(when(row["at_ms"]), row["message"]) for row in incidents[:at_most]],
         footer=False,
     )
     if older and at_most >= len(incidents):

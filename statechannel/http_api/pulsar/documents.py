@@ -275,9 +275,9 @@ def service_url(urls: Mapping[str, str]) -> str | None:
     return addresses["httpUrl"] or addresses["httpUrlTls"]
 
 
-def cluster_document(every: Iterable[Mapping[str, str]]) -> PulsarClusterDocument:
+def cluster_document(broker_urls: Iterable[Mapping[str, str]]) -> PulsarClusterDocument:
     """Addresses of all brokers, in Pulsar's form for several: `SCHEME://HOST:PORT,HOST:PORT`."""
-    addresses = [lookup_document(urls) for urls in every]
+    addresses = [lookup_document(urls) for urls in broker_urls]
     return {
         "serviceUrl": _joined(address["httpUrl"] for address in addresses),
         "serviceUrlTls": _joined(address["httpUrlTls"] for address in addresses),

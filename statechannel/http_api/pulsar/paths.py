@@ -256,7 +256,7 @@ class PulsarPaths:
         return _no_content()
 
     async def _unload_all(self, call: ApiCall, bundles: Sequence[str]) -> None:
-        """Unload bundles, some at once, within `http.wait_max_s`; with a key, each has one of its own, made from it.
+        """Unload bundles, several at the same time, within `http.wait_max_s`; with a key, each has one that is derived from it.
 
         Raises:
             ProblemError: That of the first that could not be unloaded; it says how many are.
@@ -293,7 +293,7 @@ class PulsarPaths:
     # --- bundles ----------------------------------------------------------------------------------------------------
 
     async def _row(self, call: ApiCall, bundle: str) -> Mapping[str, Any]:
-        """A bundle, whose namespace Pulsar misses first."""
+        """A bundle; an unknown namespace is reported before an unknown bundle, as by Pulsar."""
         namespace = bundle.rpartition("/")[0]
         await self._calls.document("show-namespace", call, path=_parts(namespace))
         row: Mapping[str, Any] = await self._calls.document("show-bundle", call, path=_parts(bundle))
@@ -326,12 +326,12 @@ class PulsarPaths:
             await self._row(call, bundle)
         await self._calls.document("split", call, path=_parts(bundle), body=body)
         if call.query.unload:
-            await self._seen(call, parts)
+            await self._wait_read(call, parts)
             await self._unload_all(call, parts)
         return _no_content()
 
-    async def _seen(self, call: ApiCall, bundles: Iterable[str]) -> None:
-        """Wait until this process has read of bundles that another one has made.
+    async def _wait_read(self, call: ApiCall, bundles: Iterable[str]) -> None:
+        """Wait until this process has read the records of these new bundles.
 
         Raises:
             ProblemError: `not-current`.

@@ -114,9 +114,9 @@ def test_the_operation_of_that_id_stays_as_it_was(tmp_path: Path) -> None:
     assert (times.forged, times.forged_start) == ([second], False)
     asked = {"op-asked": CommandOrigin("root@vm", "transfer")}
     *_, first, last = why(trail, DecisionBook(), asked).steps
-    assert first.said == "moved from b1 to b2 within 10 ms"
+    assert first.message == "moved from b1 to b2 within 10 ms"
     assert first.because == "requested by root@vm (transfer) (its reason: ticket 4716)"
-    assert last.said.startswith("moved from b2 to b1")
+    assert last.message.startswith("moved from b2 to b1")
     assert "requested by" not in (last.because or "")
     assert "but its requester did not request this" in (last.because or "")
 

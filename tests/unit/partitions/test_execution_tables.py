@@ -1,4 +1,4 @@
-"""Hand-computed tables: stages, where partitions stand, parallelism, throttles, what the journal comes to."""
+"""Hand-computed tables: stages, states of partitions, parallelism, throttles, what the journal comes to."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ from shedders.kafka_rebalance.execution.moves import (
     in_order,
     next_target,
     stages,
-    stand_of,
+    status_of_partition,
     unsafe,
 )
-from shedders.kafka_rebalance.execution.throttle import Copy, missing, own_entries, restoration, wanted
+from shedders.kafka_rebalance.execution.throttle import Copy, needed_settings, own_entries, restoration, settings_to_add
 from shedders.kafka_rebalance.execution.values import recorded
 from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import make_plan, move
@@ -63,18 +63,18 @@ STANDS = [
 @pytest.mark.parametrize(("facts", "expected"), STANDS)
 def test_where_a_partition_stands(facts: dict[str, Any], expected: MoveState) -> None:
     topic = KafkaTopic(name="t", partitions=(KafkaPartition(partition=0, **facts),), topic_id="id")
-    stand = stand_of(MOVE, topic, "id")
-    assert stand.state is expected
-    assert bool(stand.reason) is (expected is MoveState.CHANGED)
+    status = status_of_partition(MOVE, topic, "id")
+    assert status.state is expected
+    assert bool(status.reason) is (expected is MoveState.CHANGED)
 
 
 def test_a_topic_that_is_gone_or_made_anew() -> None:
     topic = KafkaTopic(
         name="t", partitions=(KafkaPartition(partition=0, replicas=(1, 2, 3), leader=1),), topic_id="new"
     )
-    assert "deleted" in stand_of(MOVE, None, "id").reason
-    assert "created again" in stand_of(MOVE, topic, "id").reason
-    assert stand_of(MOVE, topic, "").state is MoveState.WAITING
+    assert "deleted" in status_of_partition(MOVE, None, "id").reason
+    assert "created again" in status_of_partition(MOVE, topic, "id").reason
+    assert status_of_partition(MOVE, topic, "").state is MoveState.WAITING
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ RATES = "leader.replication.throttled.rate", "follower.replication.throttled.rat
 
 
 def test_what_a_throttle_takes() -> None:
-    needed = wanted(5, [Copy(("t", 3), frozenset({1, 2}), frozenset({4}))], frozenset({1, 4}))
+    needed = needed_settings(5, [Copy(("t", 3), frozenset({1, 2}), frozenset({4}))], frozenset({1, 4}))
     assert needed == {
         ("broker", "1"): dict.fromkeys(RATES, "5"),
         ("broker", "4"): dict.fromkeys(RATES, "5"),
         ("topic", "t"): {LISTS[0]: "3:1,3:2", LISTS[1]: "3:4"},
     }
     current = {("broker", "1"): dict.fromkeys(RATES, "5"), ("topic", "t"): {LISTS[0]: "*", LISTS[1]: "0:9"}}
-    assert missing(needed, current) == {
+    assert settings_to_add(needed, current) == {
         ("broker", "4"): dict.fromkeys(RATES, "5"),
         ("topic", "t"): {LISTS[1]: "0:9,3:4"},
     }

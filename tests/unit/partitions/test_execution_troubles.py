@@ -72,13 +72,13 @@ def test_what_others_set_meanwhile_stays_also_where_it_was_read_long_ago() -> No
 
 def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
     twin, plan = world()
-    look = twin.look
+    observe = twin.observe
 
     def blind(**asked: Any) -> Any:
-        seen = look(**asked)
+        seen = observe(**asked)
         return replace(seen, configs={key: value for key, value in (seen.configs or {}).items() if key[0] != "broker"})
 
-    twin.look = blind  # type: ignore[method-assign]
+    twin.observe = blind  # type: ignore[method-assign]
     end, _ = run(twin, plan, PACE, Ledger())
     assert end.stop.kind is StopKind.HELD
     assert "throttle settings of broker 1" in end.stop.reason
@@ -308,8 +308,8 @@ def test_the_status_of_another_clusters_plan_is_refused(monkeypatch: pytest.Monk
     class Here:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        def look(self, **asked: Any) -> Any:
-            return twin.look(**asked)
+        def observe(self, **asked: Any) -> Any:
+            return twin.observe(**asked)
 
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)

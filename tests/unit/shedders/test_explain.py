@@ -68,7 +68,7 @@ def ended(number: int, bundle: str, result: str, said: str = "said", operation: 
 
 
 def lines(answer: Explanation) -> list[tuple[str, str]]:
-    return [(step.what, step.said) for step in answer.steps]
+    return [(step.what, step.message) for step in answer.steps]
 
 
 # --- the trail ------------------------------------------------------------------------------------------------------
@@ -147,13 +147,13 @@ def test_changes_that_go_wrong() -> None:
     assert trail.changes[7].lost == "b3"
     answer = why(trail, DecisionBook())
     because = [step.because for step in answer.steps]
-    assert answer.steps[1].said.startswith("b1 declined it")
-    assert answer.steps[1].said.endswith(": on_own raised OSError: full")
+    assert answer.steps[1].message.startswith("b1 declined it")
+    assert answer.steps[1].message.endswith(": on_own raised OSError: full")
     assert because[7] == "b3 was lost; b1 repaired it"
     assert because[5] is not None
     assert because[5].endswith("it was requested by hand, or the record has expired (its reason: by hand)")
     assert because[2] == "no broker served it and a client looked it up; b1 chose the destination"
-    assert [step.said for step in answer.steps][-1] == "is in flight from b1 to b2"
+    assert [step.message for step in answer.steps][-1] == "is in flight from b1 to b2"
 
 
 def test_a_deleted_namespace_and_a_silent_channel() -> None:
@@ -164,7 +164,7 @@ def test_a_deleted_namespace_and_a_silent_channel() -> None:
     log.write(NAMESPACE, "Deleted", version=6, flow="namespace", operation="d")
     gone = why(read_trail(log, WHOLE), DecisionBook())
     assert (gone.bundle, gone.now) == (None, "its namespace was deleted")
-    assert gone.steps[-1].said == "its namespace t/n was deleted, by b1"
+    assert gone.steps[-1].message == "its namespace t/n was deleted, by b1"
     silent = why(Trail("t/other/0x00000000_0xffffffff"), DecisionBook())
     assert (silent.now, silent.steps) == ("the channel has no record of it", [])
 
@@ -286,7 +286,7 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     )
     answer = why(read_trail(log, WHOLE), known)
     assert [step.what for step in answer.steps] == ["created", "assigned", NOT_MADE]
-    assert answer.steps[-1].said == (
+    assert answer.steps[-1].message == (
         "was to go from b1 to b2; the channel has no record of it (rejected: b2 is draining)"
     )
 
@@ -314,12 +314,12 @@ def asked(*records: Any, bundle: str = ONE, owner: str | None = "b1") -> WhyNot:
 
 def test_a_bundle_without_an_owner_is_explained_by_the_placement_that_found_no_broker() -> None:
     forbidden = Placed(ONE, None, "no broker may take it: `isolation` removed b1 (policy `gold`)")
-    first = asked(place_record(occasion(1), decision().cluster, [forbidden]), record(), owner=None).said[0]
+    first = asked(place_record(occasion(1), decision().cluster, [forbidden]), record(), owner=None).messages[0]
     assert first.startswith("no broker serves it: decision ")
     assert first.endswith(forbidden.why)
     placed = place_record(occasion(1), decision().cluster, [Placed(ONE, "b2", "best")])
     for answer in (asked(placed, owner=None), asked(record(), owner=None)):
-        assert answer.said[0].endswith("it is in flight, or no client has looked it up yet")
+        assert answer.messages[0].endswith("it is in flight, or no client has looked it up yet")
 
 
 SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
@@ -383,8 +383,8 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
 )
 def test_why_a_bundle_stays(recorded: Any, word: Because, reason: str | None, said: str) -> None:
     answer = asked(recorded)
-    assert (answer.verdicts[0].word, answer.verdicts[0].reason, answer.verdicts[0].said) == (word, reason, said)
-    assert answer.said[0] == f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), 9 min ago: {said}"
+    assert (answer.verdicts[0].word, answer.verdicts[0].reason, answer.verdicts[0].message) == (word, reason, said)
+    assert answer.messages[0] == f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), 9 min ago: {said}"
 
 
 def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
@@ -400,7 +400,7 @@ def test_the_distance_to_the_best_of_the_newest_decision_is_among_the_reasons() 
         largest_use=0.7, broker="b1", resource="cpu", bound=0.7, gap_percent=0.0, any_load_bound=0.5, load_moved=0.0
     )
     newest = record(2, why="even", scores=SCORES).model_copy(update={"distance": distance})
-    said = asked(record(1, why="even", scores=SCORES), newest).said
+    said = asked(record(1, why="even", scores=SCORES), newest).messages
     assert "the newest decision: largest use 0.70 (CPU of b1); no decision gets below 0.50" in said
 
 
@@ -408,10 +408,10 @@ def test_several_decisions_that_say_the_same_are_told_once() -> None:
     quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
     answer = asked(skipped_record(occasion(1), "safe-mode", "Kafka was away"), *quiet)
     assert answer.same == 3
-    assert answer.said[1] == "the last 3 decisions, of the last 8 min, give the same reason"
+    assert answer.messages[1] == "the last 3 decisions, of the last 8 min, give the same reason"
     changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))
     assert changed.same == 1
-    assert changed.said[1].startswith(f"before that (decision {IDS[2]}): no broker gave bundles away")
+    assert changed.messages[1].startswith(f"before that (decision {IDS[2]}): no broker gave bundles away")
     few = why_not(ONE, "b1", book(*quiet), now_ms=NOW_MS, decisions_max=2)
     assert (few.same, len(few.verdicts)) == (2, 2)
 
@@ -439,21 +439,25 @@ def test_what_was_cut_is_owned_up_to() -> None:
     small = RecordBounds(16_384, 100)
     many = [Left(f"t/n/{number}", "cooling", "x" * 90) for number in range(1_000)]
     answer = asked(record(left=many, bounds=small))
-    assert "the record had no room for" in answer.said[-1]
-    assert "of `left`" in answer.said[-1]
+    assert "the record had no room for" in answer.messages[-1]
+    assert "of `left`" in answer.messages[-1]
 
 
 def test_splits_nobody_and_nothing() -> None:
     looked = SplitDecision(decision().cluster, [SplitPlan(ONE, (), "hits", "2 times in a row")], None, {})
     answer = asked(record(1), split_record(occasion(2), looked))
-    assert answer.said[-1] == "b1 looked for bundles to split 8 min ago: it was not split (`hits`): 2 times in a row"
+    assert (
+        answer.messages[-1] == "b1 looked for bundles to split 8 min ago: it was not split (`hits`): 2 times in a row"
+    )
     other = asked(record(1), split_record(occasion(2, leader="b2"), looked))
     assert [verdict.subject for verdict in other.verdicts] == ["shed"]
     assert [verdict.subject for verdict in answer.verdicts] == ["shed", "split"]
-    assert asked(owner="b1").said == ["there is no decision record: no balancer is running, or it has not decided yet"]
+    assert asked(owner="b1").messages == [
+        "there is no decision record: no balancer is running, or it has not decided yet"
+    ]
     unserved = asked(record(1), owner=None)
     assert unserved.verdicts[0].word == Because.UNSERVED
-    assert unserved.said[0].startswith(f"no broker serves {ONE} now")
+    assert unserved.messages[0].startswith(f"no broker serves {ONE} now")
     assert unserved.to_json()["same"] == 1
 
 

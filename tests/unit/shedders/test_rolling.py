@@ -11,7 +11,7 @@ import pytest
 from shedders.cli.drain import rolling
 from shedders.cli.drain.claim import RestartClaim, RestartUnderWayError
 from shedders.cli.drain.follower import DrainRequest, DrainResult
-from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
+from shedders.cli.drain.rolling import Restart, RestartRequest, read_progress
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
@@ -132,12 +132,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "ClaimedRestart", SimpleNamespace(new=world.claimed))
     monkeypatch.setattr(rolling, "read_claims", lambda _: [])
     monkeypatch.setattr(rolling, "release_balancing", world.release)
-    monkeypatch.setattr(rolling, "held_by", lambda _: world.held)
+    monkeypatch.setattr(rolling, "bundle_counts", lambda _: world.held)
     monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(world.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(rolling, "follow", world.follow)
     monkeypatch.setattr(rolling, "AGAIN_S", 0.01)
-    monkeypatch.setattr(rolling, "LOOK_S", 0.01)
+    monkeypatch.setattr(rolling, "POLL_S", 0.01)
     monkeypatch.setattr(rolling.subprocess, "run", world.command)
     return world
 
@@ -154,7 +154,7 @@ def test_one_after_the_other_the_leader_last(world: World) -> None:
         ("b3", "b3-1", "b3-2", 3),
         ("b1", "b1-1", "b1-2", 3),
     ]
-    assert progressed(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
+    assert read_progress(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
 
 
 def test_each_drain_knows_who_is_done_and_the_balancer_holds_still_until_the_last_one_is_back(world: World) -> None:

@@ -185,7 +185,9 @@ async def test_why_not_tells_it(world: World) -> None:
     await world.cycle()
     book = DecisionBook()
     book.add(world.decisions[0])
-    assert "it was to be split: it alone is 40 % of b1" in why_not(key(0), "b1", book, now_ms=0, since_ms=None).said[0]
+    assert (
+        "it was to be split: it alone is 40 % of b1" in why_not(key(0), "b1", book, now_ms=0, since_ms=None).messages[0]
+    )
     world.change(splitting=False)
     await world.cycle()
     book.add(world.decisions[1])

@@ -343,7 +343,7 @@ def test_contenders_of_upstream_cut_where_pulsar_does(name: str) -> None:
     manager = Manager(
         contender(name), lambda: ManagerView([], [], {}, {}, {}, 0, Policies()), lambda: 0.0, lambda _: ()
     )
-    assert manager.cut(Bundle("t/n/0x00000000_0xffffffff", "a")) == [0x7FFFFFFF]
+    assert manager.split_positions(Bundle("t/n/0x00000000_0xffffffff", "a")) == [0x7FFFFFFF]
 
 
 @pytest.mark.parametrize("name", [EXTENSIBLE, MODULAR])

@@ -61,7 +61,7 @@ def test_every_unit_is_counted_where_its_place_is(places: list[tuple[int, int]],
     by_broker = table.by_broker(demand, 2)
     assert by_broker[1, 0] == sum(unit + 100 for unit in range(len(places)))
     assert set(table.owner[~table.live]) <= {NOBODY}
-    assert {entry.bundle for entry in channel.seen()} == set(live)
+    assert {entry.bundle for entry in channel.live_bundles()} == set(live)
 
 
 def test_places_of_names_are_those_of_a_sorted_list() -> None:

@@ -7,7 +7,7 @@ from statechannel.protocol.verdict import Verdict
 
 
 def _owners(channel: ContestChannel) -> dict[str, str | None]:
-    return {entry.bundle: entry.owner for entry in channel.seen()}
+    return {entry.bundle: entry.owner for entry in channel.live_bundles()}
 
 
 def test_a_bundle_through_its_life() -> None:
@@ -19,9 +19,9 @@ def test_a_bundle_through_its_life() -> None:
     first, second = channel.split(low, [0x40000000])
     channel.unload(second)
     channel.assign(second, "b1")
-    channel.lose(second)
+    channel.remove_owner(second)
     assert _owners(channel) == {first: "b2", second: None, high: None}
-    assert channel.load() == {"b2": 1}
+    assert channel.bundle_counts() == {"b2": 1}
     assert channel.offset == channel.view.applied
 
 
@@ -30,7 +30,7 @@ def test_generations_are_those_of_the_protocol() -> None:
     (only,) = channel.create("t/n", bounds_of(1, ()))
     channel.assign(only, "b1")
     channel.transfer(only, "b2")
-    (seen,) = channel.seen()
+    (seen,) = channel.live_bundles()
     assert (seen.version, seen.generation) == (6, 6), (
         "created 1, assigning 2, assigned 3, releasing 4, assigning 5, assigned 6"
     )
@@ -39,10 +39,10 @@ def test_generations_are_those_of_the_protocol() -> None:
 def test_what_has_not_changed_is_the_same_object() -> None:
     channel = ContestChannel()
     low, high = channel.create("t/n", bounds_of(2, ()))
-    before = {entry.bundle: entry for entry in channel.seen()}
-    assert channel.seen() is channel.seen()
+    before = {entry.bundle: entry for entry in channel.live_bundles()}
+    assert channel.live_bundles() is channel.live_bundles()
     channel.assign(low, "b1")
-    after = {entry.bundle: entry for entry in channel.seen()}
+    after = {entry.bundle: entry for entry in channel.live_bundles()}
     assert after[high] is before[high]
     assert after[low] is not before[low]
 

@@ -297,11 +297,11 @@ def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
         ["as-it-is", "a"],
         [],
     )
-    assert "this is the present configuration of the cluster: no change is needed" in recommendation.said
+    assert "this is the present configuration of the cluster: no change is needed" in recommendation.messages
     better = [ran("a", max_over_bound=1.0, moved_share=0.0), ran(who=now, max_over_bound=1.02, moved_share=0.0)]
     assert best_of(*better) == ["a", "as-it-is"]
     several = [ran(who, seed, max_over_bound=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
-    assert any("either is suitable" in line for line in recommended(compared(several), several).said)
+    assert any("either is suitable" in line for line in recommended(compared(several), several).messages)
 
 
 def test_whoever_fails_comes_last():
@@ -326,21 +326,21 @@ def test_a_recommendation_says_settings_commands_and_how_sure_it_is():
     assert "statechannel policy set setting filters.max_topics 5" in recommendation.commands
     assert "statechannel policy set manager extensible" in recommendation.commands
     assert recommendation.against_next["max_over_bound"].certainty is Certainty.SURE
-    said = " ".join(recommendation.said)
+    said = " ".join(recommendation.messages)
     assert "mine is lower on 6 of 6 seeds: sure (sign test, p = 0.031)" in said
     assert "1.14 (worst seed 1.16) x the bound" in said.replace("1.135", "1.14")
 
 
 def test_one_seed_is_said_to_be_one():
     runs = field_of((1,))
-    assert any("one seed does not show significance" in line for line in recommended(compared(runs), runs).said)
+    assert any("one seed does not show significance" in line for line in recommended(compared(runs), runs).messages)
 
 
 def test_when_all_fail_nothing_is_recommended():
     runs = [failed("a"), failed("b")]
     recommendation = recommended(compared(runs), runs)
     assert (recommendation.contender, recommendation.commands) == (None, [])
-    assert "every run failed" in recommendation.said[0]
+    assert "every run failed" in recommendation.messages[0]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------------

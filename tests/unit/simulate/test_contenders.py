@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.contest.contenders import UnknownContenderError, contender, contenders, default_contenders, everybody
+from shedders.contest.contenders import UnknownContenderError, all_contenders, contender, contenders, default_contenders
 from shedders.contest.manager import Manager
 from shedders.errors import UnknownStrategyError
 from shedders.model.profiles import profile
@@ -14,7 +14,7 @@ def _manager(name: str) -> Manager:
 
 
 def test_every_manager_with_every_shedder_and_placement_both_ways() -> None:
-    names = [contender.name for contender in everybody()]
+    names = [contender.name for contender in all_contenders()]
     assert len(names) == len(set(names))
     pairs = [name for name in names if "+" in name]
     assert len(pairs) == 2 * len(available(SHEDDING)) * len(available(PLACEMENT)) * 2

@@ -44,8 +44,8 @@ def test_brokers_measure_in_the_simulator_what_they_measure_live(step: int) -> N
         bounds = namespace_bounds(8)
         for owner, lower, upper in zip(owners, bounds[:-1], bounds[1:], strict=True):
             served[owner].append(bundle_key(namespace, lower, upper))
-    world._asked = result.demand(step)
-    world._wanted = world._table.demand(world._asked)
+    world._unit_demand = result.demand(step)
+    world._bundle_demand = world._table.demand(world._unit_demand)
     _, loads = world._loads()
     for number, name in enumerate(BROKERS):
         _, host = SETTINGS.source(3, lambda name=name: served[name], lambda: 1_000.0 + step)  # type: ignore[misc]

@@ -94,10 +94,10 @@ def test_balance_is_judged_in_its_spans_and_all_else_everywhere() -> None:
 def test_a_return_is_a_move_to_where_it_was_within_half_an_hour() -> None:
     meter = _meter(90)
     for at_s, source, destination in ((0, "b0", "b1"), (600, "b1", "b0"), (5_000, "b0", "b1"), (5_100, "b1", "b2")):
-        meter.moved(float(at_s), "x", source, destination, 0.1, "")
+        meter.record_move(float(at_s), "x", source, destination, 0.1, "")
     assert meter.returns == 1, "at 5,000 s it had left b1 for 4,400 s"
-    meter.split("x", ["y"])
-    meter.moved(5_200.0, "y", "b2", "b1", 0.1, "")
+    meter.record_split("x", ["y"])
+    meter.record_move(5_200.0, "y", "b2", "b1", 0.1, "")
     assert meter.returns == 2, "a child was where its parent was"
 
 
@@ -112,14 +112,14 @@ def test_load_that_only_went_back_is_measured_in_three_windows() -> None:
         (30.0 * hour_s, "x", "b1", "b0", 0.1),  # it had left b0 25 hours before
         (31.0 * hour_s, "y", "b0", "b1", 0.2),
     ):
-        meter.moved(at_s, bundle, source, destination, share, "")
+        meter.record_move(at_s, bundle, source, destination, share, "")
     measures = meter.measures()
     assert measures.moved_share == pytest.approx(1.0)
     shares = (measures.returned_share_1h, measures.returned_share_6h, measures.returned_share_24h)
     assert shares == pytest.approx((0.1, 0.3, 0.3))
     assert (measures.returned_moves_1h, measures.returned_moves_6h, measures.returned_moves_24h) == (1, 2, 2)
-    meter.split("y", ["y1", "y2"])
-    meter.moved(31.5 * hour_s, "y2", "b1", "b0", 1.0, "")
+    meter.record_split("y", ["y1", "y2"])
+    meter.record_move(31.5 * hour_s, "y2", "b1", "b0", 1.0, "")
     assert meter.measures().returned_share_1h == pytest.approx(1.1 / 2), "a child was where its parent was"
 
 
@@ -136,9 +136,9 @@ def _measures_of_nothing() -> Measures:
 def test_splits_are_churn_beside_what_is_moved() -> None:
     meter = _meter(3)
     _step(meter, 0.5, 0.5)
-    meter.moved(0.0, "x", "b0", "b1", 0.25, "")
-    meter.split("y", ["y1", "y2"])
-    meter.split_off(0.5, 12)
+    meter.record_move(0.0, "x", "b0", "b1", 0.25, "")
+    meter.record_split("y", ["y1", "y2"])
+    meter.record_split_off(0.5, 12)
     measures = meter.measures()
     assert (measures.moved_share, measures.split_share, measures.churn_share) == (0.25, 0.5, 0.75)
     assert (measures.splits, measures.reconnects) == (1, 12)

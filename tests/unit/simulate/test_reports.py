@@ -40,7 +40,7 @@ def test_averages_and_choice_are_those_of_a_live_broker(readings: list[list[floa
         rates = np.array(reading).reshape(4, 3)
         assert reports.read(now_s, 0, rates, _use(rates, table), [0, 1], {})
         for number, name in enumerate(table.names):
-            result = reports.known_of(number)
+            result = reports.owner_knowledge(number)
             stats[name] = result.stats
             timed[name] = timed[name].advanced(result.stats, now_s, clock)
             assert result.averages == timed[name].averages
@@ -56,15 +56,17 @@ def test_a_report_is_older_than_what_came_since() -> None:
     rates = np.full((4, 3), 1e6)
     reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {})
     table.owner[0] = 1
-    reports.changed(0, [0, 1], 7, 10.0)
+    reports.record_owner_change(0, [0, 1], 7, 10.0)
     seen = reports.loads([0, 1], ["b0", "b1"], 10.0)
     assert [entry.lapsed for entry in seen.values()] == [True, True]
     assert reports.tops([0], ["b0"], 10.0)["b0"].owned_as_of == {0: 0}
     reports.read(20.0, 7, rates, _use(rates, table), [0, 1], {})
     seen = reports.loads([0, 1], ["b0", "b1"], 20.0)
     assert [(entry.lapsed, entry.load.bundles) for entry in seen.values()] == [(False, 1), (False, 2)]
-    assert reports.known_of(0).averages.short.samples == 4, "its new owner has measured it once, for four samples"
-    assert reports.known_of(1).averages.short.samples == 5
+    assert reports.owner_knowledge(0).averages.short.samples == 4, (
+        "its new owner has measured it once, for four samples"
+    )
+    assert reports.owner_knowledge(1).averages.short.samples == 5
 
 
 def test_pulsar_tells_nobody_that_a_report_is_old() -> None:
@@ -73,7 +75,7 @@ def test_pulsar_tells_nobody_that_a_report_is_old() -> None:
     rates = np.full((4, 3), 1e6)
     assert reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {})
     assert not reports.read(20.0, 7, rates, _use(rates, table), [0, 1], {})
-    reports.changed(0, [0, 1], 7, 20.0)
+    reports.record_owner_change(0, [0, 1], 7, 20.0)
     assert not any(load.lapsed for load in reports.loads([0, 1], ["b0", "b1"], 20.0).values())
 
 
@@ -81,7 +83,7 @@ def test_silence_and_lies() -> None:
     table = _table([0, 0, 1])
     reports = Reports(MACHINES, table, ReportSettings(top_interval_s=5.0))
     rates = np.full((4, 3), 1e6)
-    reports.lies(1, 0.5)
+    reports.distort(1, 0.5)
     reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {0: False})
     assert list(reports.loads([0, 1], ["b0", "b1"], 0.0)) == ["b1"]
     seen = reports.loads([1], ["b0", "b1"], 0.0)["b1"].load

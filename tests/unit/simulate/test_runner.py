@@ -55,7 +55,7 @@ def test_a_run_that_fails_in_this_process_is_a_result():
 
 def test_series_are_left_away_unless_they_are_wanted():
     wanted = runs("ours", seeds=(1, 2))
-    first, second = run_all(wanted, play=play, whole=lambda run: run.seed == 1)
+    first, second = run_all(wanted, play=play, keeps_series=lambda run: run.seed == 1)
     assert first.outcome.series.at_s
     assert first.outcome.moves
     assert second.outcome.series.at_s == second.outcome.moves == []
@@ -82,7 +82,7 @@ def counted(tmp_path: Path):
 
     def again(wanted: list[ContestRun], program: str = "one", **more: bool) -> tuple[list[RunResult], list[str]]:
         played.clear()
-        return run_all(wanted, kept=ResultStore(tmp_path, program, **more), play=once), list(played)
+        return run_all(wanted, store=ResultStore(tmp_path, program, **more), play=once), list(played)
 
     return again
 
@@ -95,7 +95,7 @@ def test_what_is_there_is_not_run_again(counted):
     assert [item.kept for item in second] == [True, True, False] * 2
     assert [item.digest for item in second if item.kept] == [item.digest for item in first]
     assert [item.outcome for item in second if item.kept] == [item.outcome for item in first]
-    assert counted(runs("a"), again=True)[1] == ["a-1", "a-2"]
+    assert counted(runs("a"), overwrite=True)[1] == ["a-1", "a-2"]
 
 
 def test_a_result_of_another_scenario_contender_or_program_is_none(counted):
@@ -121,7 +121,7 @@ def test_a_file_that_is_no_result_is_run_and_written_over(tmp_path, counted, con
 def test_failed_runs_are_not_kept(tmp_path):
     folder = ResultStore(tmp_path, "one")
     wanted = runs("raises", "a", seeds=(1,))
-    run_all(wanted, kept=folder, play=alone)
+    run_all(wanted, store=folder, play=alone)
     assert [folder.find(run) is not None for run in wanted] == [False, True]
 
 

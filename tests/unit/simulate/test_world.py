@@ -43,7 +43,7 @@ def _ran(trace: PlainTrace, name: str = MENDED) -> ContestWorld:
 
 
 def _held(world: ContestWorld) -> dict[str, int]:
-    return dict(sorted(world._channel.load().items()))
+    return dict(sorted(world._channel.bundle_counts().items()))
 
 
 def _outcome(trace: PlainTrace, name: str = MENDED) -> RunOutcome:
@@ -228,8 +228,8 @@ def test_what_pulsars_leader_placed_counts_once() -> None:
     """As on its way or as served, not as both until the next reading."""
     trace = _trace([TraceEvent(60.0, TraceEventKind.CREATE, namespace="t/later")], owners=EVENLY, steps=6)
     world = _ran(trace, UPSTREAM)
-    assert world.manager._stale is not None
-    at_s, cluster = world.manager._stale
+    assert world.manager._placement_input is not None
+    at_s, cluster = world.manager._placement_input
     assert at_s == 100.0, "some were placed at 80 s, the others now"
     served = [
         bundle for bundle in cluster.bundles.values() if bundle.name.startswith("t/later/") and bundle.owner is not None
@@ -345,7 +345,7 @@ def test_balance_is_of_each_part_that_policies_divide_the_brokers_into() -> None
     assert divided.meter.measures().max_over_mean == pytest.approx(loads[:2].max() / loads[:2].mean())
     assert free.meter.measures().max_over_mean == pytest.approx(loads.max() / loads.mean())
     assert divided.meter.measures().max_over_bound < free.meter.measures().max_over_bound
-    whole = divided._capacity.whole(divided._wanted, np.array([0, 1]))
+    whole = divided._capacity.even_load(divided._bundle_demand, np.array([0, 1]))
     assert divided.meter.measures().max_over_bound == pytest.approx(loads[:2].max() / whole)
 
 

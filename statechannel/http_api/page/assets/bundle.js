@@ -119,7 +119,7 @@ function reader(text, path, host) {
 }
 
 // Fields of answers with a text for people.
-const SENTENCES = new Set(["message", "why", "hint", "sentence", "verdict", "text", "would", "said", "because", "now", "result"]);
+const SENTENCES = new Set(["message", "why", "hint", "sentence", "verdict", "text", "would", "messages", "because", "now", "result"]);
 
 function readable(answer) {
   const lines = [];
