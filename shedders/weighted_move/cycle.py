@@ -179,9 +179,8 @@ class Cycle:
         if not settings.direct_memory_weight or not known.look(loads, others):
             return plain
         recent, bundles, doubts = self._cluster.recent.brokers, self._cluster.bundles_of, self._memory.doubts
-        served = {name: bundles.unsorted(name) for name in loads}
-        believed = [name for name in loads if doubts.of(name) is None or name in doubts.slow]
-        costs = known.learn(loads, served, self._memory.passed_s, believed)
+        believed = {name for name in loads if doubts.of(name) is None or name in doubts.slow}
+        costs = known.learn(loads, bundles.unsorted, self._memory.passed_s, believed)
         known.responses({name: share_used(load) for name, load in loads.items() if recent.get(name, 1.0) > 0})
         self._memory_counts = known.is_trusted
         if not known.is_trusted:
@@ -198,9 +197,9 @@ class Cycle:
             (side for side in self._sides.values() if side.busiest == MEMORY and side.level > 1),
             key=lambda side: (not side.over, -side.level, side.name),
         )
-        free = TRIES_MAX - len(known.sent)
+        free = TRIES_MAX - sum(map(known.is_awaited, known.sent))
         for side in hot:
-            if side.over and free > 0 and side.name not in known.sent:
+            if side.over and free > 0 and not known.is_awaited(side.name):
                 side.aim = max(side.aim, side.level * (1 - TRIED))
                 free -= 1
                 continue
@@ -449,7 +448,7 @@ class Cycle:
         """Record what the plan takes from direct memory, to see whether that follows."""
         for name, used in self._used.items():
             side, limit = self._sides[name], self._draft.loads[name].direct_memory.limit
-            if side.gives and not side.taken and limit >= LEAST_LIMIT:
+            if (side.gives or side.taken) and limit >= LEAST_LIMIT:
                 self._memory.direct_memory.took(name, used[MEMORY] / limit, (used[MEMORY] - side.use[MEMORY]) / limit)
 
     def _answer(self, splits: list[SplitWanted], why: str, otherwise: Reason) -> Plan:

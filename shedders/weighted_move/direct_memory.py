@@ -15,14 +15,15 @@ Direct memory may also be a high-water mark, which no move makes smaller. It cou
 - while some broker uses more of it than of anything else, and more than `SCARCE` of its limit;
 - if it follows traffic: less than half is `idle`;
 - if it follows moves. Until the memory of a broker has fallen by `RESPONSE` of what a plan took from it, at most `TRIED` of it
-  is taken, from `TRIES_MAX` brokers. After `STRIKES` plans in a row that did not show within `WAIT_S` it does not count for
+  is taken, from `TRIES_MAX` brokers. After `STRIKES` times in a row that this did not show within `WAIT_S` it does not count for
   `HOLD_S`, and twice as long each further time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import fsum
 from typing import Any
 
@@ -35,7 +36,7 @@ SCARCE = 0.4  # part of a limit from which memory may be scarce
 KEPT = 0.8  # once it counts, it does so until it is below this part of what made it count
 FOLLOWS = 0.5  # part of the memory that has to follow traffic
 TENANTS_MAX = 16  # tenants with a cost of their own, those with the most traffic; the others have one together
-BROKERS_MAX = 256  # brokers that are compared: of more, some at equal distances by their memory
+BROKERS_MAX = 128  # brokers that are compared: of more, some at equal distances by their memory
 RIDGE = 0.003  # weight of the prior: as much as brokers that differ by the root of this (5 %)
 ROUNDS = 200  # maximum number of rounds of the solution
 CLOSE = 1e-6  # it is complete when no part changes by more
@@ -45,7 +46,8 @@ RESPONSE = 0.4
 TRIED = 0.25
 TRIES_MAX = 3
 STRIKES = 3
-SHOWS = 0.04  # a smaller part of a limit is within the error
+SHOWS = 0.08  # a smaller part of a limit is within the error: what plans take is added up until it can show
+SUMS_S = 1_200.0  # for at most this time
 WAIT_S = 300.0
 HOLD_S = 7_200.0
 HOLD_MAX_S = 86_400.0
@@ -58,7 +60,7 @@ class MemoryEvidence:
     Attributes:
         counts: It is scarce, and counts unless it does not follow.
         proven: It has followed a move.
-        strikes: Plans in a row that did not show.
+        strikes: How often in a row it did not follow.
         held_s: Seconds for which it does not count; `hold_s`: how long it will be the next time.
         sent: By broker, its use before a plan took some away, what was taken, both in parts of the limit, and the seconds since.
         tenants: Those with a cost of their own, sorted.
@@ -147,56 +149,70 @@ class MemoryEvidence:
         Args:
             shares: By broker whose moves are made, the part of its limit that it uses now.
         """
-        for name, (before, taken, age_s) in sorted(self.sent.items()):
+        followed = missed = False
+        for name, (before, taken, age_s) in list(self.sent.items()):
             share = shares.get(name)
-            if share is not None and before - share >= RESPONSE * taken:
-                self.proven, self.strikes, self.hold_s = True, 0, HOLD_S
-            elif age_s < WAIT_S:
-                continue
-            elif share is not None:
-                self.strikes += 1
-            del self.sent[name]
+            if taken < SHOWS:
+                if age_s >= SUMS_S:
+                    del self.sent[name]
+            elif share is not None and before - share >= RESPONSE * taken:
+                followed = True
+                del self.sent[name]
+            elif age_s >= WAIT_S:
+                missed = missed or share is not None
+                del self.sent[name]
+        if followed:
+            self.proven, self.strikes, self.hold_s = True, 0, HOLD_S
+        elif missed:
+            self.strikes += 1
         if self.strikes >= STRIKES:
             self.held_s, self.hold_s = self.hold_s, min(HOLD_MAX_S, 2 * self.hold_s)
             self.proven, self.strikes, self.sent = False, 0, {}
 
     def took(self, name: str, before: float, taken: float) -> None:
-        """Record that a plan takes this part of its limit from a broker that uses so much of it."""
-        if taken >= SHOWS:
-            self.sent[name] = before, taken, 0.0
+        """Record that a plan takes this part of its limit from a broker that uses so much of it; negative: it adds some."""
+        if taken < 0:
+            self.sent.pop(name, None)
+        elif taken > 0:
+            first, sum_taken, _ = self.sent.get(name, (before, 0.0, 0.0))
+            self.sent[name] = max(first, before), sum_taken + taken, 0.0
+
+    def is_awaited(self, name: str) -> bool:
+        """Whether it is to be seen yet if a broker's direct memory has followed what was moved."""
+        return name in self.sent and self.sent[name][1] >= SHOWS
 
     def learn(
         self,
         loads: Mapping[str, BrokerLoad],
-        bundles: Mapping[str, Sequence[Bundle]],
+        bundles: Callable[[str], Sequence[Bundle]],
         passed_s: float,
         believed: Collection[str],
     ) -> MemoryCosts:
         """Add the brokers' figures, and return what traffic costs.
 
         Args:
-            bundles: By broker, those that it serves.
+            bundles: Those that a broker serves.
             believed: Brokers whose figures are not doubted.
         """
         having = sorted(
             (share_used(load), name) for name, load in loads.items() if load.direct_memory.limit >= LEAST_LIMIT
         )
         step = -(-len(having) // BROKERS_MAX) or 1
-        traffic = {name: traffic_of_tenants(loads[name], bundles[name]) for _, name in having}
+        compared = [name for _, name in having[::step] if name in believed]
+
+        @cache
+        def traffic(name: str) -> Mapping[str, float]:
+            return traffic_of_tenants(loads[name], bundles(name))
+
         totals: dict[str, float] = {}
-        for name in sorted(traffic):
-            for tenant, amount in traffic[name].items():
+        for name in compared:
+            for tenant, amount in traffic(name).items():
                 totals[tenant] = totals.get(tenant, 0.0) + amount
         self._choose(totals)
         columns = {tenant: place for place, tenant in enumerate(self.tenants, 1)}
-        rows = [_row(loads[name], traffic[name], columns) for _, name in having[::step] if name in believed]
-        self._add(rows, passed_s)
+        self._add([_row(loads[name], traffic(name), columns) for name in compared], passed_s)
         idle, costs = self._solved()
-        whole = {
-            name: fsum(costs.get(tenant, costs[OTHERS]) * amount for tenant, amount in traffic[name].items())
-            for name in traffic
-        }
-        return MemoryCosts(idle, costs, whole)
+        return MemoryCosts(idle, costs, traffic)
 
     def _choose(self, totals: Mapping[str, float]) -> None:
         """Which tenants have a cost of their own; if that changes, learning starts over."""

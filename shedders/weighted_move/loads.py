@@ -18,7 +18,7 @@ for idling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
@@ -173,6 +173,10 @@ def times(use: Use, factor: float) -> Use:
     return use[0] * factor, use[1] * factor, use[2] * factor, use[3] * factor
 
 
+def _no_traffic(_name: str) -> Mapping[str, float]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
     """What traffic costs in direct memory.
@@ -180,17 +184,21 @@ class MemoryCosts:
     Attributes:
         idle: Part of a broker's limit that is used without traffic.
         tenants: MiB for a byte a second, by tenant.
-        whole: By broker, the cost of all its bundles in MiB.
+        traffic: A broker's bytes a second by tenant, of all its bundles.
     """
 
     idle: float = 0.0
     tenants: Mapping[str, float] = field(default_factory=dict)
-    whole: Mapping[str, float] = field(default_factory=dict)
+    traffic: Callable[[str], Mapping[str, float]] = _no_traffic
 
     def of(self, namespace: str, throughput: float) -> float:
         """Direct memory of this traffic, in MiB."""
         cost = self.tenants.get(namespace)
         return (self.tenants.get(OTHERS, 0.0) if cost is None else cost) * throughput
+
+    def whole(self, name: str) -> float:
+        """The cost of all bundles of a broker, in MiB."""
+        return fsum(self.of(tenant, amount) for tenant, amount in self.traffic(name).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +270,7 @@ class Weights:
         self._cost = cluster.costs.of(rate, self._in + self._out)
         self._busy = max(0.0, use[0] - cluster.costs.idle * load.cpu.limit) if inverse[0] > 0 else use[0]
         memory = cluster.memory
-        self._memory_cost = memory.whole.get(name, 0.0) if inverse[MEMORY] > 0 else 0.0
+        self._memory_cost = memory.whole(name) if inverse[MEMORY] > 0 else 0.0
         self._cached = max(0.0, use[MEMORY] - memory.idle * load.direct_memory.limit)
 
     def cargo(self, bundle: Bundle) -> BundleDemand | None:

@@ -55,7 +55,7 @@ def shed(now: Cluster, memory: Mapping[str, Any] | None = None, **changes: Any):
 def costs_of(now: Cluster, evidence: MemoryEvidence | None = None, passed_s: float = 0.0):
     loads = {name: each.load for name, each in now.brokers.items() if each.load is not None}
     known = evidence or MemoryEvidence()
-    return known.learn(loads, {name: now.bundles_of.unsorted(name) for name in loads}, passed_s, loads)
+    return known.learn(loads, now.bundles_of.unsorted, passed_s, loads)
 
 
 # --- what bundles have of it ------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_costs_are_learnt_from_the_differences_of_brokers():
     assert costs.tenants["late/n"] * MIB == pytest.approx(20.0, rel=0.1)
     assert costs.tenants["quick/n"] * MIB < 3.0
     assert costs.idle < 0.02
-    assert costs.whole["a"] == pytest.approx(805.0, rel=0.1)
+    assert costs.whole("a") == pytest.approx(805.0, rel=0.1)
 
 
 def test_what_no_traffic_explains_is_idle_use():
@@ -79,8 +79,8 @@ def test_where_brokers_are_alike_memory_is_in_proportion_to_traffic():
     """Nothing tells the tenants apart."""
     same = LATE * 3 + QUICK * 2
     costs = costs_of(caches({"a": same, "b": same, "c": same}))
-    assert costs.of("late/n", 4.0 * MIB) / costs.whole["a"] == pytest.approx(4 / 32, rel=0.01)
-    assert costs.of("quick/n", 10.0 * MIB) / costs.whole["a"] == pytest.approx(10 / 32, rel=0.01)
+    assert costs.of("late/n", 4.0 * MIB) / costs.whole("a") == pytest.approx(4 / 32, rel=0.01)
+    assert costs.of("quick/n", 10.0 * MIB) / costs.whole("a") == pytest.approx(10 / 32, rel=0.01)
 
 
 def test_what_was_seen_before_still_counts():
