@@ -1,4 +1,4 @@
-"""Bundles' parts of their brokers' direct memory, learnt from the brokers' figures, and whether these follow moves. Pure.
+"""Bundles' parts of their brokers' direct memory, learned from the brokers' figures, and whether these follow moves. Pure.
 
 No report says what a bundle has of its broker's direct memory: caches and buffers, mostly of topics whose consumers are late. But
 brokers differ in whose bundles they serve, and so in their memory:

@@ -23,10 +23,9 @@ class WeightedMove:
 
         x_b = max_r(w_r * usage_br / limit_br) / T        T = max_r(w_r * sum of usage_r / sum of limit_r)
 
-    over CPU and both directions of the network, each against the broker's own limits, the largest weight w counting as 1 (as all
-    do unless operators set others); usage is the mean of the last three readings since a bundle came or went.
-    A bundle's part of it: `shedders.weighted_move.loads`. The value of a move from
-    a to b is gain / churn:
+    over CPU, both directions of the network and, where it is scarce, direct memory, each against the broker's own limits, the
+    largest weight w counting as 1 (as all do unless operators set others); usage is the mean of the last three readings since a
+    bundle came or went. A bundle's part of it: `shedders.weighted_move.loads`. The value of a move from a to b is gain / churn:
 
         gain  = C_a (x_a^2 - x_a'^2) - C_b (x_b'^2 - x_b^2)     x': levels afterwards, C: capacity
         churn = traffic of the bundle + `move_cost_percent`     both in parts of an average broker's
@@ -40,8 +39,8 @@ class WeightedMove:
       destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
       have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`. Each move
       counts at once. If no bundle fits, two are exchanged: with one of the idlest brokers, or for four times the least gain with
-      one that is as busy by another resource, unless direct memory is scarce anywhere. If that does not help and the largest
-      has more than one topic, it is to be split (`Plan.splits`).
+      one that is as busy by another resource, unless direct memory is scarce anywhere and has not followed moves. If that
+      does not help and the largest has more than one topic, it is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
       parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others
       have moved stay for five minutes.
@@ -49,6 +48,12 @@ class WeightedMove:
       (`shedders.weighted_move.habits`); on a broker above 85 % of a limit with what they do now.
     - Doubts: brokers with implausible reports get no bundles; figures that were found to be a part of the truth are corrected,
       and slow brokers count with what they can do (`shedders.weighted_move.doubt`, `shedders.weighted_move.arrivals`).
+
+    - Direct memory counts while a broker uses more of it than of anything else, and more than 40 % of its limit, if it follows
+      traffic and moves. No report says what a bundle has of it: what a byte a second of each namespace costs is learned from the
+      brokers' differences. At first three brokers give a quarter of theirs; once it has fallen by 40 % of what was expected,
+      all take part. If it does not fall three times in a row, it does not count for two hours, later four, up to a day
+      (`shedders.weighted_move.direct_memory`).
 
     Example (also a test): a has 0.8 with bundles of 40, 25, 10 and 5 MB/s, b 0.4 with 20 and 20, c 0.3 with 20 and 10. T is
     0.5, the levels are 1.6, 0.8 and 0.6, and a is urgent. 5 of 50 MB/s are 0.1: to c they gain 1.6^2 - 1.5^2 - (0.7^2 - 0.6^2)
@@ -59,7 +64,8 @@ class WeightedMove:
     Placement: the broker whose most used resource has the most headroom afterwards, with the bundles in flight added.
 
     Words in `Plan.left`. Brokers: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`, `not-accepting`, `hit-count`,
-    `doubted`, `corrected`, `slow`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
+    `doubted`, `corrected`, `slow`, `memory-tried`, `memory-does-not-follow`, `nothing-fits`, `budget`. Bundles: those of
+    `shedders.shedding.draft`.
 
     Source: ours. Weighted-move of Slicer (OSDI 2016, 4.4.1: most gain per churn, under a budget); the most loaded resource
     decides, and no other may become worse than it was, as in CockroachDB's multi-metric allocator; thresholds that adapt,
