@@ -108,8 +108,7 @@ class Cycle:
             settings.max_moves,
         )
         self._began = {name: side.level for name, side in self._sides.items()}
-        if self._memory_counts:
-            self._used = {name: side.use for name, side in self._sides.items()}
+        self._used = {name: side.use for name, side in self._sides.items()}
         steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters, self._backs)
         planned = steps.run()
         for name, (word, why) in steps.stuck.items():
@@ -437,16 +436,18 @@ class Cycle:
 
     def _added(self, side: BrokerLevel) -> float:
         """What the plan adds to (or takes from) a broker's most used resource but direct memory, in parts of the limit."""
-        began = self._began.get(side.name, side.level)
-        used = self._used.get(side.name)
-        if used is None:
+        used, slow = self._used.get(side.name), side.name in self._memory.doubts.slow
+        if used is None or not (slow or self._memory_counts):
+            began = self._began.get(side.name, side.level)
             return (side.level - began) / side.scale if side.scale > 0 else 0.0
         inverse = without_memory(side.inverse)
+        if slow:
+            inverse = inverse_of(self._draft.loads[side.name], self._weights)
         return parts_of(side.use, inverse) - parts_of(used, inverse)
 
     def _took_memory(self) -> None:
         """Record what the plan takes from direct memory, to see whether that follows."""
-        for name, used in self._used.items():
+        for name, used in self._used.items() if self._memory_counts else ():
             side, limit = self._sides[name], self._draft.loads[name].direct_memory.limit
             if (side.gives or side.taken) and limit >= LEAST_LIMIT:
                 self._memory.direct_memory.took(name, used[MEMORY] / limit, (used[MEMORY] - side.use[MEMORY]) / limit)
@@ -466,6 +467,8 @@ class Cycle:
             elif slow is not None:
                 if side.gives and added < 0:
                     slow.relieved(min(1.0, 1 - side.level / began))
+                elif side.taken and not side.gives:
+                    doubts.sent[name] = self._levels[name], added, float(side.came)
             elif side.taken and not side.gives:
                 doubts.sent[name] = self._levels[name], added, float(side.came)
             elif side.gives and not side.taken:

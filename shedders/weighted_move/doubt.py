@@ -142,6 +142,14 @@ class SlowBroker:
         """Whether its steps have brought it to the cluster's level (`level`)."""
         return self.retry_s == STEP_S and self.capacity >= level
 
+    def limited(self, resource: int, level: float, served: float) -> None:
+        """It does not get beyond this usage of a resource, though more was moved there, of which it serves a part."""
+        if self.trying:
+            self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))
+        self.capacity, self.resource = min(1.0, level), resource
+        self.served = max(LEAST_SERVED, min(self.served, served))
+        self.waited_s, self.trying = 0.0, False
+
     def relieved(self, part: float) -> None:
         """A plan takes this part of what it is asked from it."""
         self.served = min(1.0, self.served / max(0.05, 1 - part))
@@ -358,10 +366,13 @@ class Doubts:
         for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
             del self.sums[name]
         for name, (before, added, _) in self.sent.items():
-            if name in levels and self._at_its_end(name, levels[name]) and added > 0 and name not in self.slow:
+            if name in levels and self._at_its_end(name, levels[name]) and added > 0:
                 base, total, age_s = self.sums.get(name, (before, 0.0, 0.0))
                 self.sums[name] = base, total + added, age_s
-                self._shows(name, levels[name])
+                if name in self.slow:
+                    self._limits(name, levels[name])
+                else:
+                    self._shows(name, levels[name])
         for name, (before, parted, _) in self.taken.items():
             factor = self.arrivals.factors.get(name, 1.0)
             self.sums.pop(name, None)
@@ -372,8 +383,8 @@ class Doubts:
         self.probes, self.sent, self.taken = {}, {}, {}
 
     def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
-        """Whether it may be saturated: it has not been busier than now for long."""
-        return max(levels) >= FULL * self.peaks.get(name, 0.0)
+        """Whether it may be saturated: it has not been busier than now for long, or is slow."""
+        return name in self.slow or max(levels) >= FULL * self.peaks.get(name, 0.0)
 
     def _shows(self, name: str, levels: Sequence[float]) -> None:
         """Whether what was moved to a broker shows: small moves are added up until they can."""
@@ -385,6 +396,16 @@ class Doubts:
             self.doubts[name] = ReportDoubt(UNMOVED)
         elif shown < RESPONSE * added or added < SHOWS:
             return
+        del self.sums[name]
+
+    def _limits(self, name: str, levels: Sequence[float]) -> None:
+        """Whether what was moved to a slow broker shows: if not, its most used resource is the one that limits it."""
+        base, added, _ = self.sums[name]
+        if added < 2 * SHOWS:
+            return
+        level = max(levels)
+        if 0 < level < base + STUCK * added:
+            self.slow[name].limited(levels.index(level), level, level / (base + added))
         del self.sums[name]
 
     def _slowed(self, name: str, levels: Sequence[float], served: float) -> None:

@@ -189,3 +189,22 @@ def test_a_burst_that_is_over_is_no_saturation():
         doubts.sent["a"] = 0.4, 0.05, 2.0
         doubts.judge({}, use(0.4))
     assert doubts.of("a") is None
+
+
+@pytest.mark.parametrize(
+    ("network", "capacity", "resource"),
+    [
+        (0.33, 0.33, 1),  # nothing of it shows: the network is its limit, not the CPU
+        (0.42, 0.39, 0),  # all of it shows
+    ],
+)
+def test_what_a_slow_broker_can_do_is_known_by_what_comes_to_it(network: float, capacity: float, resource: int):
+    """A broker whose CPU was the busiest when it was found, at 0.39; since, 0.09 was moved to it, in two plans."""
+    doubts = Doubts(slow={"a": SlowBroker(0.39, 0)})
+    for before, added, level in ((0.33, 0.04, 0.33 + (network - 0.33) / 2), (0.33, 0.05, network)):
+        doubts.sent["a"] = before, added, 1.0
+        doubts.judge({}, {"a": [0.3, level, 0.1, 0.0]})
+    slow = doubts.slow["a"]
+    assert (slow.capacity, slow.resource) == (pytest.approx(capacity), resource)
+    assert slow.served == pytest.approx(0.33 / 0.42 if resource else 1.0)
+    assert slow.trying is False
