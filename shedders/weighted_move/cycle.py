@@ -250,8 +250,10 @@ class Cycle:
                 uses[name] = times(uses[name], 1 / factor)
                 self._draft.leave(name, "corrected", doubts.why_corrected(name))
             if slow is not None:
-                inverse = list(inverses[name])
-                inverse[slow.resource] /= max(LEAST_DONE, slow.assumed(plain))
+                inverse = [
+                    each if place == MEMORY else each / max(LEAST_DONE, slow.assumed(plain, place))
+                    for place, each in enumerate(inverses[name])
+                ]
                 uses[name], inverses[name] = times(uses[name], 1 / self._served(name, slow)), _use(inverse)
                 self._draft.leave(name, "slow", doubts.why_slow(name))
             elif doubts.to_try(name):

@@ -157,8 +157,8 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     assert not SlowBroker(0.55).has_recovered(0.5)  # that is what it could do when it was found, and no more
 
 
-def use(level: float) -> dict[str, tuple[float, float, float]]:
-    return {"a": (level, level / 3, 0.0)}
+def use(level: float) -> dict[str, tuple[float, float, float, float]]:
+    return {"a": (level, level / 3, 0.0, 0.0)}
 
 
 @pytest.mark.parametrize(("shown", "slow"), [(0.4, True), (0.45, False)])
@@ -203,8 +203,13 @@ def test_what_a_slow_broker_can_do_is_known_by_what_comes_to_it(network: float, 
     doubts = Doubts(slow={"a": SlowBroker(0.39, 0)})
     for before, added, level in ((0.33, 0.04, 0.33 + (network - 0.33) / 2), (0.33, 0.05, network)):
         doubts.sent["a"] = before, added, 1.0
-        doubts.judge({}, {"a": [0.3, level, 0.1, 0.0]})
+        doubts.judge({}, {"a": (0.3, level, 0.1, 0.0)})
     slow = doubts.slow["a"]
-    assert (slow.capacity, slow.resource) == (pytest.approx(capacity), resource)
+    assert slow.capacity == pytest.approx(capacity)
+    assert slow.resource == resource
+    assert slow.beyond == ([0.39, 0.0, 0.0, 0.0] if resource else [0.0, 0.42, 0.0, 0.0])
+    # Of the resource that nothing is known of it can use as much as of the one that limits it.
+    assert [slow.assumed(0.5, place) for place in (0, 1, 2)] == pytest.approx([0.39, network, capacity])
+    assert SlowBroker.recall(slow.dumped(), 0.0) == replace(slow, served=round(slow.served, 4))
     assert slow.served == pytest.approx(0.33 / 0.42 if resource else 1.0)
     assert slow.trying is False
