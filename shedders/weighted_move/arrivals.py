@@ -5,7 +5,8 @@ same factor, and those that leave it grow again, its figures are that part of th
 or it cannot do what it is asked.
 
 A witness is a moved bundle: the ratio of its traffic afterwards, on the one broker, to that on the other, each corrected by what
-is known of that other broker. A factor needs witnesses of several namespaces and from several other brokers, so that neither a
+is known of that other broker, or is to be seen of it without this one: two brokers with wrong figures contradict all else that
+is seen of either. A factor needs witnesses of several namespaces and from several other brokers, so that neither a
 burst of one tenant nor another broker with wrong figures is taken for it.
 """
 
@@ -143,8 +144,7 @@ class Arrivals:
             self._add(destination, Witness(_bounded(ratio * self.factors.get(source, 1.0)), _hash(source), space))
             self._add(source, Witness(_bounded(self.factors.get(destination, 1.0) / ratio), _hash(destination), space))
             new |= {source, destination}
-        for name in sorted(new):
-            self._judge(name, namespaces)
+        self._judge(sorted(new), namespaces)
         for name in new:
             self._tidy(name)
 
@@ -158,15 +158,45 @@ class Arrivals:
         rows.append(witness)
         del rows[:-WITNESSES]
 
-    def _judge(self, name: str, namespaces: int) -> None:
+    def _judge(self, new: Iterable[str], namespaces: int) -> None:
+        """Judge these brokers; and if one is found to be wrong, those that have exchanged bundles with it."""
+        names = {_hash(name): name for name in self.witnesses}
+        factors = {name: self._agreed(name, namespaces, names) for name in new}
+        for name, factor in list(factors.items()):
+            if factor is not None and abs(factor - 1) > WRONG and name not in self.factors:
+                others = {names[each.other] for each in self.witnesses[name] if each.other in names}
+                for other in sorted(others - factors.keys()):
+                    factors[other] = self._agreed(other, namespaces, names)
+        for name, factor in factors.items():
+            if factor is None:
+                continue
+            before = self.factors.pop(name, None)
+            if abs(factor - 1) > WRONG:
+                self.factors[name] = factor
+                if before is None:
+                    self._clear(_hash(name))
+
+    def _agreed(self, name: str, namespaces: int, names: Mapping[int, str]) -> float | None:
+        """The factor of a broker; None if it is not known."""
         factor = agreed(self.witnesses[name], namespaces)
-        if factor is None:
-            return
-        before = self.factors.pop(name, None)
-        if abs(factor - 1) > WRONG:
-            self.factors[name] = factor
-            if before is None:
-                self._clear(_hash(name))
+        return agreed(self._explained(name, namespaces, names), namespaces) if factor is None else factor
+
+    def _explained(self, name: str, namespaces: int, names: Mapping[int, str]) -> list[Witness]:
+        """A broker's witnesses, corrected where the other broker is wrong as well, by all but this broker's bundles.
+
+        Args:
+            names: Brokers by hash.
+        """
+        own, of_others = _hash(name), dict[int, float]()
+        for number in {each.other for each in self.witnesses[name]}:
+            other = names.get(number, "")
+            if other not in self.factors:
+                of_third = agreed((each for each in self.witnesses.get(other, ()) if each.other != own), namespaces)
+                if of_third is not None and abs(of_third - 1) > WRONG:
+                    of_others[number] = of_third
+        return [
+            each._replace(ratio=_bounded(each.ratio * of_others.get(each.other, 1.0))) for each in self.witnesses[name]
+        ]
 
     def _clear(self, other: int) -> None:
         """Drop what others' bundles seemed to show with a broker whose figures are known to be wrong from now on."""

@@ -85,6 +85,25 @@ def test_what_is_known_of_one_broker_is_not_blamed_on_another():
     assert arrivals.factors == {"a": 0.5}
 
 
+@pytest.mark.parametrize("others", ["bc", "bcd", "bcdef"])
+def test_two_brokers_with_wrong_figures_do_not_hide_each_other(others: str):
+    """a says 0.5 of what it does, z 1.6 times as much: what goes from one to the other contradicts all else about both."""
+    arrivals = Arrivals()
+    move(arrivals, 2, "z", "a", 0.5 / 1.6)
+    for other in others:
+        move(arrivals, 2, other, "a", 0.5)
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert arrivals.factors == {"a": pytest.approx(0.5), "z": pytest.approx(1.6)}
+
+
+def test_a_contradiction_that_no_other_fault_explains_stays_one():
+    """Of z nothing else is known: its load may have changed by itself."""
+    arrivals = Arrivals()
+    for other, ratio in (("z", 1.1), ("b", 0.5), ("c", 0.52)):
+        move(arrivals, 2, other, "a", ratio)
+    assert not arrivals.factors
+
+
 def test_other_witnesses_clear_a_broker():
     arrivals = Arrivals(factors={"a": 0.4})
     for other in "bcdefg":
