@@ -96,6 +96,23 @@ def test_two_brokers_with_wrong_figures_do_not_hide_each_other(others: str):
     assert arrivals.factors == {"a": pytest.approx(0.5), "z": pytest.approx(1.6)}
 
 
+def test_a_broker_whose_factor_is_known_is_evidence_about_another():
+    """All that came to a was of z, which was found out later: what seemed to be of a and z is of a now."""
+    arrivals = Arrivals()
+    move(arrivals, 4, "z", "a", 0.5 / 1.6)
+    for other in "bcd":
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert arrivals.factors == {"a": pytest.approx(0.5), "z": pytest.approx(1.6)}
+
+
+def test_what_was_seen_before_a_broker_was_wrong_is_no_evidence_about_another():
+    arrivals = Arrivals()
+    move(arrivals, 4, "z", "a", 1.0)
+    for other in "bcd":
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert "a" not in arrivals.factors
+
+
 def test_a_contradiction_that_no_other_fault_explains_stays_one():
     """Of z nothing else is known: its load may have changed by itself."""
     arrivals = Arrivals()
