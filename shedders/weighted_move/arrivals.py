@@ -161,7 +161,7 @@ class Arrivals:
     def _judge(self, new: Sequence[str], namespaces: int) -> None:
         """Judge these brokers; and if one is found to be wrong, again those that have exchanged bundles with it."""
         names = {_hash(name): name for name in self.witnesses} if new else {}
-        queue, found = list(new), set[str]()
+        queue, corrected = list(new), set[str]()
         for name in queue:
             factor = self._agreed(name, namespaces, names)
             if factor is None:
@@ -169,8 +169,8 @@ class Arrivals:
             before = self.factors.pop(name, None)
             if abs(factor - 1) > WRONG:
                 self.factors[name] = factor
-                if before is None and name not in found:
-                    found.add(name)
+                if before is None and name not in corrected:
+                    corrected.add(name)
                     self._correct(_hash(name), factor)
                     queue += sorted({names[each.other] for each in self.witnesses[name] if each.other in names})
 
