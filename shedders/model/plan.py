@@ -60,7 +60,7 @@ class BundleMove:
     load_unit: LoadUnit = BYTES
 
 
-DOUBTS: Final = frozenset({"doubted", "corrected", "slow"})
+DOUBTS: Final = frozenset({"doubted", "corrected", "slow", "memory-does-not-follow"})
 """Reasons of `Left`: a broker's figures are not taken as they are."""
 
 

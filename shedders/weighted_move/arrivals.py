@@ -5,14 +5,15 @@ same factor, and those that leave it grow again, its figures are that part of th
 or it cannot do what it is asked.
 
 A witness is a moved bundle: the ratio of its traffic afterwards, on the one broker, to that on the other, each corrected by what
-is known of that other broker. A factor needs witnesses of several namespaces and from several other brokers, so that neither a
+is known of that other broker, or is to be seen of it without this one: two brokers with wrong figures contradict all else that
+is seen of either. A factor needs witnesses of several namespaces and from several other brokers, so that neither a
 burst of one tenant nor another broker with wrong figures is taken for it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
@@ -143,8 +144,7 @@ class Arrivals:
             self._add(destination, Witness(_bounded(ratio * self.factors.get(source, 1.0)), _hash(source), space))
             self._add(source, Witness(_bounded(self.factors.get(destination, 1.0) / ratio), _hash(destination), space))
             new |= {source, destination}
-        for name in sorted(new):
-            self._judge(name, namespaces)
+        self._judge(sorted(new), namespaces)
         for name in new:
             self._tidy(name)
 
@@ -158,20 +158,57 @@ class Arrivals:
         rows.append(witness)
         del rows[:-WITNESSES]
 
-    def _judge(self, name: str, namespaces: int) -> None:
-        factor = agreed(self.witnesses[name], namespaces)
-        if factor is None:
-            return
-        before = self.factors.pop(name, None)
-        if abs(factor - 1) > WRONG:
-            self.factors[name] = factor
-            if before is None:
-                self._clear(_hash(name))
+    def _judge(self, new: Sequence[str], namespaces: int) -> None:
+        """Judge these brokers; and if one is found to be wrong, again those that have exchanged bundles with it."""
+        names = {_hash(name): name for name in self.witnesses} if new else {}
+        queue, corrected = list(new), set[str]()
+        for name in queue:
+            factor = self._agreed(name, namespaces, names)
+            if factor is None:
+                continue
+            before = self.factors.pop(name, None)
+            if abs(factor - 1) > WRONG:
+                self.factors[name] = factor
+                if before is None and name not in corrected:
+                    corrected.add(name)
+                    self._correct(_hash(name), factor)
+                    queue += sorted({names[each.other] for each in self.witnesses[name] if each.other in names})
 
-    def _clear(self, other: int) -> None:
-        """Drop what others' bundles seemed to show with a broker whose figures are known to be wrong from now on."""
-        for name in list(self.witnesses):
-            self.witnesses[name] = [each for each in self.witnesses[name] if each.other != other]
+    def _agreed(self, name: str, namespaces: int, names: Mapping[int, str]) -> float | None:
+        """The factor of a broker; None if it is not known."""
+        known = {_hash(other) for other in self.factors}
+        factor = agreed(self.witnesses[name], namespaces, known)
+        return agreed(self._explained(name, namespaces, names), namespaces, known) if factor is None else factor
+
+    def _explained(self, name: str, namespaces: int, names: Mapping[int, str]) -> list[Witness]:
+        """A broker's witnesses, corrected where the other broker is wrong as well, by all but this broker's bundles.
+
+        Args:
+            names: Brokers by hash.
+        """
+        own, of_others = _hash(name), dict[int, float]()
+        for number in {each.other for each in self.witnesses[name]}:
+            other = names.get(number, "")
+            if other not in self.factors:
+                of_third = agreed((each for each in self.witnesses.get(other, ()) if each.other != own), namespaces)
+                if of_third is not None and abs(of_third - 1) > WRONG:
+                    of_others[number] = of_third
+        return [
+            each._replace(ratio=_bounded(each.ratio * of_others.get(each.other, 1.0))) for each in self.witnesses[name]
+        ]
+
+    def _correct(self, other: int, factor: float) -> None:
+        """Correct what others' bundles seemed to show with a broker whose figures are known to be wrong from now on.
+
+        What showed nothing was seen before they were wrong.
+        """
+        for name, rows in self.witnesses.items():
+            if any(each.other == other for each in rows):
+                self.witnesses[name] = [
+                    each._replace(ratio=_bounded(each.ratio * factor)) if each.other == other else each
+                    for each in rows
+                    if each.other != other or abs(each.ratio - 1) > WRONG
+                ]
 
     def _tidy(self, name: str) -> None:
         """Of brokers that are believed only the newest witnesses are kept."""
@@ -182,20 +219,24 @@ class Arrivals:
             del rows[:-1]
 
 
-def agreed(witnesses: Iterable[Witness], namespaces: int) -> float | None:
+def agreed(witnesses: Iterable[Witness], namespaces: int, known: Container[int] = ()) -> float | None:
     """The factor on which the witnesses agree; None if they are too few, too alike in origin, or contradict each other.
 
     Args:
         namespaces: How many the cluster has: where it is only one, more other brokers are needed instead.
+        known: Brokers whose figures are known to be wrong, by how much, and corrected: each counts as two, as of the two it is
+            not the one.
     """
     rows = list(witnesses)
     by_other: dict[int, list[float]] = defaultdict(list)
     for each in rows:
         by_other[each.other].append(each.ratio)
     needed = OTHERS if namespaces > 1 else OTHERS + 1
-    if len(rows) < FEWEST or len(by_other) < needed:
+    of_each = [
+        median(ratios) for other, ratios in by_other.items() for _ in range(1 + (other in known and namespaces > 1))
+    ]
+    if len(rows) < FEWEST or len(of_each) < needed:
         return None
-    of_each = [median(ratios) for ratios in by_other.values()]
     factor = median(of_each)
     agreeing = sum(_is_alike(ratio, factor) for ratio in of_each)
     if agreeing < max(OTHERS, AGREEING * len(of_each)):

@@ -19,9 +19,11 @@ What was found out stays, as time repairs no broker:
 - A broker whose figures are a part of the truth, by what arrives there and leaves it (`shedders.weighted_move.arrivals`),
   counts with corrected figures, until other bundles show another factor.
 - A broker is slow if its usage did not follow: it did not fall when load went, or rise when load came, while its bundles'
-  traffic shrank. The usage that it had is its capacity. After `RETRY_S` it is filled to `TRIED` of that, for `TRY_S`: if its
-  usage follows, that is its capacity, and the next step comes soon; if not, it is relieved again, and the next try takes twice as
-  long to come. Once a step has brought it to the cluster's level, or when it leaves, it counts as any other broker.
+  traffic shrank. The usage that it had is its capacity: of all resources, as it does not show which of them limits it, but of
+  those that it has used beyond. If load that is moved there later does not show, its usage then is its capacity.
+  After `RETRY_S` it is filled to `TRIED` of that, for `TRY_S`: if its usage follows, that is its capacity, and the next step
+  comes soon; if not, it is relieved again, and the next try takes twice as long to come. Once a step has brought it to the
+  cluster's level, or when it leaves, it counts as any other broker.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ STUCK = 0.5  # part of the moved load, as the broker would report it, below whic
 PROBED = 0.2
 RESPONSE = 0.4  # part of the moved load that has to show
 RESOURCE_COUNT = len(RESOURCES)
+NOTHING_BEYOND = (0.0,) * RESOURCE_COUNT
 LEAST_SERVED = 0.05  # least assumed part of what it is asked that a broker serves
 SHOWS = 0.03  # a smaller part of a broker's limit is within the error
 
@@ -94,6 +97,8 @@ class SlowBroker:
         waited_s: Since it was found slow, or since the last try began or ended.
         retry_s: Time until the next try.
         trying: It is being filled beyond its capacity.
+        beyond: What it has used of its other resources beyond that part. Which resource limits it does not show: until then no
+            resource counts with more than that part.
     """
 
     capacity: float
@@ -102,24 +107,44 @@ class SlowBroker:
     waited_s: float = 0.0
     retry_s: float = RETRY_S
     trying: bool = False
+    beyond: Sequence[float] = NOTHING_BEYOND
 
     @classmethod
     def recall(cls, row: Any, passed_s: float) -> SlowBroker | None:
         """From JSON; None if it is not a row of `dumped`."""
-        values = numbers(row, 6)
+        beyond = numbers(row[6:], RESOURCE_COUNT) if isinstance(row, list | tuple) else None
+        values = numbers(row if beyond is None else row[:6], 6)
         if values is None or not 0 < values[0] <= 1 or not 0 < values[2] <= 1:
             return None
         capacity, resource, served, waited_s, retry_s, trying = values
         if resource not in range(RESOURCE_COUNT):
             return None
-        return cls(capacity, int(resource), served, waited_s + passed_s, min(retry_s, RETRY_MAX_S), trying > 0)
+        return cls(
+            capacity,
+            int(resource),
+            served,
+            waited_s + passed_s,
+            min(retry_s, RETRY_MAX_S),
+            trying > 0,
+            beyond or NOTHING_BEYOND,
+        )
 
     def dumped(self) -> list[float]:
         parts = round(self.capacity, 4), self.resource, round(self.served, 4)
-        return [*parts, round(self.waited_s, 1), self.retry_s, int(self.trying)]
+        beyond = [round(each, 4) for each in self.beyond] if any(self.beyond) else []
+        return [*parts, round(self.waited_s, 1), self.retry_s, int(self.trying), *beyond]
 
-    def watch(self, level: float) -> None:
-        """Compare its capacity with its present usage of that resource, and begin or end a try."""
+    def watch(self, level: float, levels: Sequence[float] = ()) -> None:
+        """Compare its capacity with its present usage of that resource, and begin or end a try.
+
+        Args:
+            levels: Its usage of all resources.
+        """
+        if any(each > self.capacity * ABOVE for each in levels):
+            self.beyond = [
+                max(before, min(1.0, each)) if place != self.resource and each > self.capacity * ABOVE else before
+                for place, (before, each) in enumerate(zip(self.beyond, levels, strict=True))
+            ]
         if level < self.capacity * FULL:
             self.served = 1.0
         if level > self.capacity * ABOVE:
@@ -132,15 +157,30 @@ class SlowBroker:
         elif not self.trying and self.waited_s >= self.retry_s:
             self.waited_s, self.trying = 0.0, True
 
-    def assumed(self, level: float) -> float:
-        """The capacity to count with; in a try, that of which the cluster's level (`level`) is the usage to try."""
+    def assumed(self, level: float, resource: int | None = None) -> float:
+        """The capacity to count with; in a try, that of which the cluster's level (`level`) is the usage to try.
+
+        Args:
+            resource: Of another resource.
+        """
+        beyond = 0.0 if resource is None or resource == self.resource else self.beyond[resource]
         if not self.trying or not level > 0:
-            return self.capacity
-        return min(1.0, max(self.capacity, TRIED * self.capacity / level))
+            return max(self.capacity, beyond)
+        return min(1.0, max(self.capacity, beyond, TRIED * self.capacity / level))
 
     def has_recovered(self, level: float) -> bool:
         """Whether its steps have brought it to the cluster's level (`level`)."""
         return self.retry_s == STEP_S and self.capacity >= level
+
+    def limited(self, resource: int, level: float, served: float) -> None:
+        """It does not get beyond this usage of a resource, though more was moved there, of which it serves a part."""
+        if self.trying:
+            self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))
+        if resource != self.resource:
+            self.beyond = [self.capacity if place == self.resource else each for place, each in enumerate(self.beyond)]
+        self.capacity, self.resource = min(1.0, level), resource
+        self.served = max(LEAST_SERVED, min(self.served, served))
+        self.waited_s, self.trying = 0.0, False
 
     def relieved(self, part: float) -> None:
         """A plan takes this part of what it is asked from it."""
@@ -246,7 +286,7 @@ class Doubts:
         """
         self._responses(levels)
         for name in self.slow.keys() & levels.keys():
-            self.slow[name].watch(levels[name][self.slow[name].resource])
+            self.slow[name].watch(levels[name][self.slow[name].resource], levels[name])
         if len(pulses) <= HITS:
             return
         middle = median(pulses.values())
@@ -358,10 +398,13 @@ class Doubts:
         for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
             del self.sums[name]
         for name, (before, added, _) in self.sent.items():
-            if name in levels and self._at_its_end(name, levels[name]) and added > 0 and name not in self.slow:
+            if name in levels and self._at_its_end(name, levels[name]) and added > 0:
                 base, total, age_s = self.sums.get(name, (before, 0.0, 0.0))
                 self.sums[name] = base, total + added, age_s
-                self._shows(name, levels[name])
+                if name in self.slow:
+                    self._limits(name, levels[name])
+                else:
+                    self._shows(name, levels[name])
         for name, (before, parted, _) in self.taken.items():
             factor = self.arrivals.factors.get(name, 1.0)
             self.sums.pop(name, None)
@@ -372,8 +415,8 @@ class Doubts:
         self.probes, self.sent, self.taken = {}, {}, {}
 
     def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
-        """Whether it may be saturated: it has not been busier than now for long."""
-        return max(levels) >= FULL * self.peaks.get(name, 0.0)
+        """Whether it may be saturated: it has not been busier than now for long, or is slow."""
+        return name in self.slow or max(levels) >= FULL * self.peaks.get(name, 0.0)
 
     def _shows(self, name: str, levels: Sequence[float]) -> None:
         """Whether what was moved to a broker shows: small moves are added up until they can."""
@@ -385,6 +428,16 @@ class Doubts:
             self.doubts[name] = ReportDoubt(UNMOVED)
         elif shown < RESPONSE * added or added < SHOWS:
             return
+        del self.sums[name]
+
+    def _limits(self, name: str, levels: Sequence[float]) -> None:
+        """Whether what was moved to a slow broker shows: if not, its most used resource is the one that limits it."""
+        base, added, _ = self.sums[name]
+        if added < 2 * SHOWS:
+            return
+        level = max(levels)
+        if 0 < level < base + STUCK * added:
+            self.slow[name].limited(levels.index(level), level, level / (base + added))
         del self.sums[name]
 
     def _slowed(self, name: str, levels: Sequence[float], served: float) -> None:

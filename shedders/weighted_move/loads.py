@@ -5,7 +5,8 @@ A broker's level is its most used resource in parts of the cluster's: `max_r(usa
 capacity. A bundle's use moves with it in the resource's own unit, so that a broker with other limits is affected in proportion.
 
 A bundle's part of its broker's use: of each direction of the network its share of the broker's bytes in that direction; of CPU,
-without the idle use, its share of the cost of the broker's messages and bytes.
+without the idle use, its share of the cost of the broker's messages and bytes; of direct memory, where that counts,
+`shedders.weighted_move.direct_memory`.
 
 The CPU of a single bundle is not measured. But brokers differ in their traffic, and so in their usage:
 
@@ -17,7 +18,7 @@ for idling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
@@ -27,13 +28,15 @@ from loaddata.model.bundle_load import TrafficRates
 from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
+MEMORY = 3  # place of direct memory
+OTHERS = ""  # the tenants without a cost of their own
 LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
-RESOURCES = ("CPU", "bandwidth in", "bandwidth out")
+RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")
 RIDGE = 0.005  # weight of the prior: as much as brokers that differ by the root of this (7 %)
 _SINGULAR = 1e-12
 SAMPLES = 3  # with fewer samples this moment's figures count instead of the average
-# CPU in percent of one core, both directions of the network in kbit/s; or each in parts of a limit.
-Use = tuple[float, float, float]
+# CPU in percent of one core, both directions of the network in kbit/s, direct memory in MiB; or each in parts of a limit.
+Use = tuple[float, float, float, float]
 
 
 class BundleDemand(NamedTuple):
@@ -91,9 +94,9 @@ class BrokerLevel:
     level: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.level = self.with_(0.0, 0.0, 0.0)
+        self.level = self.with_(0.0, 0.0, 0.0, 0.0)
 
-    def with_(self, cpu: float, inwards: float, outwards: float) -> float:
+    def with_(self, cpu: float, inwards: float, outwards: float, memory: float) -> float:
         """Its level with this added to (or taken from) each resource."""
         use, inverse = self.use, self.inverse
         level = (use[0] + cpu) * inverse[0]
@@ -103,6 +106,10 @@ class BrokerLevel:
         other = (use[2] + outwards) * inverse[2]
         if other > level:
             level = other
+        if inverse[3]:
+            other = (use[3] + memory) * inverse[3]
+            if other > level:
+                level = other
         return level * self.scale
 
     def level_of(self, resource: int) -> float:
@@ -116,8 +123,9 @@ class BrokerLevel:
             max(0.0, mine[0] + sign * use[0]),
             max(0.0, mine[1] + sign * use[1]),
             max(0.0, mine[2] + sign * use[2]),
+            max(0.0, mine[3] + sign * use[3]),
         )
-        self.level = self.with_(0.0, 0.0, 0.0)
+        self.level = self.with_(0.0, 0.0, 0.0, 0.0)
 
     @property
     def busiest(self) -> int:
@@ -127,7 +135,7 @@ class BrokerLevel:
 
 
 def use_of(load: BrokerLoad) -> Use:
-    return load.cpu.usage, load.bandwidth_in.usage, load.bandwidth_out.usage
+    return load.cpu.usage, load.bandwidth_in.usage, load.bandwidth_out.usage, load.direct_memory.usage
 
 
 def inverse_of(load: BrokerLoad, weights: ResourceWeights) -> Use:
@@ -136,6 +144,7 @@ def inverse_of(load: BrokerLoad, weights: ResourceWeights) -> Use:
         _inverse(load.cpu.limit, weights.cpu),
         _inverse(load.bandwidth_in.limit, weights.bandwidth_in),
         _inverse(load.bandwidth_out.limit, weights.bandwidth_out),
+        _inverse(load.direct_memory.limit, weights.direct_memory),
     )
 
 
@@ -145,7 +154,12 @@ def _inverse(limit: float, weight: float) -> float:
 
 def parts_of(use: Use, inverse: Use) -> float:
     """The most used resource, in parts of its limit."""
-    return max(use[0] * inverse[0], use[1] * inverse[1], use[2] * inverse[2])
+    return max(use[0] * inverse[0], use[1] * inverse[1], use[2] * inverse[2], use[3] * inverse[3])
+
+
+def without_memory(inverse: Use) -> Use:
+    """The same resources without direct memory."""
+    return inverse[0], inverse[1], inverse[2], 0.0
 
 
 def is_memory_scarce(load: BrokerLoad, level: float) -> bool:
@@ -156,7 +170,35 @@ def is_memory_scarce(load: BrokerLoad, level: float) -> bool:
 
 def times(use: Use, factor: float) -> Use:
     """Each resource multiplied by a factor."""
-    return use[0] * factor, use[1] * factor, use[2] * factor
+    return use[0] * factor, use[1] * factor, use[2] * factor, use[3] * factor
+
+
+def _no_traffic(_name: str) -> Mapping[str, float]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCosts:
+    """What traffic costs in direct memory.
+
+    Attributes:
+        idle: Part of a broker's limit that is used without traffic.
+        tenants: MiB for a byte a second, by tenant.
+        traffic: A broker's bytes a second by tenant, of all its bundles.
+    """
+
+    idle: float = 0.0
+    tenants: Mapping[str, float] = field(default_factory=dict)
+    traffic: Callable[[str], Mapping[str, float]] = _no_traffic
+
+    def of(self, namespace: str, throughput: float) -> float:
+        """Direct memory of this traffic, in MiB."""
+        cost = self.tenants.get(namespace)
+        return (self.tenants.get(OTHERS, 0.0) if cost is None else cost) * throughput
+
+    def whole(self, name: str) -> float:
+        """The cost of all bundles of a broker, in MiB."""
+        return fsum(self.of(tenant, amount) for tenant, amount in self.traffic(name).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +211,7 @@ class ClusterTotals:
         limit: An average broker's limit of it.
         throughput, rate: An average broker's traffic.
         costs: What traffic costs in CPU.
+        memory: What it costs in direct memory, where that counts.
     """
 
     level: float
@@ -177,9 +220,12 @@ class ClusterTotals:
     throughput: float
     rate: float
     costs: CpuCosts
+    memory: MemoryCosts
 
 
-def whole(loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Mapping[str, Use]) -> ClusterTotals:
+def whole(
+    loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Mapping[str, Use], memory: MemoryCosts
+) -> ClusterTotals:
     """Add up the brokers whose figures count.
 
     Args:
@@ -200,6 +246,7 @@ def whole(loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Ma
         fsum(load.msg_throughput for load in loads.values()) / count,
         fsum(load.msg_rate for load in loads.values()) / count,
         cpu_costs(loads.values()),
+        memory,
     )
 
 
@@ -207,12 +254,13 @@ class Weights:
     """Parts of a broker's use by bundle.
 
     Args:
-        use: The broker's smoothed use.
+        name: Of the broker.
+        use: Its smoothed use.
         known: Its bundles: their sum may exceed the broker's report, which is older.
     """
 
     def __init__(
-        self, load: BrokerLoad, use: Use, inverse: Use, known: Sequence[Bundle], cluster: ClusterTotals
+        self, name: str, load: BrokerLoad, use: Use, inverse: Use, known: Sequence[Bundle], cluster: ClusterTotals
     ) -> None:
         traffic = [measured for bundle in known if (measured := traffic_of(bundle)) is not None]
         self._use, self._inverse, self._cluster = use, inverse, cluster
@@ -221,27 +269,34 @@ class Weights:
         rate = max(load.msg_rate, fsum(measured.msg_rate for measured in traffic))
         self._cost = cluster.costs.of(rate, self._in + self._out)
         self._busy = max(0.0, use[0] - cluster.costs.idle * load.cpu.limit) if inverse[0] > 0 else use[0]
+        memory = cluster.memory
+        self._memory_cost = memory.whole(name) if inverse[MEMORY] > 0 else 0.0
+        self._cached = max(0.0, use[MEMORY] - memory.idle * load.direct_memory.limit)
 
     def cargo(self, bundle: Bundle) -> BundleDemand | None:
         """A bundle with its part of the use; None if it is unknown."""
         traffic = traffic_of(bundle)
         if traffic is None:
             return None
-        use = self._of(traffic)
-        inverse = self._inverse
-        size = max(use[0] * inverse[0], use[1] * inverse[1], use[2] * inverse[2])
+        use = self._of(bundle, traffic)
+        size = parts_of(use, self._inverse)
         throughput, cluster = traffic.msg_throughput, self._cluster
         by_bytes, by_messages = per(throughput, cluster.throughput), per(traffic.msg_rate, cluster.rate)
         young = bundle.estimated or bundle.averages.short.samples < SAMPLES
         return BundleDemand(size, bundle, use, max(by_bytes, by_messages), throughput, young)
 
-    def _of(self, traffic: TrafficRates) -> Use:
+    def _of(self, bundle: Bundle, traffic: TrafficRates) -> Use:
+        memory = 0.0
+        if self._memory_cost > 0:
+            cached = self._cluster.memory.of(bundle.namespace, traffic.msg_throughput)
+            memory = self._cached * share_of(cached, self._memory_cost)
         cost = share_of(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
         use = self._use
         return (
             self._busy * cost,
             use[1] * share_of(traffic.msg_throughput_in, self._in),
             use[2] * share_of(traffic.msg_throughput_out, self._out),
+            memory,
         )
 
 

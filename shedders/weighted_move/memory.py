@@ -14,6 +14,7 @@ from typing import Any
 
 from shedders.model.cluster import Bundle
 from shedders.model.readings import numbers, remembered
+from shedders.weighted_move.direct_memory import MemoryEvidence
 from shedders.weighted_move.doubt import Doubts
 from shedders.weighted_move.habits import Habits
 from shedders.weighted_move.loads import Use
@@ -34,7 +35,8 @@ SOURCES_MAX = 4  # former brokers of each
 MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
 _SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
 _DIGITS = 4
-_FIELDS = 14
+_FIELDS = 15
+_FORMER_FIELDS = 14  # without direct memory
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class BrokerHistory:
     """
 
     count: int = 0
-    use: Use = (0.0, 0.0, 0.0)
+    use: Use = (0.0, 0.0, 0.0, 0.0)
     last: float = 0.0
     noise: float = 0.0
     noted: int = 0
@@ -97,6 +99,7 @@ class BrokerHistory:
             old[0] + (use[0] - old[0]) / self.count,
             old[1] + (use[1] - old[1]) / self.count,
             old[2] + (use[2] - old[2]) / self.count,
+            old[3] + (use[3] - old[3]) / self.count,
         )
         self.mean += (level - self.mean) / self.count
 
@@ -141,11 +144,16 @@ def watched(row: Any) -> BrokerHistory | None:
     """A history from JSON; None if it is not a row of `BrokerHistory.dumped`."""
     values = numbers(row, _FIELDS)
     if values is None:
-        return None
-    count, cpu, inwards, outwards, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s = values
+        former = numbers(row, _FORMER_FIELDS)
+        if former is None:
+            return None
+        values = [*former[:4], 0.0, *former[4:]]
+    count, cpu, inwards, outwards, cached, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s = (
+        values
+    )
     return BrokerHistory(
         min(int(count), SMOOTHED),
-        (cpu, inwards, outwards),
+        (cpu, inwards, outwards, cached),
         last,
         noise,
         min(int(noted), NOISE_WINDOW),
@@ -170,6 +178,7 @@ class Memory:
             completed.
         doubts: Brokers with implausible reports.
         habits: What the largest bundles usually do.
+        direct_memory: What is known of it.
         asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
@@ -183,6 +192,7 @@ class Memory:
     asked: dict[str, tuple[float, float]] = field(default_factory=dict)
     doubts: Doubts = field(default_factory=Doubts)
     habits: Habits = field(default_factory=Habits)
+    direct_memory: MemoryEvidence = field(default_factory=MemoryEvidence)
     _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
     _former: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -220,9 +230,11 @@ class Memory:
             },
             Doubts.recall(memory.get("doubts"), passed_s, present),
             Habits.recall(memory.get("habits"), passed_s),
+            MemoryEvidence.recall(memory.get("direct_memory"), passed_s, present),
         )
 
     def dumped(self) -> dict[str, Any]:
+        known = self.direct_memory.dumped()
         return {
             "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
             "at_ms": self.at_ms,
@@ -233,7 +245,7 @@ class Memory:
             "large": self.large,
             "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
             "watched": {name: self.watched[name].dumped() for name in sorted(self.watched)},
-        }
+        } | ({"direct_memory": known} if known else {})
 
     def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
         """Compare the last plan with the cluster: moves that were not made are dropped, so that their brokers are still relieved.
@@ -266,6 +278,7 @@ class Memory:
         if missed > planned * MISSED:
             self.touched = {}
             self.doubts.sent, self.doubts.taken, self.doubts.probes = {}, {}, {}
+            self.direct_memory.sent = {}
         if missed:
             self.doubts.taken = {}
         # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.

@@ -9,8 +9,10 @@ from math import inf
 from loaddata.model.broker_load import ResourceWeights
 from shedders.model.candidates import LEAST, MOST_UNSEEN, KnownBrokers, came_since
 from shedders.model.cluster import Bundle, Cluster
-from shedders.weighted_move.loads import Use, cpu_costs, inverse_of, per, traffic_of, use_of
+from shedders.weighted_move.loads import cpu_costs, inverse_of, per, traffic_of, use_of
 
+# CPU and both directions of the network: what a bundle will have of the direct memory of a broker is not known.
+Use = tuple[float, float, float]
 _NONE: Use = (0.0, 0.0, 0.0)
 _FREE = 0, "", _NONE
 
@@ -25,8 +27,8 @@ class Expected:
     def __init__(self, cluster: Cluster, known: KnownBrokers, weights: ResourceWeights) -> None:
         self._cluster = cluster
         loads = known.loads
-        self._use = {name: use_of(load) for name, load in loads.items()}
-        self._inverse = {name: inverse_of(load, weights) for name, load in loads.items()}
+        self._use = {name: use_of(load)[:3] for name, load in loads.items()}
+        self._inverse = {name: inverse_of(load, weights)[:3] for name, load in loads.items()}
         used = [sum(use[resource] for use in self._use.values()) for resource in range(3)]
         count = max(1, len(loads))
         limits = [

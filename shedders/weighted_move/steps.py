@@ -157,7 +157,7 @@ class Steps:
         self._filters = filters or FilterRefusals(None)
         self._namespaces: dict[str, frozenset[str]] = {}
         self._skipped = self._searches = 0
-        # What a bundle has of it is not known: an exchange might fill a broker with it.
+        # What a bundle has of it is not known for sure: an exchange might fill a broker with it.
         self._memory_is_scarce = any(side.memory_is_scarce for side in sides)
         self._hot = [(-side.level, side.name, side) for side in sides]
         heapify(self._hot)
@@ -271,7 +271,7 @@ class Steps:
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
             for demand in self._sized(source, side, may_go):
                 use = demand.use
-                after = source.with_(-use[0], -use[1], -use[2]), side.with_(*use)
+                after = source.with_(-use[0], -use[1], -use[2], -use[3]), side.with_(*use)
                 if not is_improvement(source, side, after):
                     continue
                 value = gained(source, side, after) / (demand.churn + rules.move_cost)
@@ -376,8 +376,8 @@ class Steps:
         """An exchange, if it is worth at least this much."""
         if other.young:
             return None
-        cpu, inwards, outwards = (there - back for there, back in zip(demand.use, other.use, strict=True))
-        after = source.with_(-cpu, -inwards, -outwards), side.with_(cpu, inwards, outwards)
+        cpu, inwards, outwards, cached = (there - back for there, back in zip(demand.use, other.use, strict=True))
+        after = source.with_(-cpu, -inwards, -outwards, -cached), side.with_(cpu, inwards, outwards, cached)
         if not is_improvement(source, side, after):
             return None
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)

@@ -47,7 +47,7 @@ _JUNK = st.recursive(
     ),
     max_leaves=8,
 )
-_KEYS = ["asked", "at_ms", "came", "doubts", "habits", "large", "touched", "watched"]
+_KEYS = ["asked", "at_ms", "came", "direct_memory", "doubts", "habits", "large", "touched", "watched"]
 
 
 @given(clusters(), st.dictionaries(st.sampled_from(_KEYS), _JUNK))
@@ -62,14 +62,14 @@ def sides(random: Random) -> tuple[list[BrokerLevel], dict[str, list[BundleDeman
     """Brokers with limits of their own, and bundles that are a part of what they use."""
     result, cargo = [], {}
     for name in "abcdef"[: random.randint(2, 6)]:
-        limits = [random.choice([100.0, 200.0, 400.0]) for _ in range(3)]
+        limits = [random.choice([100.0, 200.0, 400.0]) for _ in range(4)]
         bundles = []
         for place in range(random.randint(0, 12)):
-            use = tuple(random.choice([0.0, 1.0, random.uniform(0, 40)]) for _ in range(3))
+            use = tuple(random.choice([0.0, 1.0, random.uniform(0, 40)]) for _ in range(4))
             key = f"t/{name}/0x{place:08x}_0x{place + 1:08x}"
             size = max(item / limit for item, limit in zip(use, limits, strict=True))
             bundles.append(BundleDemand(size, Bundle(key, name), use, size * random.uniform(0.5, 2), 1.0))
-        used = tuple(sum(bundle.use[part] for bundle in bundles) + random.uniform(0, 5) for part in range(3))
+        used = tuple(sum(bundle.use[part] for bundle in bundles) + random.uniform(0, 5) for part in range(4))
         side = BrokerLevel(
             name, used, tuple(1 / limit for limit in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0])
         )
@@ -109,7 +109,7 @@ def test_each_step_lowers_the_larger_of_two(seed: int):
             assert step.cargo.bundle.name not in moved
             moved.add(step.cargo.bundle.name)
             assert step.destination is not step.source
-            for part in range(3):
+            for part in range(4):
                 uses[step.source.name][part] -= step.cargo.use[part]
                 uses[step.destination.name][part] += step.cargo.use[part]
         after = level(source, uses[source.name]), level(side, uses[side.name])

@@ -85,6 +85,42 @@ def test_what_is_known_of_one_broker_is_not_blamed_on_another():
     assert arrivals.factors == {"a": 0.5}
 
 
+@pytest.mark.parametrize("others", ["bc", "bcd", "bcdef"])
+def test_two_brokers_with_wrong_figures_do_not_hide_each_other(others: str):
+    """a says 0.5 of what it does, z 1.6 times as much: what goes from one to the other contradicts all else about both."""
+    arrivals = Arrivals()
+    move(arrivals, 2, "z", "a", 0.5 / 1.6)
+    for other in others:
+        move(arrivals, 2, other, "a", 0.5)
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert arrivals.factors == {"a": pytest.approx(0.5), "z": pytest.approx(1.6)}
+
+
+def test_a_broker_whose_factor_is_known_is_evidence_about_another():
+    """All that came to a was of z, which was found out later: what seemed to be of a and z is of a now."""
+    arrivals = Arrivals()
+    move(arrivals, 4, "z", "a", 0.5 / 1.6)
+    for other in "bcd":
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert arrivals.factors == {"a": pytest.approx(0.5), "z": pytest.approx(1.6)}
+
+
+def test_what_was_seen_before_a_broker_was_wrong_is_no_evidence_about_another():
+    arrivals = Arrivals()
+    move(arrivals, 4, "z", "a", 1.0)
+    for other in "bcd":
+        move(arrivals, 2, "z", other, 1 / 1.6)
+    assert "a" not in arrivals.factors
+
+
+def test_a_contradiction_that_no_other_fault_explains_stays_one():
+    """Of z nothing else is known: its load may have changed by itself."""
+    arrivals = Arrivals()
+    for other, ratio in (("z", 1.1), ("b", 0.5), ("c", 0.52)):
+        move(arrivals, 2, other, "a", ratio)
+    assert not arrivals.factors
+
+
 def test_other_witnesses_clear_a_broker():
     arrivals = Arrivals(factors={"a": 0.4})
     for other in "bcdefg":
@@ -157,8 +193,8 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     assert not SlowBroker(0.55).has_recovered(0.5)  # that is what it could do when it was found, and no more
 
 
-def use(level: float) -> dict[str, tuple[float, float, float]]:
-    return {"a": (level, level / 3, 0.0)}
+def use(level: float) -> dict[str, tuple[float, float, float, float]]:
+    return {"a": (level, level / 3, 0.0, 0.0)}
 
 
 @pytest.mark.parametrize(("shown", "slow"), [(0.4, True), (0.45, False)])
@@ -189,3 +225,27 @@ def test_a_burst_that_is_over_is_no_saturation():
         doubts.sent["a"] = 0.4, 0.05, 2.0
         doubts.judge({}, use(0.4))
     assert doubts.of("a") is None
+
+
+@pytest.mark.parametrize(
+    ("network", "capacity", "resource"),
+    [
+        (0.33, 0.33, 1),  # nothing of it shows: the network is its limit, not the CPU
+        (0.42, 0.39, 0),  # all of it shows
+    ],
+)
+def test_what_a_slow_broker_can_do_is_known_by_what_comes_to_it(network: float, capacity: float, resource: int):
+    """A broker whose CPU was the busiest when it was found, at 0.39; since, 0.09 was moved to it, in two plans."""
+    doubts = Doubts(slow={"a": SlowBroker(0.39, 0)})
+    for before, added, level in ((0.33, 0.04, 0.33 + (network - 0.33) / 2), (0.33, 0.05, network)):
+        doubts.sent["a"] = before, added, 1.0
+        doubts.judge({}, {"a": (0.3, level, 0.1, 0.0)})
+    slow = doubts.slow["a"]
+    assert slow.capacity == pytest.approx(capacity)
+    assert slow.resource == resource
+    assert slow.beyond == ([0.39, 0.0, 0.0, 0.0] if resource else [0.0, 0.42, 0.0, 0.0])
+    # Of the resource that nothing is known of it can use as much as of the one that limits it.
+    assert [slow.assumed(0.5, place) for place in (0, 1, 2)] == pytest.approx([0.39, network, capacity])
+    assert SlowBroker.recall(slow.dumped(), 0.0) == replace(slow, served=round(slow.served, 4))
+    assert slow.served == pytest.approx(0.33 / 0.42 if resource else 1.0)
+    assert slow.trying is False

@@ -84,7 +84,7 @@ def test_an_exchange_is_two_moves_of_the_most_there_may_be():
 
 
 def side(name: str, level: float, *, over: bool, aim: float = 1.02) -> BrokerLevel:
-    return BrokerLevel(name, (level, 0.0, 0.0), (1.0, 0.0, 0.0), over=over, aim=aim)
+    return BrokerLevel(name, (level, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), over=over, aim=aim)
 
 
 def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
@@ -99,7 +99,7 @@ def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
     sides[3].under = True
     cargo = {
         side.name: [
-            BundleDemand(0.02, bundle(100 * place + number, side.name), (0.02, 0.0, 0.0), 0.02, 1.0)
+            BundleDemand(0.02, bundle(100 * place + number, side.name), (0.02, 0.0, 0.0, 0.0), 0.02, 1.0)
             for number in range(40)
         ]
         for place, side in enumerate(sides)

@@ -52,9 +52,9 @@ def judged(doubts: Doubts, odd: float, **levels: float) -> None:
     doubts.judge(pulses, use({**dict.fromkeys(NAMES, 0.5), **levels}))
 
 
-def use(levels: dict[str, float]) -> dict[str, tuple[float, float, float]]:
+def use(levels: dict[str, float]) -> dict[str, tuple[float, float, float, float]]:
     """Usage of each resource, CPU first."""
-    return {name: (level, level / 2, 0.0) for name, level in levels.items()}
+    return {name: (level, level / 2, 0.0, 0.0) for name, level in levels.items()}
 
 
 @pytest.mark.parametrize(("odd", "kind"), [(0.8, FELL), (1.3, ROSE), (0.9, None)])
@@ -131,7 +131,10 @@ def test_doubts_go_through_memory_and_expire():
     kept = doubts.dumped()
     again = Doubts.recall(kept, 60.0, dict.fromkeys(NAMES))
     assert (again.of("a"), again.doubts["a"].age_s) == (FELL, 60.0)
-    assert (again.sent, again.slow) == ({"b": (0.3, 0.2, 2.0)}, {"c": SlowBroker(0.4, 1, 1.0, 7_060.0)})
+    assert (again.sent, again.slow) == (
+        {"b": (0.3, 0.2, 2.0)},
+        {"c": SlowBroker(0.4, 1, 1.0, 7_060.0, beyond=[0.5, 0.0, 0.0, 0.0])},
+    )
     assert again.calm == doubts.calm
     assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).doubts == {}
     assert Doubts.recall(kept, 60.0, {"z": None}).dumped() == {"sent": {"b": [0.3, 0.2, 2.0]}}
