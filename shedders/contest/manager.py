@@ -188,7 +188,7 @@ class Manager:
 
         Args:
             shed: The leader has moved it. Pulsar's leader remembers nothing else: what a broker handed over when it left keeps
-                neither bundle nor broker from being result at. Ours reads all of it in the log.
+                neither bundle nor broker from being looked at. Ours reads all of it in the log.
         """
         if shed or not self.contender.upstream:
             self._trail.changed(arrival, self._now_s())
@@ -223,7 +223,7 @@ class Manager:
         self._restarting = not self._restart.brokers <= self._restart.done
 
     def hand_over(self, bundle: str, leaving: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
-        """Broker for a bundle of a broker that leaves; None: no broker, and it is result up.
+        """Broker for a bundle of a broker that leaves; None: no broker, and it is looked up.
 
         Args:
             candidates: Brokers that take bundles, sorted.
@@ -241,7 +241,7 @@ class Manager:
     # --- decisions --------------------------------------------------------------------------------------------
 
     def place(self, bundle: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
-        """Broker for a bundle that was result up; None: no broker, and it is result up again.
+        """Broker for a bundle that was looked up; None: no broker, and it is looked up again.
 
         Args:
             candidates: Brokers that take bundles, sorted.
