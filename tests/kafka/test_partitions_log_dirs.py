@@ -134,6 +134,25 @@ def test_arriving_replicas_are_created_where_the_plan_wants_them(lab: Lab) -> No
     lab.reached(plan)
 
 
+def test_a_directory_is_emptied(lab: Lab) -> None:
+    all_paths = disks(lab)
+    held = {n for (n, broker) in directories(lab) if broker == 1}
+    assert held
+    lab.admin.alter_replica_log_dirs({(TOPIC, n, 1): all_paths[1][0] for n in held})
+    lab.until(lambda: {place for (_, broker), place in directories(lab).items() if broker == 1} == {"d1"})
+    all_topics = ("--topics", ".*")  # also those of Kafka itself
+    path, plan = lab.planned("--remove-log-dirs", f"1:{all_paths[1][0]}", *all_topics)
+    assert plan.moves == ()
+    assert {(move.broker, move.before) for move in plan.dir_moves if move.topic == TOPIC} == {(1, all_paths[1][0])}
+    assert {move.partition for move in plan.dir_moves if move.topic == TOPIC} == held
+    assert lab.run("apply", str(path), "--execute")["ended"] == "done"
+    assert {place for (_, broker), place in directories(lab).items() if broker == 1} == {"d2", "d3"}
+    (emptied,) = [each for each in lab.layout().brokers[0].log_dirs if each.path == all_paths[1][0]]
+    assert emptied.replicas == ()
+    _, again = lab.planned("--remove-log-dirs", f"1:{all_paths[1][0]}", *all_topics)
+    assert again.empty
+
+
 def test_a_target_that_is_cordoned_after_the_plan_was_made_refuses_it(lab: Lab) -> None:
     all_paths = disks(lab)
     set_broker(lab, 2, "cordoned.log.dirs", None)

@@ -38,6 +38,7 @@ BROKERS_MAX: Final = 100_000
 SHARE_MAX: Final = 1_000
 ID_MAX: Final = 2**31 - 1
 _SPAN: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+_LOG_DIR: Final = re.compile(r"([0-9]{1,10}):(/.{0,4095})", re.ASCII)
 _GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20})(%?))?", re.ASCII)
 _AMOUNT: Final = re.compile(
     r"([0-9]{1,18}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(\.[0-9]{1,6})?\s*([kmgtp]i?)?B?", re.ASCII | re.IGNORECASE
@@ -71,6 +72,25 @@ def parse_brokers(text: str, option: str) -> tuple[int, ...]:
             )
         ids.update(range(first, last + 1))
     return tuple(sorted(ids))
+
+
+def parse_log_dirs(values: Sequence[str], option: str) -> tuple[tuple[int, str], ...]:
+    """Log directories of brokers, `3:/var/lib/kafka/d2`, each once.
+
+    Raises:
+        CommandError: One is malformed.
+    """
+    dirs = []
+    for text in values:
+        match = _LOG_DIR.fullmatch(text.strip())
+        if match is None or int(match[1]) > ID_MAX:
+            raise CommandError(
+                f"{option} {text}: not a log directory of a broker",
+                hint="Use ID:PATH, e.g. 3:/var/lib/kafka/d2; repeat the option for several.",
+                code=ExitCode.USAGE,
+            )
+        dirs.append((int(match[1]), match[2]))
+    return tuple(dict.fromkeys(dirs))
 
 
 def parse_goals(values: Sequence[str]) -> tuple[GoalChoice, ...]:
@@ -203,6 +223,7 @@ class PlanOptions:
 
     add_brokers: str | None = None
     remove_brokers: str | None = None
+    remove_log_dirs: Sequence[str] = ()
     demote: str | None = None
     fix_offline: bool = False
     replication_factor: int | None = None
@@ -237,6 +258,7 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
         goals=parse_goals(asked.goals),
         brokers=() if asked.brokers is None else parse_brokers(asked.brokers, "--brokers"),
         subjects=subjects,
+        log_dirs=parse_log_dirs(asked.remove_log_dirs, "--remove-log-dirs"),
         offline_brokers=()
         if asked.offline_brokers is None
         else parse_brokers(asked.offline_brokers, "--offline-brokers"),
@@ -263,6 +285,7 @@ def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
         PlanMode.DEMOTE: asked.demote,
         PlanMode.FIX_OFFLINE: asked.fix_offline or None,
         PlanMode.REPLICATION_FACTOR: asked.replication_factor,
+        PlanMode.REMOVE_LOG_DIRS: asked.remove_log_dirs or None,
     }
     modes = {mode: value for mode, value in named.items() if value is not None}
     if len(modes) > 1:

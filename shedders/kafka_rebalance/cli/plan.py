@@ -69,6 +69,14 @@ def plan(
         str | None,
         typer.Option("--remove-brokers", metavar="IDS", help="Move all replicas off these brokers, and no others."),
     ] = None,
+    remove_log_dirs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove-log-dirs",
+            metavar="ID:PATH",
+            help="Empty this log directory of a broker, into its other ones; may be repeated.",
+        ),
+    ] = None,
     demote: Annotated[
         str | None, typer.Option("--demote", metavar="IDS", help="Move leaderships off these brokers; copies no data.")
     ] = None,
@@ -168,6 +176,7 @@ def plan(
         PlanOptions(
             add_brokers=add_brokers,
             remove_brokers=remove_brokers,
+            remove_log_dirs=remove_log_dirs or (),
             demote=demote,
             fix_offline=fix_offline,
             replication_factor=replication_factor,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 ROUNDS_MAX: Final = 100_000
@@ -92,6 +92,40 @@ def place_arrivals(disks: list[OpenDirectory], arrivals: Mapping[Place, int]) ->
         emptiest.put(place, size)
         result[place] = emptiest.path
     return result
+
+
+def place_leaving(disks: list[OpenDirectory], leaving: Mapping[Place, int], budget: DiskBudget) -> dict[Place, str]:
+    """Directory of each replica that leaves another one of the broker, as far as they fit below `high`.
+
+    The largest first into the emptiest; if not all of them fit like that, into the fullest that they fit into.
+    """
+    ways = [_placed(disks, leaving, budget, sign) for sign in (1, -1)]
+    best = max(ways, key=lambda way: (len(way[0]), sum(leaving[place] for place in way[0])))
+    result, spent = best
+    by_path = {disk.path: disk for disk in disks}
+    for place, path in result.items():
+        by_path[path].put(place, leaving[place])
+    budget.moves, budget.size_bytes, budget.stinted = spent.moves, spent.size_bytes, spent.stinted
+    return result
+
+
+def _placed(
+    disks: list[OpenDirectory], leaving: Mapping[Place, int], budget: DiskBudget, sign: int
+) -> tuple[dict[Place, str], DiskBudget]:
+    """Directories of replicas, and what is left of the budget; sign 1: the emptiest first, -1: the fullest first."""
+    used, left = {disk.path: disk.used for disk in disks}, replace(budget)
+
+    def fill(disk: OpenDirectory) -> tuple[float, str]:
+        return sign * used[disk.path] / max(1, disk.mean), disk.path
+
+    result: dict[Place, str] = {}
+    for place, size in sorted(leaving.items(), key=lambda item: (-item[1], item[0])):
+        fitting = [disk for disk in disks if used[disk.path] + size <= disk.high]
+        if fitting and left.spend(1, size):
+            chosen = min(fitting, key=fill)
+            used[chosen.path] += size
+            result[place] = chosen.path
+    return result, left
 
 
 def level(disks: list[OpenDirectory], budget: DiskBudget) -> dict[Place, str]:

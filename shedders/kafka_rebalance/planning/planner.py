@@ -19,7 +19,7 @@ from loaddata.samples.partitions import CPU_UNITS
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.goals.broker_goals import CapacityGoal
 from shedders.kafka_rebalance.goals.goal import BrokerGoal, Goal
-from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs, has_several_disks
+from shedders.kafka_rebalance.goals.log_dir_goal import LogDirGoal, LogDirs, has_several_disks
 from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
 from shedders.kafka_rebalance.planning.leaderships import may_reach, rearrange
 from shedders.kafka_rebalance.planning.limits import GoalLimits
@@ -164,6 +164,7 @@ def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> lis
         "offline-replicas": request.mode is PlanMode.FIX_OFFLINE,
         "demotion": request.mode is PlanMode.DEMOTE,
         "replication-factor": request.mode is PlanMode.REPLICATION_FACTOR,
+        "log-dirs-leave": request.mode is PlanMode.REMOVE_LOG_DIRS,
     }
     place = next((at for at, (goal, _) in enumerate(goals) if not goal.hard), len(goals))
     goals[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
@@ -348,7 +349,7 @@ def _dir_moves(search: Search, works: list[_Work]) -> tuple[LogDirMove, ...]:
     """Moves between log directories, planned when no replica moves between brokers any more."""
     moves: list[LogDirMove] = []
     for work in works:
-        if isinstance(work.goal, LogDirs) and work.no_data is None:
+        if isinstance(work.goal, LogDirGoal) and work.no_data is None:
             work.goal.improve(search)
             work.reached = True
             work.moves = len(work.goal.dir_moves)

@@ -27,7 +27,7 @@ from shedders.kafka_rebalance.goals.broker_goals import (
     Replicas,
 )
 from shedders.kafka_rebalance.goals.goal import Goal
-from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs
+from shedders.kafka_rebalance.goals.log_dir_goal import LogDirs, LogDirsLeave
 from shedders.kafka_rebalance.goals.mode_goals import (
     BrokersLeave,
     ChosenBrokers,
@@ -50,6 +50,7 @@ MODES: Final = {
     "offline-replicas": (PlanMode.FIX_OFFLINE.value,),
     "demotion": (PlanMode.DEMOTE.value,),
     "replication-factor": (PlanMode.REPLICATION_FACTOR.value,),
+    "log-dirs-leave": (PlanMode.REMOVE_LOG_DIRS.value,),
 }
 """Modes of the goals that cannot be requested by name."""
 
@@ -154,7 +155,8 @@ SOFT: Final = (
 OWN: Final[Mapping[str, type[Goal]]] = {goal.name: goal for goal in (*HARD, *SOFT)}
 """Built-in goals in the order of planning."""
 OF_MODES: Final[Mapping[str, type[Goal]]] = {
-    goal.name: goal for goal in (BrokersLeave, ChosenBrokers, OfflineReplicas, Demotion, ReplicationFactor)
+    goal.name: goal
+    for goal in (BrokersLeave, ChosenBrokers, OfflineReplicas, Demotion, ReplicationFactor, LogDirsLeave)
 }
 """Goals of the modes themselves. They cannot be requested by name, and follow the hard goals."""
 
@@ -175,6 +177,7 @@ DEFAULTS: Final[Mapping[PlanMode, tuple[str, ...]]] = {
     PlanMode.DEMOTE: (*_HARD_NAMES, "bytes-in", "bytes-out", "leaders"),
     PlanMode.FIX_OFFLINE: (*_HARD_NAMES, *_SPREAD),
     PlanMode.REPLICATION_FACTOR: (*_HARD_NAMES, *_SPREAD),
+    PlanMode.REMOVE_LOG_DIRS: _HARD_NAMES,
 }
 """Default goals of each mode. log-dirs is left out where no broker has several log directories. add-brokers uses replica counts
 only if no size is known, and moves nothing for leaders."""

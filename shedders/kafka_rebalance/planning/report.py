@@ -91,11 +91,13 @@ def asked_said(request: Mapping[str, Any]) -> str:
         for name, text in _ASKED.items()
         if isinstance(values := request.get(name), list | tuple) and values
     ]
+    dirs = [f"{broker}:{path}" for broker, path in request.get("log_dirs") or ()]
     single = [f"{text} {request[name]}" for name, text in _ASKED_ONE.items() if request.get(name) is not None]
     migrates = request.get("mode") == "rebalance" and request.get("topics") and request.get("brokers")
     return "; ".join(
         [
             str(request.get("mode", "-")),
+            *([f"log directories {', '.join(dirs)}"] if dirs else []),
             *named,
             *single,
             *(["all replicas of these topics go there"] if migrates else []),

@@ -112,6 +112,7 @@ class PlanMode(StrEnum):
     DEMOTE = "demote"
     FIX_OFFLINE = "fix-offline"
     REPLICATION_FACTOR = "replication-factor"
+    REMOVE_LOG_DIRS = "remove-log-dirs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,7 @@ class PlanRequest:
         brokers: Ids of brokers that may get replicas (the broker range); empty: all live brokers. In a rebalance together with
             `topics`: all replicas of these topics go to these brokers.
         subjects: Brokers of the mode: to be added, removed or demoted.
+        log_dirs: Log directories to be emptied, by broker and path, for the mode `remove-log-dirs`.
         offline_brokers: Brokers going offline: they get no replicas and lose theirs, in any mode.
         excluded_topics: Patterns (RE2, whole name) of topics whose replicas stay (the blacklist).
         topics: Patterns of topics that may move; empty: all that are not excluded.
@@ -153,6 +155,7 @@ class PlanRequest:
     goals: tuple[GoalChoice, ...] = ()
     brokers: tuple[int, ...] = ()
     subjects: tuple[int, ...] = ()
+    log_dirs: tuple[tuple[int, str], ...] = ()
     offline_brokers: tuple[int, ...] = ()
     excluded_topics: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()

@@ -64,6 +64,46 @@ def check(layout: ClusterLayout, request: PlanRequest) -> None:
     _check_mode(request, alive, cordoned)
     _check_range(request, alive - cordoned)
     _check_in_sync(layout, request)
+    _check_log_dirs(layout, request)
+
+
+def _check_log_dirs(layout: ClusterLayout, request: PlanRequest) -> None:
+    """Check log directories that are to be emptied."""
+    mode = request.mode
+    if (mode is PlanMode.REMOVE_LOG_DIRS) != bool(request.log_dirs):
+        raise RequestRefusedError(
+            f"{mode.value} needs log directories"
+            if mode is PlanMode.REMOVE_LOG_DIRS
+            else f"{mode.value} empties no log directories",
+            hint="Name them in a plan of their own.",
+        )
+    if request.log_dirs and (request.offline_brokers or any(choice.name == "log-dirs" for choice in request.goals)):
+        raise RequestRefusedError(
+            f"{mode.value} only moves replicas out of the named log directories",
+            hint="Make another plan for brokers going offline and for the goal log-dirs.",
+        )
+    brokers = {broker.id: broker for broker in layout.brokers if broker.alive}
+    for broker, path in request.log_dirs:
+        dirs = {directory.path: directory for directory in brokers[broker].log_dirs} if broker in brokers else {}
+        online = [each for each in dirs.values() if not each.offline]
+        name = f"log directory {path} of broker {broker}"
+        if path not in dirs:
+            known = (
+                f"It has {', '.join(sorted(dirs))}."
+                if dirs
+                else "The broker is not alive, or does not report its directories."
+            )
+            raise RequestRefusedError(f"{name} not found", hint=known)
+        if dirs[path].offline:
+            raise RequestRefusedError(f"{name} is offline", hint="Its replicas cannot be read: use --fix-offline.")
+        if not any(each.replicas for each in online):
+            raise RequestRefusedError(f"the replicas in {name} are not known", hint="Read the layout from the cluster.")
+        going = {other for holder, other in request.log_dirs if holder == broker}
+        if all(each.cordoned or each.path in going for each in online):
+            raise RequestRefusedError(
+                f"{name} cannot be emptied: no other one of the broker may get replicas",
+                hint="Keep one that is not cordoned, or use --remove-brokers.",
+            )
 
 
 def _check_numbers(request: PlanRequest) -> None:

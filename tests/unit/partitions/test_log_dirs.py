@@ -17,8 +17,8 @@ from loaddata.samples.partitions import (
     PartitionLoads,
 )
 from shedders.kafka_rebalance.errors import PlanUnusableError, RequestRefusedError
-from shedders.kafka_rebalance.planning.disk_leveling import DiskBudget, OpenDirectory, level, set_ranges
-from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
+from shedders.kafka_rebalance.planning.disk_leveling import DiskBudget, OpenDirectory, level, place_leaving, set_ranges
+from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalStatus, ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_reassignment, to_json
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
@@ -193,3 +193,104 @@ def test_leveling_always_ends_better_and_planned_again_it_finds_nothing(seed: in
     assert level(disks, DiskBudget()) == {}
     largest = max(size for disk in disks for size in disk.free.values())
     assert max(disk.used for disk in disks) <= max(disks[0].high, disks[0].mean + largest)
+
+
+# --- directories that are emptied ---------------------------------------------------------------------------------------
+
+
+def emptying(*dirs: tuple[int, str], **more: object) -> PlanRequest:
+    return PlanRequest(mode=PlanMode.REMOVE_LOG_DIRS, log_dirs=dirs, **more)
+
+
+def leave_goal(plan: ReassignmentPlan) -> GoalOutcome:
+    return next(goal for goal in plan.goals if goal.name == "log-dirs-leave")
+
+
+@pytest.mark.parametrize("cordoned", [(), ("/a",)])
+def test_a_directory_is_emptied_into_the_others(cordoned: tuple[str, ...]) -> None:
+    layout, loads = jbod({**SKEWED, 2: {"/x": {0: 40}, "/y": {}}}, cordoned=cordoned)
+    plan = plan_partitions(layout, loads, emptying((1, "/a")))
+    assert plan.moves == ()
+    assert used(layout, plan) == {(1, "/a"): 0, (1, "/b"): 60, (1, "/c"): 60, (2, "/x"): 40, (2, "/y"): 0}
+    assert (plan.dir_bytes, plan.copied_bytes, plan.complete) == (80 * GB, 0, True)
+    goal = leave_goal(plan)
+    assert (goal.status, goal.moves) == (GoalStatus.MET, 3)
+    assert goal.before is not None
+    assert goal.before.excess == 3
+    assert not plan.infeasible
+    assert any("1:/a are not cordoned" in remark for remark in plan.remarks) == (not cordoned)
+    assert parse_plan(plan_bytes(plan)) == plan
+
+
+def test_two_directories_are_emptied_together_and_those_that_get_none_get_none() -> None:
+    disks = {1: {"/a": {0: 40}, "/b": {1: 30}, "/c": {}, "/d": {}, "/e": {}}}
+    layout, loads = jbod(disks, cordoned=("/d",), offline=("/e",))
+    plan = plan_partitions(layout, loads, emptying((1, "/a"), (1, "/b")))
+    assert {move.after for move in plan.dir_moves} == {"/c"}
+    assert used(layout, plan)[1, "/c"] == 70
+
+
+@pytest.mark.parametrize(
+    ("total_gb", "usable_gb", "left", "room"),
+    [
+        (40, None, {0, 2}, "than 2.0 GB"),
+        (1_000, 30, {0, 2}, "than 0 B"),
+        (1_000, 5, {0, 1, 2}, "than 5.0 GB"),
+        (None, None, set(), ""),
+    ],
+)
+def test_what_does_not_fit_is_left_and_named(
+    total_gb: int | None, usable_gb: int | None, left: set[int], room: str
+) -> None:
+    """Of 20, 30 and 10 GB; a directory may be used up to 0.8 of its size, and to what is free of its volume."""
+    disks = {1: {"/a": {0: 20, 1: 30, 2: 10}, "/b": {}}}
+    layout, loads = jbod(disks)
+    to = replace(
+        layout.brokers[0].log_dirs[1],
+        total_bytes=None if total_gb is None else total_gb * GB,
+        usable_bytes=None if usable_gb is None else usable_gb * GB,
+    )
+    (broker,) = layout.brokers
+    layout = replace(layout, brokers=(replace(broker, log_dirs=(broker.log_dirs[0], to)),))
+    plan = plan_partitions(layout, loads, emptying((1, "/a")))
+    goal = leave_goal(plan)
+    assert {move.partition for move in plan.dir_moves} == {0, 1, 2} - left
+    assert goal.status is (GoalStatus.INFEASIBLE if left else GoalStatus.MET)
+    assert bool(plan.infeasible) == bool(left)
+    assert goal.witness.endswith(room)
+
+
+def test_where_the_emptiest_first_leaves_something_the_fullest_is_filled() -> None:
+    targets = [OpenDirectory("/b", mean=10, high=10), OpenDirectory("/c", mean=10, high=7)]
+    leaving = {("t", 0): 6, ("t", 1): 4, ("t", 2): 4, ("t", 3): 3}
+    placed = place_leaving(targets, leaving, DiskBudget())
+    assert set(placed) == set(leaving)
+    assert {disk.path: disk.used for disk in targets} == {"/b": 10, "/c": 7}
+
+
+def test_bounds_and_excluded_topics_hold_when_a_directory_is_emptied() -> None:
+    layout, loads = jbod(SKEWED)
+    plan = plan_partitions(layout, loads, emptying((1, "/a"), moves_max=1))
+    assert (len(plan.dir_moves), plan.complete) == (1, False)
+    with pytest.raises(RequestRefusedError, match="no topic"):
+        plan_partitions(layout, loads, emptying((1, "/a"), excluded_topics=("t",)))
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (emptying((1, "/z")), "log directory /z of broker 1 not found"),
+        (emptying((7, "/a")), "log directory /a of broker 7 not found"),
+        (emptying((1, "/c")), "/c of broker 1 is offline"),
+        (emptying((1, "/a"), (1, "/b")), "no other one of the broker may get replicas"),
+        (emptying(), "needs log directories"),
+        (PlanRequest(log_dirs=((1, "/a"),)), "rebalance empties no log directories"),
+        (emptying((1, "/a"), goals=(GoalChoice(name="log-dirs"),)), "only moves replicas out of"),
+        (emptying((1, "/a"), offline_brokers=(2,)), "only moves replicas out of"),
+        (emptying((2, "/x")), "replicas in log directory /x of broker 2 are not known"),
+    ],
+)
+def test_directories_that_cannot_be_emptied_are_refused(request_: PlanRequest, words: str) -> None:
+    layout, loads = jbod({**SKEWED, 2: {"/x": {}, "/y": {}}}, offline=("/c",))
+    with pytest.raises(RequestRefusedError, match=words):
+        plan_partitions(layout, loads, request_)

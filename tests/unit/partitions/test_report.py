@@ -153,6 +153,10 @@ def test_what_was_asked_for() -> None:
         )
         == "remove-brokers; brokers 3, 4; without topics tmp-.*; max moves 9"
     )
+    assert (
+        asked_said({"mode": "remove-log-dirs", "log_dirs": [[1, "/a"], [2, "/b"]]})
+        == "remove-log-dirs; log directories 1:/a, 2:/b"
+    )
 
 
 def test_how_goals_stand() -> None:

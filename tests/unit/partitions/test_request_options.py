@@ -133,6 +133,7 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
         (PlanOptions(), PlanMode.REBALANCE, ()),
         (PlanOptions(add_brokers="4,5"), PlanMode.ADD_BROKERS, (4, 5)),
         (PlanOptions(remove_brokers="3"), PlanMode.REMOVE_BROKERS, (3,)),
+        (PlanOptions(remove_log_dirs=["3:/d1"]), PlanMode.REMOVE_LOG_DIRS, ()),
         (PlanOptions(demote="2"), PlanMode.DEMOTE, (2,)),
         (PlanOptions(fix_offline=True), PlanMode.FIX_OFFLINE, ()),
         (PlanOptions(replication_factor=3, topics=["a.*"]), PlanMode.REPLICATION_FACTOR, ()),
@@ -141,6 +142,18 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
 def test_modes(asked: PlanOptions, mode: PlanMode, subjects: tuple[int, ...]) -> None:
     request = request_of(asked, PartitionsSettings())
     assert (request.mode, request.subjects) == (mode, subjects)
+
+
+def test_log_directories_of_brokers() -> None:
+    dirs = ["3:/d1", "12:/var/lib/kafka:2/d 2", "3:/d1"]
+    request = request_of(PlanOptions(remove_log_dirs=dirs), PartitionsSettings())
+    assert request.log_dirs == ((3, "/d1"), (12, "/var/lib/kafka:2/d 2"))
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:", ":/d1", "3:d1", "x:/d1", "-1:/d1", "9999999999:/d1", "3:/d\n1"])
+def test_what_are_no_log_directories(text: str) -> None:
+    with pytest.raises(CommandError, match="not a log directory of a broker"):
+        request_of(PlanOptions(remove_log_dirs=[text]), PartitionsSettings())
 
 
 def test_two_modes_exclude_each_other() -> None:
