@@ -87,7 +87,7 @@ class ProcessLife:
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[Any]]:
-        """Those that have not ended."""
+        """Tasks of the process that have not ended."""
         return frozenset(self._tasks)
 
     def hold(self, handle: asyncio.Handle) -> None:

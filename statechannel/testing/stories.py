@@ -85,7 +85,7 @@ class StoryStage(Generic[H]):
         return brokers
 
     def monitor(self, broker: KitBroker) -> Monitor[H]:
-        """Of one process."""
+        """Monitor of the current process of a broker."""
         return self._monitors[broker]
 
     def kill(self, broker: KitBroker) -> None:

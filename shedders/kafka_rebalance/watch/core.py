@@ -57,7 +57,7 @@ class WatchStep:
 
 
 def step(settings: WatchSettings, now_ms: int, seen: WatchObservation, state: WatchState) -> WatchStep:
-    """Decide.
+    """Compute the next state and the effects of one evaluation.
 
     Args:
         settings: Limits, times and mode.

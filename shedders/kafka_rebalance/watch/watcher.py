@@ -42,7 +42,7 @@ BEATS_AHEAD_MAX: Final = 2
 
 
 class WatchedCluster(Protocol):
-    """Port to the cluster."""
+    """Port to the Kafka cluster and the planner."""
 
     def look(self) -> ClusterHealth:
         """Read the layout.
@@ -191,7 +191,7 @@ class PartitionWatcher:
         return self._plans.running or bool(self._started)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due.
+        """Claim the autopilot if it is free; as its holder, write a sign of life, or evaluate the cluster if that is due.
 
         Raises:
             StateChannelError: The topic could not be read or written, or a newer version has written to it; call it again.
