@@ -37,7 +37,7 @@ ANSWER_MAX_BYTES = 10_000
 CHANGES_MAX = 100_000
 ASKED_AT_ONCE = 8
 LATE_S = 0.5
-"""After this much more than the time-out this process itself was suspended, so the missing answer says nothing about the broker."""
+"""Beyond the time-out by this much, this process was suspended: a missing answer says nothing about the broker."""
 
 
 class CanaryRunner:
