@@ -28,7 +28,7 @@ from shedders.kafka_rebalance.planning.request import GoalChoice, PlanRequest
 from shedders.kafka_rebalance.settings import WatchSettings
 from shedders.kafka_rebalance.watch.calendar import first_span_at
 from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity
-from shedders.kafka_rebalance.watch.values import ClusterHealth, RequestPlan, health_of
+from shedders.kafka_rebalance.watch.values import ClusterHealth, LookForPlan, health_of
 from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
 from statechannel.errors import StateChannelError
 
@@ -330,7 +330,7 @@ class SimCluster:
         self._layout = self.world.layout()
         return health_of(self._layout)
 
-    def plan(self, bounds: RequestPlan) -> ReassignmentPlan:
+    def plan(self, bounds: LookForPlan) -> ReassignmentPlan:
         self._answer()
         if self.world.ill():
             self.world.fault("a plan was made while the cluster was not well")

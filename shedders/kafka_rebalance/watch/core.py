@@ -1,6 +1,6 @@
 """Decisions of the autopilot: `step(settings, now, observation, state)` gives new state and effects. Pure: no clock, no client.
 
-A step without a proposal checks the cluster and asks for a plan (`RequestPlan`); the next one, with that plan, proposes it,
+A step without a proposal checks the cluster and asks for a plan (`LookForPlan`); the next one, with that plan, proposes it,
 starts it, or says why not. Bytes of a plan are spent in the state before it starts, so a death loses none of them. A plan is
 under way until it is done or cancelled: after a death, or when it has stopped, it is continued, and cancelled at last.
 """
@@ -17,10 +17,10 @@ from shedders.kafka_rebalance.watch.values import (
     FinishPlan,
     HoldBack,
     HoldNote,
+    LookForPlan,
     PausePlan,
     Propose,
     RaiseAlert,
-    RequestPlan,
     Spending,
     StartPlan,
     WatchedExecution,
@@ -75,7 +75,7 @@ def step(settings: WatchSettings, now_ms: int, seen: WatchObservation, state: Wa
             state = replace(state, imbalanced_since_ms=0, imbalance_seen_ms=0)
         return _hold(settings, now_ms, state, held)
     if seen.proposal is None:
-        effect = RequestPlan(
+        effect = LookForPlan(
             bytes_max=state.left_bytes(now_ms, settings),
             moves_max=settings.moves_max,
             resting=resting_now(state, seen, now_ms, settings.cooldown_s),

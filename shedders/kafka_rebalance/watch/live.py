@@ -20,7 +20,7 @@ from shedders.kafka_rebalance.execution.state_records import plan_records
 from shedders.kafka_rebalance.execution.values import ExecutionRequest, Key, StopKind, recorded
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, read_plan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
-from shedders.kafka_rebalance.watch.values import ClusterHealth, RequestPlan, health_of
+from shedders.kafka_rebalance.watch.values import ClusterHealth, LookForPlan, health_of
 from shedders.kafka_rebalance.watch.watcher import RecordedPlan
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
@@ -60,7 +60,7 @@ class LiveCluster:
             self._layout = read_layout(admin, now_ms=now_ms(), timeout_s=self._place.timeout_s)
         return health_of(self._layout)
 
-    def plan(self, bounds: RequestPlan) -> ReassignmentPlan:
+    def plan(self, bounds: LookForPlan) -> ReassignmentPlan:
         """See `WatchedCluster`."""
         if self._layout is None:
             self.look()

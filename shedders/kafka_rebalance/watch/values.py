@@ -289,7 +289,7 @@ def _execution(document: Mapping[str, Any]) -> WatchedExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestPlan:
+class LookForPlan:
     """Plan within these bounds, and step again with the proposal."""
 
     bytes_max: int
@@ -351,7 +351,7 @@ class RaiseAlert:
     hint: str
 
 
-WatchEffect = RequestPlan | Propose | StartPlan | PausePlan | HoldBack | FinishPlan | RaiseAlert
+WatchEffect = LookForPlan | Propose | StartPlan | PausePlan | HoldBack | FinishPlan | RaiseAlert
 
 
 def examples(keys: tuple[Key, ...], most: int = 3) -> str:

@@ -16,10 +16,10 @@ from shedders.kafka_rebalance.watch.values import (
     ClusterHealth,
     FinishPlan,
     HoldBack,
+    LookForPlan,
     PausePlan,
     Propose,
     RaiseAlert,
-    RequestPlan,
     StartPlan,
     WatchObservation,
     WatchState,
@@ -51,7 +51,7 @@ class WatchedCluster(Protocol):
             StateChannelError: Kafka did not answer.
         """
 
-    def plan(self, bounds: RequestPlan) -> ReassignmentPlan:
+    def plan(self, bounds: LookForPlan) -> ReassignmentPlan:
         """Plan for the layout that was read last.
 
         Raises:
@@ -354,7 +354,7 @@ class PartitionWatcher:
             return step(self._settings, now_ms, seen, state), None
         seen = self._observe(state, ended=ended)
         result = step(self._settings, now_ms, seen, state)
-        bounds = next((effect for effect in result.effects if isinstance(effect, RequestPlan)), None)
+        bounds = next((effect for effect in result.effects if isinstance(effect, LookForPlan)), None)
         if bounds is None:
             return result, None
         try:
@@ -476,5 +476,5 @@ def _event_of(effect: WatchEffect, path: str) -> WatchEvent | None:
             return WatchEvent(
                 kind=WatchEventKind.ALERT, message=f"alert: {effect.message}", code=effect.code, hint=effect.hint
             )
-        case RequestPlan():
+        case LookForPlan():
             return None

@@ -16,10 +16,10 @@ from shedders.kafka_rebalance.watch.values import (
     ClusterHealth,
     FinishPlan,
     HoldBack,
+    LookForPlan,
     PausePlan,
     Propose,
     RaiseAlert,
-    RequestPlan,
     Spending,
     StartPlan,
     WatchedExecution,
@@ -127,7 +127,7 @@ def test_a_plan_is_looked_for_within_what_is_left() -> None:
     before = state(spent=SPENT, moved={("t", 5): NOW_MS - HOUR_MS, ("t", 6): NOW_MS - 2 * DAY_MS})
     by_operators = {("t", 7): NOW_MS - HOUR_MS, ("t", 8): NOW_MS - 2 * DAY_MS}
     (look,) = step(BRAKES, NOW_MS, seen(proposal=None, moved_elsewhere=by_operators), before).effects
-    assert look == RequestPlan(bytes_max=300, moves_max=500, resting=frozenset({("t", 5), ("t", 7)}))
+    assert look == LookForPlan(bytes_max=300, moves_max=500, resting=frozenset({("t", 5), ("t", 7)}))
 
 
 def test_a_plan_is_proposed_and_started_and_its_bytes_are_spent() -> None:
