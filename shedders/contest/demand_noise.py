@@ -62,7 +62,7 @@ class NoiseLayer:
     _drawn: OrderedDict[int, Floats] = field(default_factory=OrderedDict)
 
     def at(self, time_s: float) -> Floats:
-        """What is added to the factors."""
+        """Values of all units at a time, which are added to their factors."""
         place = time_s / self.every_s
         slot = math.floor(place)
         rest = place - slot
@@ -134,7 +134,7 @@ class LoadSwell:
 
 @dataclass(frozen=True)
 class DemandVariation:
-    """All of it together.
+    """Variation of the demand of all units: noise, waves, swells, and units that begin later.
 
     Attributes:
         absent: Units that are not there before a time.

@@ -168,7 +168,7 @@ class PastBroker:
     gone_s: list[float] = field(default_factory=list)
 
     def absences(self) -> Iterator[Absence]:
-        """When it went; further tombstones of one that is gone say nothing."""
+        """Times of absence; further tombstones during an absence are ignored."""
         seen = 0
         for gone_s in self.gone_s:
             count = bisect_right(self.at_s, gone_s)
@@ -179,12 +179,12 @@ class PastBroker:
                 seen = count
 
     def back_s(self, absence: Absence) -> float | None:
-        """When it reported again."""
+        """Time of the first report after an absence; None: there is none."""
         count = bisect_right(self.at_s, absence.at_s)
         return self.at_s[count] if count < len(self.at_s) else None
 
     def at(self, time_s: float) -> BrokerLoad:
-        """Its newest report at a time; before the first one that."""
+        """Newest report at a time; before the first report, the first one."""
         return self.loads[max(0, bisect_right(self.at_s, time_s) - 1)]
 
     def moments(self) -> list[tuple[float, BrokerLoad | None]]:
@@ -217,7 +217,7 @@ class PastBundle:
     split_off: bool = False
 
     def add(self, at_s: float, broker: str, stats: BundleStats | None) -> None:
-        """Once more."""
+        """Add a report, or the end of the bundle by a split."""
         self.at_s.append(at_s)
         self.brokers.append(broker)
         self.stats.append(stats)
@@ -226,7 +226,7 @@ class PastBundle:
 
 @dataclass
 class LoadHistory:
-    """All of it.
+    """Reports of a cluster over time, by broker and by bundle.
 
     Attributes:
         brokers: Those that reported, by name, sorted.

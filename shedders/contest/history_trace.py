@@ -73,7 +73,7 @@ def from_history(
     name: str = "history",
     step_s: float | None = None,
 ) -> Trace:
-    """The trace.
+    """Make a trace of load reports.
 
     Args:
         records: `history.LoadRecord`s or plain tuples like them, in any order; `history.read_history` reads files of them.
@@ -117,7 +117,7 @@ class _HistoryDemand:
         self._bundle_newest, self._bundle_figures, self._reporters = self._bundle_rows()
 
     def trace(self) -> Trace:
-        """The trace of all that."""
+        """The trace with the machines, units and demand of the history."""
         end_s = self.steps * self.step_s
         events = sorted(
             (event for event in self._events() if event.at_s < end_s), key=lambda event: (event.at_s, event.broker)

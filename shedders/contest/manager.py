@@ -184,7 +184,7 @@ class Manager:
     # --- events ----------------------------------------------------------------------------------------------
 
     def record_arrival(self, arrival: BundleArrival, *, shed: bool = True) -> None:
-        """A record gave a bundle to a broker.
+        """Record that a bundle came to a broker.
 
         Args:
             shed: The leader has moved it. Pulsar's leader remembers nothing else: what a broker handed over when it left keeps
@@ -199,7 +199,7 @@ class Manager:
         self._prebooked.clear()
 
     def record_split(self, bundle: str, positions: Sequence[int]) -> None:
-        """A bundle was split; its children are offered by what was known of it."""
+        """Record a split: the children are offered with the load that was known of their parent."""
         parent = None if self._last is None else self._last.bundles.get(bundle)
         if not self.contender.upstream and parent is not None and parent.stats is not None:
             self._balance.was_split(parent, positions)
@@ -207,16 +207,16 @@ class Manager:
     # --- planned restarts ----------------------------------------------------------------------------------------------
 
     def plan_restart(self, brokers: Sequence[str]) -> None:
-        """One rolling restart of these brokers will be made by our command; Pulsar has none."""
+        """Announce a rolling restart of these brokers by our command; Pulsar has none."""
         if brokers and not self.contender.upstream:
             self._restart = PlannedRestart("restart", frozenset(brokers))
 
     def begin_restart(self) -> None:
-        """A broker of the restart is about to leave: until the last one is back, the balancer moves nothing."""
+        """Begin the restart, as its first broker leaves: until the last one is back the balancer moves nothing."""
         self._restarting = self._restart is not None
 
     def record_join(self, broker: str) -> None:
-        """A broker has joined."""
+        """Record that a broker joined: within a rolling restart it is done."""
         if self._restart is None or not self._restarting:
             return
         self._restart = replace(self._restart, done=self._restart.done | {broker})

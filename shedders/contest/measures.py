@@ -246,7 +246,7 @@ class Meter:
         )
 
     def series(self) -> PlotSeries:
-        """The worst of each stretch."""
+        """Series for plots: of each stretch the step with the largest max/mean."""
         steps = len(self._ratio)
         stride = -(-steps // POINTS_MAX)
         points = [

@@ -96,7 +96,7 @@ class MoveMade(ResultPart):
 
 
 class PlotSeries(ResultPart):
-    """For plots.
+    """Series of a run for plots.
 
     Attributes:
         at_s: Time of each point.

@@ -190,7 +190,7 @@ class Plot(NamedTuple):
         return out.getvalue()
 
     def of(self, form: str) -> bytes:
-        """In one of `FORMATS`."""
+        """The plot as bytes in one of `FORMATS`."""
         return self.svg().encode() if form == "svg" else self.png()
 
 

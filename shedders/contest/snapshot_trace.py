@@ -176,7 +176,7 @@ def from_snapshot(
     step_s: float = 20.0,
     noise: Sequence[tuple[float, float]] = ((0.1, 60.0),),
 ) -> Trace:
-    """The trace.
+    """Make a trace that continues a snapshot with its load and some noise.
 
     Args:
         noise: Layers of noise: standard deviation in parts of a unit's demand, and seconds between two draws.

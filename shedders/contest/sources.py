@@ -97,7 +97,7 @@ def usual_scenarios(*, held_out: bool) -> tuple[list[str], list[str]]:
 
 
 def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
-    """Those that are named.
+    """Sources of the scenarios with these names.
 
     Raises:
         ScenarioError: One of them is not there, or cannot be used.

@@ -47,7 +47,7 @@ class TotalCapacity(NamedTuple):
 
     @staticmethod
     def of(machines: Sequence[TraceMachine]) -> TotalCapacity:
-        """Of these."""
+        """Sum the capacity of these machines."""
         return TotalCapacity(
             math.fsum(machine.cores * CORE for machine in machines),
             math.fsum(machine.bandwidth_in_kbit for machine in machines),
@@ -85,7 +85,7 @@ class _Costs(NamedTuple):
 
 
 def topics_of(scenario: Scenario, seed: int, machines: Sequence[TraceMachine]) -> Topics:
-    """Make them.
+    """Place the topics of a scenario on the ring, and scale their demand to the required utilisation.
 
     Args:
         machines: Those that are there at the start: utilisation is of them.
@@ -260,7 +260,7 @@ def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]
 
 
 class _State:
-    """What the brokers have so far, over all groups of namespaces."""
+    """Load and bundles that were assigned to each broker so far, over all groups of namespaces."""
 
     def __init__(self, machines: Sequence[TraceMachine], loads: Floats) -> None:
         self.loads = loads

@@ -37,7 +37,7 @@ ANSWER_MAX_BYTES = 10_000
 CHANGES_MAX = 100_000
 ASKED_AT_ONCE = 8
 LATE_S = 0.5
-"""An answer that is missed by this much more than its time-out was missed by this process, whose loop or machine stood still."""
+"""Beyond the time-out by this much, this process was suspended: a missing answer says nothing about the broker."""
 
 
 class CanaryRunner:
@@ -57,7 +57,7 @@ class CanaryRunner:
         self._owners: dict[str, str] = {}
         self._watcher: Watcher | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        # Not the loop's own: who waits for a thread there would look like a broker that does not answer.
+        # Threads of its own: waiting for one of the loop's would look like a broker that does not answer.
         self._threads = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="statechannel-canary")
         self._task: asyncio.Task[None] | None = None
 
@@ -67,18 +67,18 @@ class CanaryRunner:
 
     async def _run(self) -> None:
         try:
-            await self._ask_on()
+            await self._ask_repeatedly()
         finally:
             for asking in self._asking:
                 asking.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask_on(self) -> None:
+    async def _ask_repeatedly(self) -> None:
         host, pause_s = self._host, 1.0 / self._settings.questions_per_second_max
         while host.stopped is None:
             await asyncio.sleep(pause_s)
             try:
-                self._follow()
+                self._take_moves()
                 self._review()
                 if len(self._asking) < ASKED_AT_ONCE and (question := self._canary.next(host.now_s())) is not None:
                     asking = asyncio.get_running_loop().create_task(self._ask(question))
@@ -87,8 +87,8 @@ class CanaryRunner:
             except Exception:
                 _log.exception("canary-failed", broker=host.engine.identity.broker)
 
-    def _follow(self) -> None:
-        """What has moved since the last turn; changes that were missed are left to chance."""
+    def _take_moves(self) -> None:
+        """Take in moves since the last turn; bundles whose changes were missed are only asked about in the random order."""
         if self._watcher is None:
             with contextlib.suppress(ChangesError):
                 self._watcher = self._host.live.watch(CHANGES_MAX)
@@ -107,7 +107,7 @@ class CanaryRunner:
             self._watcher = None
 
     async def _ask(self, question: CanaryQuestion) -> None:
-        """One question, and what its answer means; it never raises."""
+        """Ask one question and judge the answer; never raises."""
         try:
             answer = await (self._by_probe(question) if self._by_hook else self._by_endpoint(question))
         except Exception as error:
@@ -121,7 +121,7 @@ class CanaryRunner:
         self._review()
 
     def _review(self) -> None:
-        """Report what is new, and publish what holds."""
+        """Report new findings, and publish those in force."""
         host, metrics = self._host, self._host.metrics
         for finding in self._canary.review(host.engine.now.wall_ms):
             metrics.log.emit(
@@ -132,10 +132,10 @@ class CanaryRunner:
                 generation=finding.generation,
                 why=finding.message,
             )
-        held = tuple(self._canary.findings.values())
-        if held != host.engine.context.troubles.canary:
-            host.feed(CanaryJudged(held))
-            metrics.set("canary_findings", len(held))
+        findings = tuple(self._canary.findings.values())
+        if findings != host.engine.context.troubles.canary:
+            host.feed(CanaryJudged(findings))
+            metrics.set("canary_findings", len(findings))
 
     async def _by_probe(self, question: CanaryQuestion) -> CanaryAnswer | None:
         """None where the broker was not asked, or its answer may have been missed."""
@@ -146,8 +146,8 @@ class CanaryRunner:
         except ProbesBusyError:
             return None
         except TimeoutError:
-            late = self._host.now_s() - begun_s > timeout_s + LATE_S
-            return None if late else CanaryAnswer(error=f"no answer within {timeout_s:g} s")
+            missed = self._host.now_s() - begun_s > timeout_s + LATE_S
+            return None if missed else CanaryAnswer(error=f"no answer within {timeout_s:g} s")
         if generation is not None and type(generation) is not int:
             raise TypeError(f"probe_owner returned {type(generation).__name__}, not a generation or None")
         return CanaryAnswer(generation)

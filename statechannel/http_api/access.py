@@ -102,7 +102,7 @@ def read_credentials(path: Path) -> Credentials:
 
 
 class HttpCallers:
-    """Checks who calls.
+    """Authenticates callers, and checks the host names and origins of requests.
 
     Raises:
         HttpAccessError: The settings would open the port to a network without authentication, or the file is invalid.
@@ -167,7 +167,7 @@ class HttpCallers:
             raise ProblemError("bad-host", f"{host[:100]!r} is not a name of this host" if host else "there is no Host")
 
     def caller(self, headers: Mapping[str, str], certificate: str | None, address: str) -> Caller:
-        """Who calls.
+        """Authenticate a request.
 
         Args:
             headers: By lower-case name.

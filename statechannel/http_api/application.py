@@ -277,7 +277,7 @@ def _matches(route: Route, request: Request) -> bool:
 
 
 def identify(access: HttpCallers, scope: Scope) -> Caller:
-    """Who sends a request.
+    """Authenticate the sender of a request.
 
     Raises:
         ProblemError: `token-missing`.

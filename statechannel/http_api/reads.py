@@ -30,14 +30,14 @@ _CURSOR: Final = Field("", max_length=NAME_MAX, description="`next` of the page 
 
 
 class Paging(RequestModel):
-    """Which part of a list."""
+    """Page of a list."""
 
     after: str = _CURSOR
     limit: int = Field(100, ge=1, le=100_000, description="Most rows; `http.page_max` bounds it.")
 
 
 class BundleQuery(Paging):
-    """Which bundles."""
+    """Filters of a list of bundles."""
 
     namespace: str | None = Field(None, max_length=NAME_MAX, description="Only bundles of this namespace.")
     broker: str | None = Field(None, max_length=NAME_MAX, description="Only bundles that this broker serves.")

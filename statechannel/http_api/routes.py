@@ -43,7 +43,7 @@ def parsed(model: type[RequestModel], values: Any) -> RequestModel:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls.
+    """An authenticated caller.
 
     Attributes:
         name: As `http.access_file` names them; without that file, as they call themselves.
@@ -62,7 +62,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A request that is checked.
+    """A request after all checks.
 
     Attributes:
         path: Parameters of the path.

@@ -115,7 +115,7 @@ class _Check:
         self._check_steps()
         for name, story in stories.items():
             self._run_story(name, story)
-        findings = self._findings.all()
+        findings = self._findings.findings()
         if self._failures and not findings:
             raise self._failures[0]
         return HookReport(findings, (*orders, *stories), self._findings.calls)

@@ -301,9 +301,11 @@ class ChannelKit:
         Raises:
             OutcomeError: It exists already, or no broker lives.
         """
-        created = await self._any().create_namespace(name, bundles).outcome(WAIT_S)
+        created = await self._running_channel().create_namespace(name, bundles).outcome(WAIT_S)
         _require_done(f"creating {name}", created)
-        return sorted(seen.bundle for seen in self._any().picture().bundles if seen.bundle.startswith(f"{name}/"))
+        return sorted(
+            seen.bundle for seen in self._running_channel().picture().bundles if seen.bundle.startswith(f"{name}/")
+        )
 
     async def own(self, bundle: str, broker: str) -> int:
         """Let a broker own a bundle: assigned to it, or transferred; returns the generation by which it serves.
@@ -331,7 +333,7 @@ class ChannelKit:
         Raises:
             OutcomeError: Nobody owns it, ...
         """
-        _require_done(f"unloading {bundle}", await self._any().unload(bundle).outcome(WAIT_S))
+        _require_done(f"unloading {bundle}", await self._running_channel().unload(bundle).outcome(WAIT_S))
 
     async def split(self, bundle: str, parts: int = 2, *, at: Sequence[int] = ()) -> list[str]:
         """Split a bundle; returns its children, in order.
@@ -339,20 +341,22 @@ class ChannelKit:
         Raises:
             OutcomeError: It was given up, ...
         """
-        before = {seen.bundle for seen in self._any().picture().bundles}
-        _require_done(f"splitting {bundle}", await self._any().split(bundle, at=at, parts=parts).outcome(WAIT_S))
+        before = {seen.bundle for seen in self._running_channel().picture().bundles}
+        _require_done(
+            f"splitting {bundle}", await self._running_channel().split(bundle, at=at, parts=parts).outcome(WAIT_S)
+        )
         await self.settle()
-        return sorted({seen.bundle for seen in self._any().picture().bundles} - before)
+        return sorted({seen.bundle for seen in self._running_channel().picture().bundles} - before)
 
     def owner(self, name: str) -> str | None:
         """The broker that serves a bundle, or a topic's bundle, as the log has it; None without one."""
-        located = self._any().locate(name)
-        seen = {bundle.bundle: bundle.owner for bundle in self._any().picture().bundles}
+        located = self._running_channel().locate(name)
+        seen = {bundle.bundle: bundle.owner for bundle in self._running_channel().picture().bundles}
         return seen.get(located) if isinstance(located, str) else None
 
     def owners(self) -> dict[str, str]:
         """Broker by bundle, for all bundles that are served."""
-        return {seen.bundle: seen.owner for seen in self._any().picture().bundles if seen.owner is not None}
+        return {seen.bundle: seen.owner for seen in self._running_channel().picture().bundles if seen.owner is not None}
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -418,8 +422,8 @@ class ChannelKit:
             raise KitError(f"No broker {name} runs.", hint=f"Start it: await kit.broker({name!r}, ...).")
         return broker
 
-    def _any(self) -> StateChannel:
-        """A member that runs."""
+    def _running_channel(self) -> StateChannel:
+        """The channel of a broker that is alive and not paused."""
         self._check_loop()
         running = next((broker for broker in self.brokers.values() if broker.running), None)
         if running is None:

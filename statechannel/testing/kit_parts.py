@@ -63,7 +63,7 @@ class KitNotes:
 
 
 async def call_at_once(function: Callable[..., Any], /, *args: Any) -> Any:
-    """Nothing of a kit blocks."""
+    """Call a function directly, as nothing in a kit blocks."""
     return function(*args)
 
 

@@ -87,7 +87,7 @@ class ProcessLife:
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[Any]]:
-        """Those that have not ended."""
+        """Tasks of the process that have not ended."""
         return frozenset(self._tasks)
 
     def hold(self, handle: asyncio.Handle) -> None:
@@ -131,8 +131,8 @@ class ProcessLife:
 _process: ContextVar[ProcessLife | None] = ContextVar("statechannel_kit_process", default=None)
 
 
-class _Turns(asyncio.BaseEventLoop):
-    """A loop that asks for the process of each callback. The rest of asyncio's loop is as it is.
+class _ProcessAwareLoop(asyncio.BaseEventLoop):
+    """An asyncio loop that runs each callback only while its process is neither paused nor killed.
 
     Attributes:
         callbacks: How many were run.
@@ -203,7 +203,7 @@ class _Turns(asyncio.BaseEventLoop):
         raise NotImplementedError
 
 
-class RealTimeLoop(_Turns, asyncio.SelectorEventLoop):
+class RealTimeLoop(_ProcessAwareLoop, asyncio.SelectorEventLoop):
     """Asyncio's own loop, with processes that can be paused and killed."""
 
     def _pass_time(self, until_next_s: float | None) -> None:
@@ -218,7 +218,7 @@ def _refused(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class VirtualLoop(_Turns):
+class VirtualLoop(_ProcessAwareLoop):
     """A loop whose time passes as soon as nothing is left to do now. It has no selector: nothing comes from outside but threads.
 
     Args:

@@ -48,50 +48,50 @@ class FaultPlan:
 
     def take_fail(self, call: HookCall) -> bool:
         """Whether this call is to fail."""
-        if self.fails and self.fail is not None and _means(self.fail, call):
+        if self.fails and self.fail is not None and _matches(self.fail, call):
             self.fails -= 1
             return True
         return False
 
     def take_hold_s(self, call: HookCall) -> float:
         """How long this call is held."""
-        if self.holds and self.hold is not None and _means(self.hold, call):
+        if self.holds and self.hold is not None and _matches(self.hold, call):
             self.holds -= 1
             return self.hold_s
         return 0.0
 
 
-def _means(planned: tuple[Hook, str | None], call: HookCall) -> bool:
+def _matches(planned: tuple[Hook, str | None], call: HookCall) -> bool:
     return planned[0] is call.hook and planned[1] in (None, call.bundle)
 
 
 @dataclass(slots=True)
-class _Bundle:
+class _BundleExpectation:
     """What the calls for one bundle allow.
 
     Attributes:
         served: Generation of the newest `on_serve`, until a release or the end of a split.
-        before: That of the `on_serve` before, which may still be served for a moment.
+        served_before: That of the `on_serve` before, which may still be served for a moment.
         served_at_s: When the newest `on_serve` ended.
         prepared: Generation of the newest `on_own` after the last release.
         running: Hooks under way.
-        written: Writes may be taken; False from `on_split` on.
-        gone: Its split is done.
-        unsure: Its release did not end by itself: nothing is expected until it is served again.
+        writes_allowed: False from `on_split` on.
+        split_done: It was split, and the split is committed.
+        unknown: Its release did not end by itself: nothing is expected until it is served again.
         released: It was served, and was released since.
-        seen: The probe has said, since the last call, that it is served.
+        confirmed: The probe has answered, since the last call, that it is served.
     """
 
     served: int | None = None
-    before: int | None = None
+    served_before: int | None = None
     served_at_s: float = 0.0
     prepared: int | None = None
     running: set[Hook] = field(default_factory=set)
-    written: bool = True
-    gone: bool = False
-    unsure: bool = False
+    writes_allowed: bool = True
+    split_done: bool = False
+    unknown: bool = False
     released: bool = False
-    seen: bool = False
+    confirmed: bool = False
     last: Hook | None = None
     calls: list[str] = field(default_factory=list)
 
@@ -111,22 +111,22 @@ class FindingList:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: dict[tuple[HookPromise, Hook | None], HookFinding] = {}
+        self._by_promise: dict[tuple[HookPromise, Hook | None], HookFinding] = {}
         self.order = ""
         self.calls = 0
 
     def add(self, code: HookPromise, message: str, *, hook: Hook | None, bundle: str) -> None:
         """Note that a promise broke."""
         with self._lock:
-            known = self._found.get((code, hook))
+            known = self._by_promise.get((code, hook))
             if known is None:
                 text = f"{message} (order `{self.order}`)"
                 known = HookFinding(code, text, HINTS[code], hook, bundle, self.order, 0)
-            self._found[code, hook] = known._replace(times=known.times + 1)
+            self._by_promise[code, hook] = known._replace(times=known.times + 1)
 
-    def all(self) -> tuple[HookFinding, ...]:
+    def findings(self) -> tuple[HookFinding, ...]:
         """The findings, in the order in which they were made."""
-        return tuple(self._found.values())
+        return tuple(self._by_promise.values())
 
 
 class Monitor(Generic[H]):
@@ -160,7 +160,7 @@ class Monitor(Generic[H]):
         self._accepts_writes = accepts_writes
         self._now_s = now_s
         self._deadline_s = deadline_s
-        self._bundles: dict[str, _Bundle] = defaultdict(_Bundle)
+        self._bundles: dict[str, _BundleExpectation] = defaultdict(_BundleExpectation)
         self._open: dict[int, _OpenCall] = {}
         self._lock = threading.RLock()
 
@@ -172,17 +172,17 @@ class Monitor(Generic[H]):
             self._findings.calls += 1
             if self.plan.take_fail(call):
                 raise InjectedError("a failure that the check has planned")
-            self.look()
+            self.probe_all()
             self._open[id(call)] = _OpenCall(call, self._now_s())
             bundle = self._bundles[call.bundle]
             bundle.running.add(call.hook)
             bundle.last = call.hook
             generation = "" if call.generation is None else f"({call.generation})"
             bundle.calls = [*bundle.calls[-_SHOWN_CALLS:], f"{call.hook}{generation}"]
-            bundle.seen = False
+            bundle.confirmed = False
             if call.hook is Hook.ON_SERVE:
-                bundle.before, bundle.served = bundle.served, call.generation
-                bundle.unsure = False
+                bundle.served_before, bundle.served = bundle.served, call.generation
+                bundle.unknown = False
 
     def holds_s(self, call: HookCall) -> float:
         """See `HookWatcher`."""
@@ -210,21 +210,21 @@ class Monitor(Generic[H]):
                 case Hook.ON_OWN if raised is None:
                     bundle.prepared = call.generation
                 case Hook.ON_SERVE:
-                    bundle.served_at_s, bundle.written, bundle.gone = self._now_s(), True, False
+                    bundle.served_at_s, bundle.writes_allowed, bundle.split_done = self._now_s(), True, False
                     bundle.prepared = call.generation
                 case Hook.ON_RELEASE:
                     bundle.released = bundle.released or bundle.served is not None
-                    bundle.served = bundle.before = bundle.prepared = None
-                    bundle.written = True
-                    bundle.unsure = raised is not None
+                    bundle.served = bundle.served_before = bundle.prepared = None
+                    bundle.writes_allowed = True
+                    bundle.unknown = raised is not None
                 case Hook.ON_SPLIT if raised is None:
-                    bundle.written = False
+                    bundle.writes_allowed = False
                 case Hook.ON_SPLIT_DONE:
-                    bundle.served = bundle.before = bundle.prepared = None
-                    bundle.gone = True
+                    bundle.served = bundle.served_before = bundle.prepared = None
+                    bundle.split_done = True
                 case _:
                     pass
-            self.look(call)
+            self.probe_all(call)
 
     def _check_end(self, call: HookCall, raised: BaseException | None) -> None:
         opened = self._open.pop(id(call), None)
@@ -249,7 +249,7 @@ class Monitor(Generic[H]):
             self._add(HookPromise.OBEYS_CANCELLATION, opened.call, text)
 
     def finish(self) -> None:
-        """The story is over: what still runs should have ended, if its time is up."""
+        """Check the calls that are still open, and stop checking."""
         with self._lock:
             if self.active:
                 for opened in list(self._open.values()):
@@ -263,16 +263,16 @@ class Monitor(Generic[H]):
         for bundle in bundles:
             self._bundles[bundle]
 
-    def look(self, after: HookCall | None = None) -> None:
+    def probe_all(self, after: HookCall | None = None) -> None:
         """Compare what each bundle's probe says with what is allowed now."""
         if not self.active:
             return
         with self._lock:
             for name, bundle in list(self._bundles.items()):
-                self._look_at(name, bundle, after)
+                self._probe_bundle(name, bundle, after)
 
-    def _look_at(self, name: str, bundle: _Bundle, after: HookCall | None) -> None:
-        if bundle.unsure:
+    def _probe_bundle(self, name: str, bundle: _BundleExpectation, after: HookCall | None) -> None:
+        if bundle.unknown:
             return
         serves = self._ask(self._serves, name, bundle)
         if serves is not None:
@@ -281,49 +281,60 @@ class Monitor(Generic[H]):
         if writes is not None:
             self._compare_served(name, bundle, writes.value, after)
         last = writes or serves
-        splitting = not bundle.written and not bundle.running & {Hook.ON_SERVE, Hook.ON_SPLIT}
+        splitting = not bundle.writes_allowed and not bundle.running & {Hook.ON_SERVE, Hook.ON_SPLIT}
         if last is not None and last.value is not None and splitting and bundle.served is not None:
             text = f"it takes writes by generation {last.value} after on_split"
-            self._break(HookPromise.STOPS_WRITES_FOR_SPLIT, name, bundle, text)
+            self._add_finding(HookPromise.STOPS_WRITES_FOR_SPLIT, name, bundle, text)
 
     def _compare_served(
-        self, name: str, bundle: _Bundle, value: int | None, after: HookCall | None, *, marks: bool = True
+        self, name: str, bundle: _BundleExpectation, value: int | None, after: HookCall | None, *, marks: bool = True
     ) -> None:
         if value is not None and bundle.served is None:
-            code = HookPromise.PARENT_ENDS if bundle.gone else HookPromise.WAITS_FOR_SERVE
-            if bundle.released and bundle.prepared is None and Hook.ON_OWN not in bundle.running and not bundle.gone:
+            code = HookPromise.PARENT_ENDS if bundle.split_done else HookPromise.WAITS_FOR_SERVE
+            if (
+                bundle.released
+                and bundle.prepared is None
+                and Hook.ON_OWN not in bundle.running
+                and not bundle.split_done
+            ):
                 code = HookPromise.STOPS
-            self._break(code, name, bundle, f"it is served by generation {value}")
+            self._add_finding(code, name, bundle, f"it is served by generation {value}")
             return
         grace = self._now_s() - bundle.served_at_s < GRACE_S or Hook.ON_SERVE in bundle.running
         if value is not None:
-            if value not in ({bundle.served, bundle.before} if grace else {bundle.served}):
+            if value not in ({bundle.served, bundle.served_before} if grace else {bundle.served}):
                 text = f"it is served by generation {value}, and on_serve came with {bundle.served}"
-                self._break(HookPromise.CURRENT_GENERATION, name, bundle, text)
-            bundle.seen = bundle.seen or (value == bundle.served and marks)
+                self._add_finding(HookPromise.CURRENT_GENERATION, name, bundle, text)
+            bundle.confirmed = bundle.confirmed or (value == bundle.served and marks)
             return
         resuming = (bundle.prepared or 0) > (bundle.served or 0)
-        if bundle.served is None or bundle.running or resuming or not bundle.written or (grace and not bundle.seen):
+        if (
+            bundle.served is None
+            or bundle.running
+            or resuming
+            or not bundle.writes_allowed
+            or (grace and not bundle.confirmed)
+        ):
             return
-        others = after is not None and after.bundle != name and bundle.seen
-        code = HookPromise.STOPS_ONLY_ITS_BUNDLE if others else HookPromise.SERVES
-        self._break(code, name, bundle, "it is not served, although it was not released")
+        after_another = after is not None and after.bundle != name and bundle.confirmed
+        code = HookPromise.STOPS_ONLY_ITS_BUNDLE if after_another else HookPromise.SERVES
+        self._add_finding(code, name, bundle, "it is not served, although it was not released")
 
-    def _ask(self, probe: Serves[H] | None, name: str, bundle: _Bundle) -> _Answer | None:
+    def _ask(self, probe: Serves[H] | None, name: str, bundle: _BundleExpectation) -> _Answer | None:
         if probe is None:
             return None
         try:
             return _Answer(probe(self.hooks, name))
         except Exception as error:
-            self._break(HookPromise.PROBE, name, bundle, f"the probe raised {_shown(error)}")
+            self._add_finding(HookPromise.PROBE, name, bundle, f"the probe raised {_shown(error)}")
             return None
 
-    def _break(self, code: HookPromise, name: str, bundle: _Bundle, what: str) -> None:
+    def _add_finding(self, code: HookPromise, name: str, bundle: _BundleExpectation, what: str) -> None:
         calls = ", ".join(bundle.calls) or "none"
         self._findings.add(code, f"{name}: {what}; calls so far: {calls}", hook=bundle.last, bundle=name)
 
     def _add(self, code: HookPromise, call: HookCall, what: str) -> None:
-        self._break(code, call.bundle, replace(self._bundles[call.bundle], last=call.hook), what)
+        self._add_finding(code, call.bundle, replace(self._bundles[call.bundle], last=call.hook), what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,10 @@ class OrderStage:
             *(self.serve(child, generation) for child in children),
         )
 
-    async def rest(self) -> None:
-        """Let time pass, and look."""
+    async def advance(self) -> None:
+        """Let time pass, and probe all bundles."""
         await asyncio.sleep(_REST_S)
-        self.monitor.look()
+        self.monitor.probe_all()
 
 
 def _cut(namespace: str, lower: int, upper: int, parts: int) -> list[str]:
@@ -85,39 +85,39 @@ def _cut(namespace: str, lower: int, upper: int, parts: int) -> list[str]:
 async def _assigned(stage: OrderStage) -> None:
     bundle = stage.bundles[0]
     await stage.own(bundle, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.serve(bundle, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.release(bundle, 3)
-    await stage.rest()
+    await stage.advance()
 
 
 async def _moved_and_back(stage: OrderStage) -> None:
     bundle = stage.bundles[0]
     await stage.own(bundle, 3)
     await stage.serve(bundle, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.release(bundle, 3, "another")
     await stage.call(Hook.ON_MOVED, bundle, "another", {"tcp": "tcp://another.example:1"})
-    await stage.rest()
+    await stage.advance()
     await stage.own(bundle, 9)
-    await stage.rest()
+    await stage.advance()
     await stage.serve(bundle, 9)
-    await stage.rest()
+    await stage.advance()
     await stage.release(bundle, 9, "another")
     await stage.call(Hook.ON_MOVED, bundle, None, {})
-    await stage.rest()
+    await stage.advance()
 
 
 async def _undone(stage: OrderStage) -> None:
     bundle = stage.bundles[0]
     await stage.own(bundle, 3)
     await stage.release(bundle, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.own(bundle, 3)
     await stage.own(bundle, 4)
     await stage.serve(bundle, 4)
-    await stage.rest()
+    await stage.advance()
 
 
 async def _released_at_once(stage: OrderStage) -> None:
@@ -126,16 +126,16 @@ async def _released_at_once(stage: OrderStage) -> None:
         await stage.serve(bundle, 3)
         await asyncio.sleep(number * 0.01)
         await stage.release(bundle, 3, "another")
-    await stage.rest()
+    await stage.advance()
 
 
 async def _release_of_an_unknown_bundle(stage: OrderStage) -> None:
     await stage.own(stage.bundles[1], 2)
     await stage.serve(stage.bundles[1], 2)
-    await stage.rest()
+    await stage.advance()
     await stage.release(stage.bundles[0], 7)
     await stage.release(stage.bundles[0], 7, "another")
-    await stage.rest()
+    await stage.advance()
 
 
 async def _resumed(stage: OrderStage) -> None:
@@ -143,54 +143,54 @@ async def _resumed(stage: OrderStage) -> None:
     for generation in (3, 5, 6):
         await stage.own(bundle, generation)
         await stage.serve(bundle, generation)
-        await stage.rest()
+        await stage.advance()
     await stage.release(bundle, 6)
-    await stage.rest()
+    await stage.advance()
 
 
 async def _neighbours(stage: OrderStage) -> None:
     await asyncio.gather(*(stage.own(bundle, 3) for bundle in stage.bundles))
     await asyncio.gather(*(stage.serve(bundle, 3) for bundle in stage.bundles))
-    await stage.rest()
+    await stage.advance()
     first, second, *others = stage.bundles
     await stage.release(first, 3, "another")
-    await stage.rest()
+    await stage.advance()
     await stage.own(second, 5)
     await stage.serve(second, 5)
-    await stage.rest()
+    await stage.advance()
     await asyncio.gather(*(stage.release(bundle, 3) for bundle in others), stage.release(second, 5))
-    await stage.rest()
+    await stage.advance()
 
 
 async def _split(stage: OrderStage) -> None:
     parent, children = stage.bundles[0], stage.halves
     await stage.own(parent, 3)
     await stage.serve(parent, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.split(parent, children, 6)
-    await stage.rest()
+    await stage.advance()
     await stage.commit(parent, children, 6)
-    await stage.rest()
+    await stage.advance()
     await stage.release(children[0], 6, "another")
     await stage.call(Hook.ON_MOVED, children[0], "another", {})
-    await stage.rest()
+    await stage.advance()
 
 
 async def _split_given_up(stage: OrderStage) -> None:
     parent = stage.bundles[0]
     await stage.own(parent, 3)
     await stage.serve(parent, 3)
-    await stage.rest()
+    await stage.advance()
     await stage.call(Hook.ON_SPLIT, parent, tuple(stage.halves), 9)
     await stage.own(stage.halves[0], 9)
-    await stage.rest()
+    await stage.advance()
     await asyncio.gather(stage.release(stage.halves[0], 9), stage.own(parent, 5))
     await stage.serve(parent, 5)
-    await stage.rest()
+    await stage.advance()
     await stage.split(parent, stage.thirds, 10)
     await asyncio.gather(*(stage.serve(child, 10) for child in stage.thirds))
     await stage.call(Hook.ON_SPLIT_DONE, parent, tuple(stage.thirds), 10)
-    await stage.rest()
+    await stage.advance()
 
 
 async def _split_in_an_expired_lease(stage: OrderStage) -> None:
@@ -199,11 +199,11 @@ async def _split_in_an_expired_lease(stage: OrderStage) -> None:
     await stage.serve(parent, 3)
     await stage.split(parent, children, 6)
     await asyncio.gather(stage.release(parent, 3), *(stage.release(child, 6) for child in children))
-    await stage.rest()
+    await stage.advance()
     for child in children:
         await stage.own(child, 7)
         await stage.serve(child, 7)
-    await stage.rest()
+    await stage.advance()
 
 
 async def _cancelled(stage: OrderStage) -> None:
@@ -214,9 +214,9 @@ async def _cancelled(stage: OrderStage) -> None:
         await stage.own(bundle, first)
         await stage.own(bundle, first + 1)
         await stage.serve(bundle, first + 1)
-        await stage.rest()
+        await stage.advance()
         await stage.release(bundle, first + 1)
-        await stage.rest()
+        await stage.advance()
 
 
 Order = Callable[[OrderStage], Awaitable[None]]

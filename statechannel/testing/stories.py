@@ -85,7 +85,7 @@ class StoryStage(Generic[H]):
         return brokers
 
     def monitor(self, broker: KitBroker) -> Monitor[H]:
-        """Of one process."""
+        """Monitor of the current process of a broker."""
         return self._monitors[broker]
 
     def kill(self, broker: KitBroker) -> None:
@@ -104,21 +104,21 @@ class StoryStage(Generic[H]):
         await self.kit.settle()
         self._monitors[broker].active = True
 
-    async def rest(self, seconds: float = 1.5) -> None:
-        """Let time pass, and look at all brokers."""
+    async def advance(self, seconds: float = 1.5) -> None:
+        """Let time pass, and probe the bundles of all brokers."""
         await self.kit.advance(seconds)
         for monitor in self._all:
-            monitor.look()
+            monitor.probe_all()
 
     async def watch(self) -> None:
-        """Look at all brokers all the time."""
+        """Probe the bundles of all brokers, again and again, until it is cancelled."""
         while True:
             await asyncio.sleep(_POLL_S)
             for monitor in self._all:
-                monitor.look()
+                monitor.probe_all()
 
     def finish(self) -> None:
-        """The story is over."""
+        """End all monitors, and check the calls that are still open."""
         for monitor in self._all:
             monitor.finish()
 
@@ -216,13 +216,13 @@ async def _handed_over(stage: StoryStage[Any]) -> None:
     for owner in ("b", "a", "b"):
         await kit.own(stage.bundles[0], owner)
         await kit.own(stage.bundles[1], owner)
-        await stage.rest()
+        await stage.advance()
         await stage.read_all()
         await stage.write_all(f"by {owner}")
     await kit.unload(stage.bundles[2])
-    await stage.rest()
+    await stage.advance()
     await kit.own(stage.bundles[2], "a")
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -235,7 +235,7 @@ async def _killed(stage: StoryStage[Any]) -> None:
     stage.kill(a)
     a = await stage.open("a", membership={"take_over": True})
     await kit.settle()
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
     await stage.write_all("second")
     stage.kill(a)
@@ -243,7 +243,7 @@ async def _killed(stage: StoryStage[Any]) -> None:
     await kit.settle()
     for bundle in stage.bundles[:2]:
         await kit.own(bundle, "b")
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -260,10 +260,10 @@ async def _paused(stage: StoryStage[Any]) -> None:
     await stage.write_all("second")
     await stage.write_late(a, stage.bundles[0])
     await stage.resume(a)
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
     await kit.own(stage.bundles[0], "a")
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -274,15 +274,15 @@ async def _log_away(stage: StoryStage[Any]) -> None:
         await kit.own(bundle, "a")
     await stage.write_all("first")
     kit.log.lose()
-    await stage.rest(30)
+    await stage.advance(30)
     kit.log.restore()
     await kit.settle()
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
     kit.log.slow(0.3)
     await kit.own(stage.bundles[0], "b")
     kit.log.restore()
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -293,10 +293,10 @@ async def _lease_expired(stage: StoryStage[Any]) -> None:
         await kit.own(bundle, "a")
     await stage.write_all("first")
     kit.log.lose()
-    await stage.rest(15)
+    await stage.advance(15)
     kit.log.restore()
     await kit.settle()
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -307,12 +307,12 @@ async def _split(stage: StoryStage[Any]) -> None:
         await kit.own(bundle, "a")
     await stage.write_all("first")
     children = await kit.split(stage.bundles[0], parts=3)
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
     await stage.write_all("second")
     await kit.own(children[1], "b")
     await kit.split(children[1])
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -329,11 +329,11 @@ async def _split_given_up(stage: StoryStage[Any]) -> None:
             await kit.split(stage.bundles[0], parts=2)
         plan.fails = 0
         await kit.settle()
-        await stage.rest()
+        await stage.advance()
         await stage.read_all()
         await stage.write_all(f"after a failing {hook}")
     await kit.split(stage.bundles[0], parts=3)
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -354,7 +354,7 @@ async def _declined(stage: StoryStage[Any]) -> None:
     await kit.advance(10)
     await kit.own(stage.bundles[0], "a")
     await kit.own(stage.bundles[0], "b")
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 
@@ -365,11 +365,11 @@ async def _stopped(stage: StoryStage[Any]) -> None:
         await kit.own(bundle, "a")
     await stage.write_all("first")
     await a.stop()
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
     await stage.open("a")
     await kit.own(stage.bundles[0], "a")
-    await stage.rest()
+    await stage.advance()
     await stage.read_all()
 
 

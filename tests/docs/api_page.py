@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "What `StateChannel.guard` answers, right before each use.",
         ("Admission", "Redirect", "AdmittedCounts"),
     ),
-    "Asking from outside": (
+    "Routers": (
         "In `statechannel.router`: for programs that are no brokers ([router.md](router.md)).",
         ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
     ),

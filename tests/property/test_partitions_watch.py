@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedders.kafka_rebalance.settings import WatchSettings
-from shedders.kafka_rebalance.watch.calendar import DAYS, hits, parse_span
+from shedders.kafka_rebalance.watch.calendar import DAYS, first_span_at, parse_span
 from shedders.kafka_rebalance.watch.values import HoldNote, Spending, WatchedExecution, WatchState
 from shedders.kafka_rebalance.watch.watcher import WatchEventKind
 from tests.partitions_watch import PLANTED, TIGHT, measured, noticed
@@ -99,7 +99,7 @@ def test_hours_beside_a_walk_through_the_minutes(parts: tuple[str, str, str], at
     days, begin, end = parts
     text = f"{days} {begin}-{end}".strip()
     local = at.astimezone(ZoneInfo(zone)).replace(tzinfo=None, second=0, microsecond=0)
-    assert (hits([text], round(at.timestamp() * 1_000), zone) is not None) == _walk(days, begin, end, local)
+    assert (first_span_at([text], round(at.timestamp() * 1_000), zone) is not None) == _walk(days, begin, end, local)
 
 
 def _walk(days: str, begin: str, end: str, at: datetime) -> bool:
@@ -145,13 +145,13 @@ def test_days_are_inclusive_in_their_time_zone() -> None:
     before = round(datetime(2026, 12, 23, 22, 59, tzinfo=UTC).timestamp() * 1_000)
     spans = ["2026-12-24..2026-12-26"]
     assert [
-        hits(spans, before + minute * MINUTE_MS, "Europe/Berlin") is not None for minute in (0, 1, 3 * 24 * 60)
+        first_span_at(spans, before + minute * MINUTE_MS, "Europe/Berlin") is not None for minute in (0, 1, 3 * 24 * 60)
     ] == [
         False,
         True,
         True,
     ]
-    assert hits(spans, before + (3 * 24 * 60 + 1) * MINUTE_MS, "Europe/Berlin") is None
+    assert first_span_at(spans, before + (3 * 24 * 60 + 1) * MINUTE_MS, "Europe/Berlin") is None
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import GoalChoice, PlanRequest
 from shedders.kafka_rebalance.settings import WatchSettings
-from shedders.kafka_rebalance.watch.calendar import hits
+from shedders.kafka_rebalance.watch.calendar import first_span_at
 from shedders.kafka_rebalance.watch.topic import WatchBook, WatcherIdentity
 from shedders.kafka_rebalance.watch.values import ClusterHealth, LookForPlan, health_of
 from shedders.kafka_rebalance.watch.watcher import PartitionWatcher, RecordedPlan, WatchEvent
@@ -290,7 +290,9 @@ class World:
 
     def _submit(self, run: Execution, key: Key) -> None:
         move, part = next(move for move in run.plan.moves if move.key == key), self.parts[key]
-        if hits(self.settings.quiet, self.now_ms - STEP_MS, "UTC") and hits(self.settings.quiet, self.now_ms, "UTC"):
+        if first_span_at(self.settings.quiet, self.now_ms - STEP_MS, "UTC") and first_span_at(
+            self.settings.quiet, self.now_ms, "UTC"
+        ):
             self.fault(f"{key} was started in a quiet time")
         for broker in move.added:
             left_ms = self.departures.get((key, broker))
@@ -383,7 +385,7 @@ class SimPlans:
             raise WatcherKilledError
         if world.ill() and request is ExecutionRequest.GO:
             world.fault(f"{plan_id} was started while the cluster was not well")
-        if hits(world.settings.quiet, world.now_ms, "UTC") and request is ExecutionRequest.GO:
+        if first_span_at(world.settings.quiet, world.now_ms, "UTC") and request is ExecutionRequest.GO:
             world.fault(f"{plan_id} was started in a quiet time")
         if world.current is not None and world.current.executor not in {None, self.name}:
             world.fault(f"{self.name} starts {plan_id} beside {world.current.executor}")

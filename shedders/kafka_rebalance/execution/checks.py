@@ -62,7 +62,7 @@ def findings(
     return sorted(results, key=lambda finding: not finding.refused)
 
 
-def refuse(results: list[ExecutionFinding]) -> None:
+def require_not_refused(results: list[ExecutionFinding]) -> None:
     """Refuse the plan if a finding does.
 
     Raises:
@@ -87,11 +87,11 @@ def _directories(
     plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[Key, MoveStatus]
 ) -> Iterator[ExecutionFinding]:
     """Directories that cannot take what the plan wants there."""
-    brokers, there = {broker.id: broker for broker in layout.brokers if broker.alive}, directories_of(layout)
-    bad: dict[str, int] = {}
+    brokers, present = {broker.id: broker for broker in layout.brokers if broker.alive}, directories_of(layout)
+    unusable: dict[str, int] = {}
     changed = []
     for move in plan.dir_moves:
-        broker, now = brokers.get(move.broker), there.get(move.key)
+        broker, now = brokers.get(move.broker), present.get(move.key)
         if broker is None or now == move.after:
             continue  # brokers that are away are another check
         target = next((each for each in broker.log_dirs if each.path == move.after), None)
@@ -100,12 +100,12 @@ def _directories(
             why = "is cordoned"
         if why:
             text = f"log directory {move.after} of broker {move.broker} {why}"
-            bad[text] = bad.get(text, 0) + 1
+            unusable[text] = unusable.get(text, 0) + 1
         status = statuses.get((move.topic, move.partition))
         settled = status is None or status.state is MoveState.DONE
         if settled and move.before is not None and now != move.before:
             changed.append(f"{replica_text(move.key)} is in {now or 'no directory'}, not in {move.before}")
-    for text, number in bad.items():
+    for text, number in unusable.items():
         yield ExecutionFinding(
             check="log-dirs", text=f"{text} ({number} replicas are to go there)", refused=True, hint=_AGAIN
         )

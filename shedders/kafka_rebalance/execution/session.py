@@ -17,7 +17,7 @@ import psutil
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution.checks import findings, now_ms, refuse, settled_layout
+from shedders.kafka_rebalance.execution.checks import findings, now_ms, require_not_refused, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     BEATS,
@@ -203,7 +203,7 @@ def execute(
         check = partial(_checked, place, admin, plan, request, wait, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
-        _same_plan(plan, folder, topic.read().book(plan.id))
+        _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
         if waited:  # another executor worked in between
@@ -211,13 +211,13 @@ def execute(
         stack.enter_context(HeartbeatSender(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
-        there = of_topic.in_order()
+        topic_events = of_topic.in_order()
         in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        here = {event_name(event) for event in journal.events}
-        for event in there:
-            if event_name(event) not in here:
+        journal_names = {event_name(event) for event in journal.events}
+        for event in topic_events:
+            if event_name(event) not in journal_names:
                 journal.append(event)
         on_batch = partial(
             _write_rollback,
@@ -228,7 +228,7 @@ def execute(
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {event_name(event) for event in there}
+        in_topic = {event_name(event) for event in topic_events}
         ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
         kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(
@@ -269,7 +269,7 @@ def _checked(
     settle_s = place.settings.pace.settle_s
     layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
     results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
-    refuse(
+    require_not_refused(
         [finding for finding in results if finding.check == "cluster"]
         if request is ExecutionRequest.CANCEL
         else results
@@ -277,29 +277,29 @@ def _checked(
     return layout
 
 
-def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
+def _require_same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
     """Check that the id belongs to this plan, as journal, topic and rollback files use it.
 
     Raises:
         PlanUnusableError: Another plan was started with this id.
     """
-    there = []
+    recorded_plans = []
     with suppress(PlanUnusableError):
         if has_plan(folder):
-            there.append(read_plan(folder / PLAN))
+            recorded_plans.append(read_plan(folder / PLAN))
     with suppress(PlanUnusableError):
         raw = of_topic.plan_bytes()
         if raw is not None:
-            there.append(parse_plan(raw, f"the plan {plan.id} of the state topic"))
-    for other in there:
-        if _does(other) != _does(plan):
+            recorded_plans.append(parse_plan(raw, f"the plan {plan.id} of the state topic"))
+    for other in recorded_plans:
+        if _content_of(other) != _content_of(plan):
             raise PlanUnusableError(
                 f"plan {plan.id} was started with other moves than those of this file",
                 hint=f"The file was edited: make a new plan, or continue with `statechannel partitions resume {plan.id}`.",
             )
 
 
-def _does(plan: ReassignmentPlan) -> object:
+def _content_of(plan: ReassignmentPlan) -> object:
     moves = [(move.topic, move.partition, move.before, move.after, move.leader_after) for move in plan.moves]
     dirs = [(move.key, move.before, move.after) for move in plan.dir_moves]
     return plan.cluster_id, dict(plan.topic_ids), moves, dirs
@@ -321,7 +321,7 @@ def _claim(
     Raises:
         ExecutionRefusedError: Another executor is alive.
     """
-    said_at_ms: int | None = None
+    reported_at_ms: int | None = None
     waited = False
     ends_s = time.monotonic() + 2 * away_s + 1.0
     while True:
@@ -341,8 +341,8 @@ def _claim(
         if holder is not None and holder.executor == executor:
             return waited
         if holder is not None:
-            lives = said_at_ms is not None and holder.seen_at_ms > said_at_ms
-            said_at_ms = holder.seen_at_ms
+            lives = reported_at_ms is not None and holder.seen_at_ms > reported_at_ms
+            reported_at_ms = holder.seen_at_ms
             if lives or time.monotonic() > ends_s:
                 raise ExecutionRefusedError(
                     f"executor {holder.executor} on {holder.host} executes plan {holder.plan_id} on this cluster",

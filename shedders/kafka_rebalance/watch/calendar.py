@@ -90,8 +90,8 @@ def local_time(now_ms: int, zone: str) -> datetime:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now_ms)).astimezone(ZoneInfo(zone))
 
 
-def hits(texts: Iterable[str], now_ms: int, zone: str) -> str | None:
-    """The first of the spans that a time is in; None: none of them."""
+def first_span_at(texts: Iterable[str], now_ms: int, zone: str) -> str | None:
+    """The first span that contains a time; None: no span does."""
     at = local_time(now_ms, zone)
     return next((text for text in texts if parse_span(text).contains(at)), None)
 

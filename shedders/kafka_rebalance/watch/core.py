@@ -33,19 +33,19 @@ from shedders.kafka_rebalance.watch.values import (
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import WatchSettings
 
-LOOKS_MISSED_MAX: Final = 3
-"""An imbalance that was not looked at for more intervals than these counts as new."""
+EVALUATIONS_MISSED_MAX: Final = 3
+"""After more intervals than these without an evaluation an imbalance counts as new."""
 _TROUBLES: Final = frozenset({HoldCode.MASS_OUTAGE, HoldCode.BROKERS_MISSING, HoldCode.UNDER_REPLICATED})
-_HOPELESS: Final = frozenset({StopKind.CHANGED, StopKind.TOPIC_GONE, StopKind.REFUSED, StopKind.OTHER_CLUSTER})
+_FINAL_ENDS: Final = frozenset({StopKind.CHANGED, StopKind.TOPIC_GONE, StopKind.REFUSED, StopKind.OTHER_CLUSTER})
 """Ends after which the same plan cannot succeed."""
-_NO_FAILURE: Final = frozenset({StopKind.INTERRUPTED, StopKind.REPLACED})
-"""Ends of the executor, not of the plan."""
+_EXECUTOR_ENDS: Final = frozenset({StopKind.INTERRUPTED, StopKind.REPLACED})
+"""Ends that only concern the executor, not the plan."""
 PLAN_STOPPED: Final = "plan-stopped"
 PLAN_GIVEN_UP: Final = "plan-given-up"
 PLAN_LOST: Final = "plan-lost"
-_GOES_ON: Final = "The autopilot continues it; `statechannel partitions status` shows it, `cancel` reverts it."
-_GIVES_UP: Final = "The autopilot cancels it: what is in flight is reverted, what has arrived stays."
-_LOOK: Final = "See `statechannel partitions status`: throttles may be left, which `cancel` removes."
+_CONTINUES_HINT: Final = "The autopilot continues it; `statechannel partitions status` shows it, `cancel` reverts it."
+_CANCELS_HINT: Final = "The autopilot cancels it: what is in flight is reverted, what has arrived stays."
+_THROTTLES_HINT: Final = "See `statechannel partitions status`: throttles may be left, which `cancel` removes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class WatchStep:
 
 
 def step(settings: WatchSettings, now_ms: int, seen: WatchObservation, state: WatchState) -> WatchStep:
-    """Decide.
+    """Compute the next state and the effects of one evaluation.
 
     Args:
-        settings: Brakes.
+        settings: Limits, times and mode.
         now_ms: Wall-clock time.
         seen: Observation.
         state: Memory.
@@ -113,7 +113,7 @@ def _with_proposal(settings: WatchSettings, now_ms: int, seen: WatchObservation,
     if held is not None:
         state = replace(state, imbalanced_since_ms=0, imbalance_seen_ms=0) if not plan.keys else state
         return _hold(settings, now_ms, state, held)
-    gap_ms = round(LOOKS_MISSED_MAX * settings.interval_s * 1_000)
+    gap_ms = round(EVALUATIONS_MISSED_MAX * settings.interval_s * 1_000)
     lasts = state.imbalanced_since_ms and now_ms - state.imbalance_seen_ms <= gap_ms
     state = replace(
         state,
@@ -156,7 +156,7 @@ def _with_execution(
     if seen.driving:
         return _drive(view, execution)
     if seen.plan_lost:
-        alert = RaiseAlert(code=PLAN_LOST, message=f"plan {execution.plan_id} is found nowhere", hint=_LOOK)
+        alert = RaiseAlert(code=PLAN_LOST, message=f"plan {execution.plan_id} is found nowhere", hint=_THROTTLES_HINT)
         return _over(now_ms, state, execution, StopKind.FAILED, alert.message, (alert,))
     stages = (HoldStage.HEALTH, HoldStage.CONTINUE, *(() if execution.giving_up else (HoldStage.TIME,)))
     held = first_hold(view, stages)
@@ -199,7 +199,7 @@ def _end(
         block = BlockKind.GAVE_UP if execution.giving_up else BlockKind.CANCELLED
         state = replace(state, blocked=block, blocked_until_ms=now_ms + round(settings.after_cancel_s * 1_000))
         return _over(now_ms, state, execution, end, seen.end_reason, ())
-    if end in _NO_FAILURE:
+    if end in _EXECUTOR_ENDS:
         return None
     attempts = execution.attempts + 1
     if execution.giving_up and attempts >= settings.attempts_max:
@@ -207,12 +207,14 @@ def _end(
             state, blocked=BlockKind.GAVE_UP, blocked_until_ms=now_ms + round(settings.after_cancel_s * 1_000)
         )
         message = f"plan {execution.plan_id} could not be cancelled ({end}): {seen.end_reason}"
-        alert = RaiseAlert(code=PLAN_GIVEN_UP, message=message, hint=_LOOK)
+        alert = RaiseAlert(code=PLAN_GIVEN_UP, message=message, hint=_THROTTLES_HINT)
         return _over(now_ms, state, execution, end, seen.end_reason, (alert,))
-    gives_up = not execution.giving_up and (end in _HOPELESS or attempts >= settings.attempts_max)
+    gives_up = not execution.giving_up and (end in _FINAL_ENDS or attempts >= settings.attempts_max)
     message = f"plan {execution.plan_id} has stopped ({end}): {seen.end_reason}"
     alert = RaiseAlert(
-        code=PLAN_GIVEN_UP if gives_up else PLAN_STOPPED, message=message, hint=_GIVES_UP if gives_up else _GOES_ON
+        code=PLAN_GIVEN_UP if gives_up else PLAN_STOPPED,
+        message=message,
+        hint=_CANCELS_HINT if gives_up else _CONTINUES_HINT,
     )
     changed = replace(
         execution,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.watch.calendar import hits, time_text
+from shedders.kafka_rebalance.watch.calendar import first_span_at, time_text
 from shedders.kafka_rebalance.watch.values import (
     BlockKind,
     ClusterHealth,
@@ -71,7 +71,7 @@ class HoldStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldView:
-    """What a reason depends on."""
+    """Inputs of a check: observation, state and settings at a time."""
 
     now_ms: int
     settings: WatchSettings
@@ -80,7 +80,7 @@ class HoldView:
 
     @property
     def health(self) -> ClusterHealth:
-        """Of a cluster that could be read: the first reason is that it could not."""
+        """Health of the cluster, which could be read, as `kafka-away` is checked first."""
         assert self.seen.health is not None  # noqa: S101
         return self.seen.health
 
@@ -259,13 +259,13 @@ def _retry(view: HoldView) -> str | None:
 
 def _quiet(view: HoldView) -> str | None:
     settings = view.settings
-    span = hits(settings.quiet, view.now_ms, settings.time_zone)
+    span = first_span_at(settings.quiet, view.now_ms, settings.time_zone)
     return None if span is None else f"{time_text(view.now_ms, settings.time_zone)} is a quiet time: {span}"
 
 
 def _hours(view: HoldView) -> str | None:
     settings = view.settings
-    if not settings.hours or hits(settings.hours, view.now_ms, settings.time_zone) is not None:
+    if not settings.hours or first_span_at(settings.hours, view.now_ms, settings.time_zone) is not None:
         return None
     return f"{time_text(view.now_ms, settings.time_zone)} is outside of {', '.join(settings.hours)}"
 

@@ -59,7 +59,7 @@ class WatcherIdentity:
 
     @classmethod
     def of_this_process(cls, name: str) -> WatcherIdentity:
-        """Of this process."""
+        """The identity of this process."""
         return cls(name=name, host=host_name(), pid=os.getpid())
 
     def is_dead(self) -> bool:
@@ -229,7 +229,7 @@ def _unpacked(text: str) -> WatchState:
 
 
 class WatchLog(Protocol):
-    """Port to the topic."""
+    """Port to the autopilot's topic."""
 
     def read(self) -> WatchBook:
         """Fold new records up to the present end."""

@@ -326,7 +326,7 @@ class PausePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldBack:
-    """Start nothing, and why."""
+    """Start nothing, for a reason."""
 
     code: str
     message: str
@@ -355,6 +355,6 @@ WatchEffect = LookForPlan | Propose | StartPlan | PausePlan | HoldBack | FinishP
 
 
 def examples(keys: tuple[Key, ...], most: int = 3) -> str:
-    """Some partitions, for people."""
+    """Names of the first partitions, for people."""
     more = f" and {len(keys) - most} more" if len(keys) > most else ""
     return f"{', '.join(named(key) for key in keys[:most])}{more}"

@@ -42,7 +42,7 @@ BEATS_AHEAD_MAX: Final = 2
 
 
 class WatchedCluster(Protocol):
-    """Port to the cluster."""
+    """Port to the Kafka cluster and the planner."""
 
     def look(self) -> ClusterHealth:
         """Read the layout.
@@ -111,7 +111,7 @@ class PlanDriver(Protocol):
 
 
 class WatchEventKind(StrEnum):
-    """Kind of what a watcher reports."""
+    """Kind of an event of a watcher."""
 
     ACTING = "acting"
     STANDBY = "standby"
@@ -148,11 +148,11 @@ class WatchEvent:
 
 
 class PartitionWatcher:
-    """One watcher. Call `tick` every now and then: at least `BEATS` times within `away_s`.
+    """One watcher. Call `tick` at least `BEATS` times within `away_s`.
 
     Args:
         identity: This process.
-        settings: Brakes.
+        settings: Limits, times and mode.
         report: Called with each event; reasons to hold only when they change.
     """
 
@@ -172,7 +172,7 @@ class PartitionWatcher:
         self._written_at_ms = 0
         self._beat_ms = round(settings.away_s * 1_000 / BEATS)
         self._generation = 0
-        self._said = ""
+        self._last_reported = ""
         self._ended = False
         self._started = ""
         self._written: tuple[bytes, bytes] | None = None
@@ -191,7 +191,7 @@ class PartitionWatcher:
         return self._plans.running or bool(self._started)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due.
+        """Claim the autopilot if it is free; as its holder, write a sign of life, or evaluate the cluster if that is due.
 
         Raises:
             StateChannelError: The topic could not be read or written, or a newer version has written to it; call it again.
@@ -230,7 +230,7 @@ class PartitionWatcher:
         if book is not None:
             book.require_known()
         if book is not None and (other := book.alive(max(book.newest_ms, now_ms))) is not None:
-            self._say_standby(other)
+            self._report_standby(other)
         state = (book.state if book is not None else None) or WatchState()
         result, _ = self._decide(now_ms, state, driving=False, ended=False)
         for effect in result.effects:
@@ -271,7 +271,7 @@ class PartitionWatcher:
             return True
         self._stop_acting("another watcher has taken over")
         if holder is not None and not self._may_claim(book, holder, now_ms):
-            self._say_standby(holder)
+            self._report_standby(holder)
             return False
         self._next_claim_ms = now_ms + round(self._settings.away_s * 1_000 / 2)
         self._written_at_ms = now_ms
@@ -279,9 +279,9 @@ class PartitionWatcher:
         holder = self._log.read().holder
         if holder is None or holder.watcher != self._identity:
             if holder is not None:
-                self._say_standby(holder)
+                self._report_standby(holder)
             return False
-        self._generation, self._next_beat_ms, self._next_look_ms, self._said, self._started = (
+        self._generation, self._next_beat_ms, self._next_look_ms, self._last_reported, self._started = (
             holder.generation,
             0,
             0,
@@ -328,9 +328,9 @@ class PartitionWatcher:
             return now_ms >= self._next_claim_ms or holder.left
         return now_ms - self._silent[1] > self._settings.away_s * 1_000 and now_ms >= self._next_claim_ms
 
-    def _say_standby(self, holder: WatchHolder) -> None:
-        if self._said != holder.watcher.name:
-            self._said = holder.watcher.name
+    def _report_standby(self, holder: WatchHolder) -> None:
+        if self._last_reported != holder.watcher.name:
+            self._last_reported = holder.watcher.name
             message = f"{holder.watcher.name} acts (generation {holder.generation}); this watcher stands by"
             self._report(WatchEvent(kind=WatchEventKind.STANDBY, message=message))
 
@@ -429,11 +429,11 @@ class PartitionWatcher:
         if event is None:
             return
         if event.kind is WatchEventKind.HELD:
-            if self._said == event.code:
+            if self._last_reported == event.code:
                 return
-            self._said = event.code
+            self._last_reported = event.code
         elif event.kind is not WatchEventKind.ALERT:
-            self._said = ""
+            self._last_reported = ""
         self._report(event)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from loaddata.samples.partitions import ClusterLayout, KafkaBroker
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import findings, refuse
+from shedders.kafka_rebalance.execution.checks import findings, require_not_refused
 from shedders.kafka_rebalance.execution.journal import StateFolderError
 from shedders.kafka_rebalance.execution.overview import reverse
 from shedders.kafka_rebalance.execution.values import (
@@ -272,10 +272,10 @@ REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
 @pytest.mark.parametrize(("name", "doing", "expected"), REFUSED, ids=[item[0] for item in REFUSED])
 def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], expected: str) -> None:
     twin, plan = world()
-    refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+    require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
     doing(twin)
     with pytest.raises(ExecutionRefusedError) as refused:
-        refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+        require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
     assert expected in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
@@ -324,4 +324,4 @@ def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what
 def test_a_plan_for_another_cluster_is_refused() -> None:
     twin, plan = world()
     with pytest.raises(ExecutionRefusedError, match="for cluster twin, this is other"):
-        refuse(findings(plan, layout_of(twin, cluster_id="other"), begun=True, accept_unmet=True))
+        require_not_refused(findings(plan, layout_of(twin, cluster_id="other"), begun=True, accept_unmet=True))

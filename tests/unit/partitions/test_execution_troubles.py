@@ -23,7 +23,14 @@ from shedders.kafka_rebalance.execution.journal import (
     plan_ids,
     read_journal,
 )
-from shedders.kafka_rebalance.execution.session import KEPT, ExecutionPlace, KnownPlan, _claim, _same_plan, host_name
+from shedders.kafka_rebalance.execution.session import (
+    KEPT,
+    ExecutionPlace,
+    KnownPlan,
+    _claim,
+    _require_same_plan,
+    host_name,
+)
 from shedders.kafka_rebalance.execution.state_records import PlanBook, StateBook, merged, record
 from shedders.kafka_rebalance.execution.throttle import Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
@@ -279,15 +286,15 @@ def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Pa
 
 def test_an_id_stands_for_one_plan(tmp_path: Path) -> None:
     _, plan = world()
-    _same_plan(plan, tmp_path, PlanBook())
+    _require_same_plan(plan, tmp_path, PlanBook())
     write_plan(tmp_path / "plan.json", plan)
-    _same_plan(replace(plan, took_s=3.0), tmp_path, PlanBook())
+    _require_same_plan(replace(plan, took_s=3.0), tmp_path, PlanBook())
     tampered = replace(plan, moves=(*plan.moves[:-1], replace(plan.moves[-1], after=(4, 2), leader_after=4)))
     with pytest.raises(PlanUnusableError, match="other moves than those of this file") as error:
-        _same_plan(tampered, tmp_path, PlanBook())
+        _require_same_plan(tampered, tmp_path, PlanBook())
     assert "resume" in error.value.hint
     (tmp_path / "plan.json").write_text("{")
-    _same_plan(plan, tmp_path, PlanBook())
+    _require_same_plan(plan, tmp_path, PlanBook())
 
 
 def test_a_user_without_a_name_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
