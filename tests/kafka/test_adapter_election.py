@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from statechannel.engine.inputs import LeadershipChanged
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.election import LeaderElection
 from tests.support.kafka_adapter import WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import wait_until
 
 SESSION_MS = 6_000  # the least that a broker with default settings allows
 
@@ -61,17 +64,29 @@ def wait_one(members: list[Member]) -> Member:
         time.sleep(0.02)
 
 
+def wait_group(channel: Channel, members: int) -> None:
+    """Until the election group has rebalanced with so many members, and what that led to has been delivered."""
+    admin, group = AdminClient(channel.settings.admin_config()), channel.topics.leader_group
+
+    def is_stable() -> bool:
+        described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+        return described.state is ConsumerGroupState.STABLE and len(described.members) == members
+
+    wait_until(is_stable)
+    time.sleep(1.0)
+
+
 @pytest.mark.slow
 def test_a_join_never_moves_the_seat_and_a_close_gives_it_on_at_once(kafka: Kafka, topic_prefix: str) -> None:
-    session_s = 45.0  # longer than a busy machine takes for a hand-over
+    session_s = 30.0  # longer than a busy machine takes for a hand-over
     tuning = ClientTuning(session_timeout_ms=int(1_000 * session_s))
     channel = make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     first = Member(channel)
     first.wait(elected=True)
     second = Member(channel)
-    time.sleep(6.0)  # heartbeats of 4.5 s: a chance for a rebalance
+    wait_group(channel, 2)
     third = Member(channel)
-    time.sleep(6.0)
+    wait_group(channel, 3)
     with closing(second, third):
         assert first.inbox.inputs == [LeadershipChanged(True)]
         assert second.inbox.inputs == third.inbox.inputs == []
@@ -82,7 +97,7 @@ def test_a_join_never_moves_the_seat_and_a_close_gives_it_on_at_once(kafka: Kafk
         assert time.monotonic() - began_s < session_s - 5, "waited for the session"
         fourth = Member(channel)
         with closing(fourth):
-            time.sleep(6.0)
+            wait_group(channel, 3)
             assert leader.inbox.inputs == [LeadershipChanged(True)]
             assert fourth.inbox.inputs == []
 
@@ -156,7 +171,7 @@ def test_a_killed_leader_is_replaced_after_its_session(channel: Channel, process
     assert read_change(process)[1] is True
     others = [Member(channel), Member(channel)]
     with closing(*others):
-        time.sleep(2.0)
+        wait_group(channel, 3)
         process.kill()
         wait_one(others)
 
@@ -168,7 +183,7 @@ def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
     assert read_change(process)[1] is True
     other = Member(channel)
     with closing(other):
-        time.sleep(1.5)
+        wait_group(channel, 2)
         os.kill(process.pid, signal.SIGSTOP)
         other.wait(elected=True)
         woken_s = time.monotonic()
@@ -176,7 +191,7 @@ def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
         stepped_down_s, elected = read_change(process)
         assert elected is False
         assert stepped_down_s > woken_s
-        time.sleep(3.0)
+        wait_group(channel, 2)
         assert other.inbox.inputs == [LeadershipChanged(True)]
 
 
@@ -190,7 +205,7 @@ def test_a_leader_that_stands_anew_in_the_middle_of_a_rebalance_leaves_no_seat_t
     with closing(sitting):
         sitting.wait(elected=True)
         paused: subprocess.Popen[str] = request.getfixturevalue("process")
-        time.sleep(3.0)  # it is a member
+        wait_group(channel, 2)
         os.kill(paused.pid, signal.SIGSTOP)
         newcomer = Member(channel)
         with closing(newcomer):

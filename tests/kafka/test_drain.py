@@ -95,7 +95,7 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     first = cluster.begin("drain", drained, "--rate", "0.2/s")
     cluster.wait(lambda: list(cluster.owners().values()).count(drained) < 10)
     first.kill()
-    second = cluster.begin("drain", drained, "--rate", "0.5/s")
+    second = cluster.begin("drain", drained, "--rate", "1/s")
     before = list(cluster.owners().values()).count(drained)
     cluster.wait(lambda: list(cluster.owners().values()).count(drained) < before)
     assert drained in cluster.owners().values(), "it was to be in the middle"
@@ -214,7 +214,7 @@ def ready(address: str) -> int:
 
 def test_pre_stop_is_not_ready_first_then_hands_over_and_says_how_far_it_came(cluster: Cluster) -> None:
     cluster.start("b1", extra=("observe.metrics_port=0",))
-    cluster.start("b2", options=("--release-ms", "20000"))
+    cluster.start("b2", options=("--release-ms", "10000"))
     bundles = cluster.create(NAMESPACE, 6, "b1")
     address = next(one["http"] for one in cluster("brokers")["brokers"] if one["broker"] == "b1")
     assert ready(address) == HTTPStatus.OK
@@ -230,7 +230,7 @@ def test_pre_stop_is_not_ready_first_then_hands_over_and_says_how_far_it_came(cl
     assert cluster.brokers["b1"].wait(WAIT_S) == 0
 
     cluster.start("b1")
-    late, error = cluster.end(cluster.begin("broker", "pre-stop", "--id", "b2", "--within", "12s"), code=4)
+    late, error = cluster.end(cluster.begin("broker", "pre-stop", "--id", "b2", "--within", "5s"), code=4)
     assert (late["result"], late["began_with"], late["left"]) == ("handed-over-in-part", 6, 6)
     assert "b2: 0 of 6 bundles handed over in " in error
     assert "6 left; it goes on until it is stopped" in error

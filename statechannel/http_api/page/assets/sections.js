@@ -68,7 +68,7 @@ export function drawProblems(problems, show) {
   host.replaceChildren(...problems.map((problem) => {
     const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
     item.append(el("strong", problem.message));
-    if (problem.since_ms) item.append(document.createTextNode(` Since ${clock(problem.since_ms)} UTC.`));
+    if (problem.since_ms) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} UTC.`));
     item.append(el("small", problem.hint));
     if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
     return item;
