@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from statechannel.engine.context import Context
     from statechannel.engine.membership import LostMember
     from statechannel.engine.provenance import Provenance
+    from statechannel.protocol.keys import Writer
     from statechannel.protocol.replica import Phase, Replica
 
 FRESH_TO_REFUSE = 2
@@ -447,6 +448,14 @@ class Presence:
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""
         return self._foreign_last_ms.get(incarnation)
+
+    def may_be_replaced_by(self, server: Writer) -> bool:
+        """Whether a process that became owner may have taken over this broker's id, and serves now.
+
+        One that the registry does not name before this process registered before it served: a lease later this process has
+        read that in the registry and stopped, or holds its own lease no more.
+        """
+        return server != self._context.writer and server.incarnation not in self._foreign_last_ms
 
     def heartbeat_age_at_s(self, now_s: float) -> float:
         """Since the send time of the newest own heartbeat that was read back: since then the others may count our silence.

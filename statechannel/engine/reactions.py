@@ -490,6 +490,8 @@ class Reactions:
             return 0.0
         forced_in = due is DueReaction.RETURN and key.forced
         inherits = due in _INHERITS and not self.serves(key)
+        if inherits and key.server is not None and self._presence.may_be_replaced_by(key.server):
+            return config.lease_s + config.tick_interval_s  # by then a tick has seen whether the own lease lasts
         return config.lease_s if forced_in or (config.take_over and inherits) else 0.0
 
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:

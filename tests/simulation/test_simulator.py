@@ -7,10 +7,13 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from statechannel.engine.lease import Lease
+from statechannel.sim.checks import Forgeries, SimChecks
 from statechannel.sim.runs import (
     ENGINE,
     LEVELS,
@@ -24,6 +27,7 @@ from statechannel.sim.runs import (
     run,
     shrink,
 )
+from statechannel.sim.trace import Violation
 from tests.mutants import PLANTED, Patcher, Plant, PlantMisfitError, planted, run_planted
 from tests.mutants.hunt import catch
 from tests.support.waits import WAIT_S
@@ -113,6 +117,34 @@ def test_every_bug_of_a_rare_end_has_its_seed() -> None:
 def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too() -> None:
     case = SimCase(ENGINE, 55, overrides=(("forgers", False),))
     assert run_planted("serving-by-anothers-record", case).kind == "serving"
+
+
+PARENT, CHILD = "t/n/0x00000000_0xffffffff", "t/n/0x00000000_0x80000000"
+
+
+@pytest.mark.parametrize("begins", [4, 7])
+@pytest.mark.parametrize(
+    ("bundle", "forged", "seen"),
+    [
+        (PARENT, [6], False),
+        (PARENT, [2, 5, 9], False),
+        (PARENT, [], True),
+        (PARENT, [3, 4, 7, 8], True),
+        (CHILD, [6], True),
+    ],
+)
+def test_two_serve_one_bundle_only_where_a_release_between_them_was_forged(begins, bundle, forged, seen) -> None:
+    """Whichever of them begins last: the former owner may read late the record by which it serves."""
+    nothing: Any = SimpleNamespace()
+    checks = SimChecks(nothing, nothing, Forgeries())
+    checks._forged_versions[bundle.encode()] = forged
+    last: Any = SimpleNamespace(name="b1#2")
+    first: Any = SimpleNamespace(name="b0#3", served={PARENT: {4: 7, 7: 4}[begins]})
+    if seen:
+        with pytest.raises(Violation, match="still serves"):
+            checks._lease(last, first, bundle, begins)
+    else:
+        checks._lease(last, first, bundle, begins)
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -168,7 +168,7 @@ class ReactionsBench:
         self.context.views = [self.log.view]
         self.heard_ms: dict[str, int] = {}
         self.proposals = Wanted()
-        presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get)
+        presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get, may_be_replaced_by=lambda _: False)
         context: Any = self.context
         stubs: Any = (presence, StubProvenance(self.context), self.proposals)
         self.reactions = Reactions(context, *stubs)

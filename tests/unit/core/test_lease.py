@@ -230,6 +230,56 @@ def test_in_safe_mode_it_does_not_let_go_of_what_a_later_process_of_its_id_serve
     assert (key.state, key.accepted_id) == ("Releasing", "x2")
 
 
+RESUMED = {"from": None, "to": "a", "flow": "resume", "action": "resume"}
+RELEASED = {"from": "a", "to": "b", "flow": "transfer", "action": "transfer"}
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_what_a_process_serves_that_took_its_id_over_unheard_is_left_to_it(released):
+    lone, _ = serving(lease_s=2.5)
+    lone.hear("b")
+    lone.run(0.5)
+    lone.deaf = True  # it reads the registry late, and holds its lease meanwhile
+    lone.hear("a", incarnation="a-2", since=-1, take_over=True)
+    move(lone, "x1", "a-2", "Assigned", **RESUMED)
+    if released:  # the other one has not read it yet, and serves
+        move(lone, "x2", "z-1", "Releasing", **RELEASED)
+    end = len(lone.channel)
+    for _ in range(60):
+        lone.run(0.1)
+        assert NAME not in [key.decode() for key, _, _ in lone.channel[end:]]
+        assert lone.engine.serving() == {}
+    lone.deaf = False
+    lone.run(0.2)
+    assert lone.engine.stopped is not None
+    assert lone.engine.stopped.reason == "replaced"
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_late_record_of_a_process_that_never_comes_keeps_a_bundle_for_one_lease(released):
+    lone, generation = serving(lease_s=2.5)
+    lone.hear("b")
+    move(lone, "x1", "a-2", "Assigned", **RESUMED)
+    if released:
+        move(lone, "x2", "z-1", "Releasing", **RELEASED)
+    end = len(lone.channel)
+    lone.run(2.4)
+    assert NAME not in [key.decode() for key, _, _ in lone.channel[end:]]
+    lone.run(0.6)
+    if released:
+        assert (lone.engine.key(NAME).state, lone.engine.key(NAME).to) == ("Assigning", "b")
+    else:
+        assert lone.engine.serving() == {NAME: generation + 2}
+
+
+def test_what_its_predecessor_served_is_resumed_at_once():
+    lone, generation = serving(lease_s=2.5)
+    lone.engine.presence._foreign_last_ms["a-0"] = 1
+    move(lone, "x1", "a-0", "Assigned", **RESUMED)
+    lone.run(0.2)
+    assert lone.engine.serving() == {NAME: generation + 2}
+
+
 @pytest.mark.parametrize("lease_s", [2.5, None])
 def test_who_never_hears_itself_is_no_member_for_the_others_either(lease_s):
     lone = LoneEngine([], lease_s=lease_s)

@@ -11,6 +11,7 @@ from statechannel.engine.context import Mode
 from statechannel.engine.inputs import Now
 from statechannel.engine.lease import Lease
 from statechannel.engine.reactions import DueReaction
+from statechannel.protocol.keys import Writer
 from tests.support.stub_context import ReactionsBench, StubContext
 
 
@@ -93,21 +94,25 @@ def test_who_may_serve_at_a_moment(now_s, generation):
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("take_over", [False, True])
 @pytest.mark.parametrize("serves", [False, True])
-def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
+@pytest.mark.parametrize(
+    "server", [None, "a-0", "a-1", "a-2"]
+)  # unknown, its predecessor, itself, and one that is not heard
+def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves, server):
     def wait_s(lease_s: float | None, *, take_over: bool) -> float:
-        reactions: Any = ReactionsBench(lease_s=lease_s, take_over=take_over).reactions
+        reactions: Any = ReactionsBench(lease_s=lease_s, take_over=take_over, tick_interval_s=0.25).reactions
         reactions.serves = lambda _: serves
+        reactions._presence = SimpleNamespace(may_be_replaced_by=lambda writer: writer.incarnation == "a-2")
         waited_s: float = reactions._lease_wait_s(key, due)
         return waited_s
 
-    key: Any = SimpleNamespace(forced=forced)
-    inherits = (
-        due in (DueReaction.RESUME, DueReaction.GIVE_UP, DueReaction.TAKE_BACK, DueReaction.LET_GO)
-        and take_over
-        and not serves
-    )
-    waits = (due is DueReaction.RETURN and forced) or inherits
-    assert wait_s(2.5, take_over=take_over) == (2.5 if waits else 0.0)
+    key: Any = SimpleNamespace(forced=forced, server=None if server is None else Writer("a", server))
+    of_predecessor = due in (DueReaction.RESUME, DueReaction.GIVE_UP, DueReaction.TAKE_BACK, DueReaction.LET_GO)
+    inherits = of_predecessor and not serves
+    if inherits and server == "a-2":
+        expected_s = 2.75
+    else:
+        expected_s = 2.5 if (due is DueReaction.RETURN and forced) or (inherits and take_over) else 0.0
+    assert wait_s(2.5, take_over=take_over) == expected_s
     assert wait_s(None, take_over=True) == 0.0
 
 
