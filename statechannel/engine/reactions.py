@@ -80,6 +80,7 @@ class ReactionTask:
 
     Attributes:
         freezing: The parent of a split is asked to take no more writes; its children are prepared after that.
+        failed: A hook failed, and what is due has yet to change: it waits while the partition is not judged.
         why: The failure of a hook that changed what is due; None without one. The record of the reaction carries it.
     """
 
@@ -95,6 +96,7 @@ class ReactionTask:
     sent: bool = False
     sent_at_s: float = 0.0
     retry_at_s: float = 0.0
+    failed: bool = False
     why: str | None = None
 
 
@@ -256,7 +258,8 @@ class Reactions:
         if key.state is State.RELEASING and key.from_ == me:
             return DueReaction.TAKE_BACK if self._comes_back(key) else DueReaction.LET_GO
         if key.state is State.SPLITTING and key.from_ == me:
-            return DueReaction.COMMIT_SPLIT if self.serves(key) else DueReaction.GIVE_UP
+            whole = self.serves(key) and self.holdings[key.name].prepared is None  # no on_own since it is served
+            return DueReaction.COMMIT_SPLIT if whole else DueReaction.GIVE_UP
         return None
 
     def _comes_back(self, key: KeyState) -> bool:
@@ -398,15 +401,17 @@ class Reactions:
         return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
     def _hooks_failed(self, name: str, task: ReactionTask, error: str) -> None:
-        """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
+        """A hook raised or hung. In the middle of a join that is not forgotten: what follows from it waits for the view."""
         task.why = error if task.why is None else f"{task.why}; then {error}"
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()
-        key = self._context.key(name)
-        if key is None:
-            self._discard(name)
-            return
+        task.failed = True
+        self._advance(name, task)
+
+    def _turn(self, name: str, task: ReactionTask, key: KeyState) -> None:
+        """The documented way out for each reaction whose hook failed, never a stuck bundle."""
+        task.failed = False
         match task.due:
             case DueReaction.RETURN:
                 self._let_go_of(name, None)
@@ -420,11 +425,8 @@ class Reactions:
                 task.ready = True
             case DueReaction.COMMIT_SPLIT:
                 self._drop_children(task, key.namespace)
-                task.due = DueReaction.GIVE_UP
                 task.deadline_s = self._context.now.mono_s + self._context.config.hook_deadline_s
-                self.holdings.setdefault(name, ServedBundle()).prepared = key.version + 1
-                self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
-                return
+                self._give_up(task, key)
             case DueReaction.GIVE_UP:
                 # Splitting can only end in Assigned or Deleted: it is given up, and the resumption that follows decides.
                 self._let_go_of(name, None)
@@ -457,6 +459,9 @@ class Reactions:
             return
         key = self._context.key(name)
         if key is None or self.tasks.get(name) is not task:
+            return
+        if task.failed:
+            self._turn(name, task, key)
             return
         if task.freezing and task.due is DueReaction.COMMIT_SPLIT:
             self._own_children(task, key)

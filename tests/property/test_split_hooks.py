@@ -14,11 +14,14 @@ from tests.mutants import planted
 from tests.support.stub_context import LOW, CallHook, ReactionsBench
 
 QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
-LEASE, REJOIN, UNSEEN, RETURNS, RAISES, WRITES, FORCED, LATER = (
-    "lease expires or is back", "rejoin", "writes unseen", "hook returns", "hook raises", "writes", "another moves it", "later",
+LEASE, REJOIN, JOIN, UNSEEN, RETURNS, RAISES, WRITES, FORCED, LATER = (
+    "lease expires or is back", "rejoin", "a join begins or ends", "writes unseen", "hook returns", "hook raises", "writes",
+    "another moves it", "later",
 )  # fmt: skip
 ACT = st.tuples(
-    st.sampled_from((LEASE, LEASE, REJOIN, UNSEEN, RETURNS, RETURNS, RAISES, WRITES, WRITES, FORCED, LATER)),
+    st.sampled_from(
+        (LEASE, LEASE, REJOIN, JOIN, JOIN, UNSEEN, RETURNS, RETURNS, RAISES, WRITES, WRITES, FORCED, LATER)
+    ),
     st.integers(0, 3),
 )
 HOOKS_OF_A_SPLIT = 3
@@ -59,9 +62,12 @@ class SplitPlay:
             if context.lease_ran_out:
                 bench.reactions.release_all()
             else:
-                bench.reactions.view_replaced(bench.log.view)
+                self._replaced()
         elif what == REJOIN:
-            bench.reactions.view_replaced(bench.log.view)
+            self._replaced()
+        elif what == JOIN:
+            context.not_judged = set() if context.not_judged else {0}
+            self._replaced()
         elif what in (RETURNS, RAISES) and self._waiting:
             hook_id = self._waiting.pop(which % len(self._waiting))
             bench.reactions.hook_finished(HookFinished(hook_id, "disk full" if what == RAISES else None))
@@ -71,7 +77,7 @@ class SplitPlay:
             live = [key.name for key in bench.log.view.live()]
             name = live[which % len(live)]
             bench.log.move(name, "Unassigned", writer="c", forced=True)
-            bench.changed(name)
+            self._changed(name)
         elif what == LATER:
             bench.later(bench.context.config.hook_deadline_s / 2)
         self.check()
@@ -86,9 +92,17 @@ class SplitPlay:
         more = {} if children is None else {"children": list(children)}
         bench.log.move(held.name, str(wanted["state"]), wanted.get("from_"), wanted.get("to"), **more)
         if seen:
-            bench.changed(held.name)
+            self._changed(held.name)
         else:
-            bench.reactions.view_replaced(bench.log.view)
+            self._replaced()
+
+    def _changed(self, name: str) -> None:
+        if not self.bench.context.not_judged:
+            self.bench.changed(name)
+
+    def _replaced(self) -> None:
+        if not self.bench.context.not_judged:
+            self.bench.reactions.view_replaced(self.bench.log.view)
 
     def check(self) -> None:
         context = self.bench.context

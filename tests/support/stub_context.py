@@ -134,6 +134,8 @@ class StubContext:
         return self._tokens
 
     def key(self, name: str) -> KeyState | None:
+        if self.not_judged:
+            return None
         return next((state for view in self.views if (state := view.get(name)) is not None), None)
 
     def partition_of(self, namespace: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.inputs import HookFinished
 from statechannel.protocol.states import Action, State
@@ -96,6 +98,55 @@ def test_a_rejoin_in_the_middle_of_a_split_leaves_its_children_prepared():
         ("on_serve", LOWER, 6, None),
         ("on_serve", UPPER, 6, None),
     ]
+
+
+def test_a_split_that_fails_in_the_middle_of_a_rejoin_is_given_up_after_it():
+    bench = splitting()
+    bench.hooks()
+    bench.finish()
+    bench.hooks()
+    rejoins(bench, lambda: bench.finish("disk full"))
+    assert bench.hooks() == [("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None)]
+    bench.finish()
+    (record,) = bench.written()
+    assert (record["state"], record["reason"]) == (State.ASSIGNED, "disk full")
+
+
+def test_a_parent_that_cannot_be_prepared_again_in_the_middle_of_a_rejoin_is_not_split_anew():
+    bench = splitting()
+    bench.hooks()
+    bench.finish("a client writes for ever")
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    rejoins(bench, lambda: bench.finish("fenced by 6"))
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+    (record,) = bench.written()
+    assert (record["state"], record["reason"]) == (State.ASSIGNED, "a client writes for ever; then fenced by 6")
+    bench.seen(LOW, "Assigned", to="a")
+    assert bench.hooks() == [("on_own", LOW, 6, None)]
+
+
+def test_a_parent_that_is_being_resumed_is_not_split():
+    """As after a cold start on an assert, which does not say which process serves."""
+    bench = Bench(split_hooks=True)
+    bench.serving()
+    bench.log.key(LOW).server = None
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == [("on_own", LOW, 4, None)]
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+def rejoins(bench: Bench, meanwhile: Callable[[], None]) -> None:
+    """A join of the partition, and what happens in its middle has no effect before its end."""
+    bench.context.not_judged = {0}
+    meanwhile()
+    bench.later(1)
+    assert (bench.hooks(), bench.written()) == ([], [])
+    bench.context.not_judged = set()
+    bench.reactions.view_replaced(bench.log.view)
+    bench.later(1)
 
 
 def test_a_split_that_was_committed_during_a_rejoin_is_done_in_the_same_order():
