@@ -148,7 +148,7 @@ class Clients:
         """However old its view is, a process names no broker that it knows to be lost, and none without an address.
 
         It knows itself, and by its own address, once its first record is read back and until its goodbye is: where it took
-        over, the registry has its predecessor, or nobody, under its id until its second record is read.
+        over, the registry has its predecessor, or no process, under its id until its second record is read.
         """
         context = process.engine.context
         if outcome.broker == process.broker and context.registered and not process.engine.presence.goodbye_heard:
