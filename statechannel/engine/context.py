@@ -22,7 +22,7 @@ from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from statechannel.engine.commands import Outcome
     from statechannel.engine.config import EngineConfig, Identity
@@ -282,6 +282,17 @@ class Context:
         # Lost by the log's own times, or never heard although this process has listened for long enough.
         expired = self.registry_mode is Mode.NORMAL and broker in self.members.lost
         return expired or self.knows_absence()
+
+    def urls_of(self, broker: str) -> Mapping[str, str]:
+        """Listeners by name: its own of this process, those that it registered of any other; empty where none is heard.
+
+        Under this process's id the registry may have none, or another process that is gone: until it counts as lost, the
+        successor that takes over replaces it only by its second heartbeat.
+        """
+        if broker == self.identity.broker and not self.config.observes:
+            return self.identity.listeners
+        member = self.members.alive.get(broker)
+        return {} if member is None else member.urls
 
     def bound_broker(self, namespace: str) -> str | None:
         """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""

@@ -243,7 +243,7 @@ class Lookups:
         context = self._context
         bound = context.bound_broker(target.namespace)
         if bound is not None:
-            return BoundTo(bound, context.members.alive[bound].urls), "", _FINAL
+            return BoundTo(bound, context.urls_of(bound)), "", _FINAL
         replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", self._no_broker() if context.deserted else _JOINING
@@ -273,7 +273,7 @@ class Lookups:
             # However old the view is: while Kafka is away nobody expires, so this one was lost, or left, before.
             message = f"owner {owner} is not heard; its bundles will be given to others"
             return None, key.name, Wait(message, reason="owner-not-heard")
-        urls = {} if member is None else member.urls
+        urls = context.urls_of(owner)
         age_s = self._stale_age_s(key.namespace)
         if own or age_s is not None:
             return Owned(key.name, owner, key.generation, urls, age_s), "", _FINAL

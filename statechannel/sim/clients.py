@@ -145,9 +145,18 @@ class Clients:
                     raise Violation("answer", f"{process.name} says {outcome}, but leaves {key.name} behind")
 
     def _check_heard(self, process: SimProcess, outcome: Owned) -> None:
-        """However old its view is, a process names no broker that it knows to be lost, and none without an address."""
+        """However old its view is, a process names no broker that it knows to be lost, and none without an address.
+
+        It knows itself, and by its own address, once its first record is read back and until its goodbye is: where it took
+        over, the registry has its predecessor, or no process, under its id until its second record is read.
+        """
         context = process.engine.context
-        if outcome.broker not in context.members.alive:
+        if outcome.broker == process.broker and context.registered and not process.engine.presence.goodbye_heard:
+            if outcome.urls != context.identity.listeners:
+                raise Violation(
+                    "lost-owner", f"{process.name} names itself by an address that is not its own: {outcome}"
+                )
+        elif outcome.broker not in context.members.alive:
             how = "lost" if context.is_lost(outcome.broker) else "not heard"
             raise Violation("lost-owner", f"{process.name} names {outcome}, which it knows to be {how}")
 

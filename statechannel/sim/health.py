@@ -82,6 +82,7 @@ class LivenessPhase:
             join_without_a_clock(cluster, Random(f"{cluster.seed}/deaf joiners"))
             self._await_health(at_least_s=0.0)
         if options.registry_floods:
+            self._await_delayed_writes()
             endure_flood(cluster, Random(f"{cluster.seed}/registry floods"))
             self._await_health(at_least_s=0.0)
         if options.sick or options.sick_owners or options.sick_starters:
@@ -124,6 +125,17 @@ class LivenessPhase:
                 self._clients.touch_everything()
                 problems = ["every bundle was looked up"]
         cluster.trace.count("healthy after s", int(cluster.events.now_s - started_s))
+
+    def _await_delayed_writes(self) -> None:
+        """Let all that a fault delayed arrive, and the cluster recover from it.
+
+        Heartbeats queue behind a record of their producer that is late: its writer, or a partition, seems silent for seconds
+        after the faults are over, also if all were well a moment before. A flood is not to blame for that.
+        """
+        cluster = self._cluster
+        delayed_until_s = max(process.writes_delayed_until_s for process in cluster.alive())
+        cluster.events.run_until(max(cluster.events.now_s, delayed_until_s))
+        self._await_health(at_least_s=0.0)
 
     def _sicken(self, rng: Random) -> None:
         """One member falls sick and stays so: most often the one that leads."""

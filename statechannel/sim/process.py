@@ -219,6 +219,11 @@ class SimProcess:
         return self.rng.uniform(0.3, 2.0) if self.slow else self.rng.uniform(0.001, 0.03)
 
     @property
+    def writes_delayed_until_s(self) -> float:
+        """When the last of its records arrives that a fault may have delayed."""
+        return self._producer.delayed_until_s
+
+    @property
     def mono_s(self) -> float:
         return self.stage.events.now_s + self._mono_s
 

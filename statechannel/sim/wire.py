@@ -136,6 +136,11 @@ class Producer:
         """Records that are neither written nor given up."""
         return sum(not item.landed and not item.dropped for item in self._open)
 
+    @property
+    def delayed_until_s(self) -> float:
+        """When the last of the records that are under way arrives; what is written from now on may have to wait behind it."""
+        return max(self._last_arrival.values(), default=0.0)
+
     def crash(self) -> None:
         """The process is gone: of what was under way, a beginning may still land."""
         self._open = [item for item in self._open if not item.landed and not item.dropped]

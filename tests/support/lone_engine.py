@@ -35,6 +35,7 @@ from statechannel.engine.membership import MEMBER_FORMAT
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 STEP_S = 0.1
+LISTENERS = {"tcp": "tcp://a-1"}
 
 NAMESPACE = b"t/n"
 BUNDLE = b"t/n/0x00000000_0xffffffff"
@@ -86,7 +87,7 @@ class LoneEngine:
     """
 
     def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: Any) -> None:
-        self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000), EngineConfig(**config))
+        self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000, LISTENERS), EngineConfig(**config))
         self.channel = list(channel)
         self.first = first
         self.held: list[Append] = []

@@ -23,7 +23,8 @@ from statechannel.engine.membership import Member
 from statechannel.engine.names import NameTarget
 from statechannel.engine.owner_cache import BASES_MIN, OwnerCache
 from statechannel.engine.reactions import Reactions
-from tests.support.lone_engine import LoneEngine
+from statechannel.protocol.codec import HEARTBEAT_KEY
+from tests.support.lone_engine import BUNDLE, CREATED, LISTENERS, NAMESPACE, LoneEngine, heartbeat
 from tests.unit.core.test_floods import leader, ring
 
 
@@ -255,3 +256,26 @@ def test_other_threads_see_no_state_that_never_was() -> None:
     assert errors == []
     assert answers
     assert all(owner.generation in generations[owner.bundle] for owner in answers)
+
+
+def test_a_process_that_took_over_names_itself_by_its_own_address() -> None:
+    """Its predecessor keeps the id until the second own record is read back, or is lost before: neither has the address."""
+    alone = LoneEngine([(NAMESPACE, CREATED, 100_000)], take_over=True)
+    alone.hear("a", incarnation="a-0", listeners={"tcp": "tcp://a-0"})
+    alone.put(HEARTBEAT_KEY, heartbeat("x-1", 0))
+    alone.run(0.5)
+    alone.deaf = True  # its first record was read back, and no other one is
+    alone.run(0.2)
+    name, members = BUNDLE.decode(), alone.engine.context.members
+    assert members.alive["a"].incarnation == "a-0"
+    for step in ("its predecessor is heard", "its predecessor is lost", "it is in safe mode"):
+        outcome = answer(alone, name)
+        assert isinstance(outcome, Owned), step
+        assert (outcome.broker, outcome.urls) == ("a", LISTENERS), step
+        assert cached(alone, name) in (None, outcome), step
+        if step == "its predecessor is heard":
+            alone.between_steps(lambda: members.expire(alone.now_s + members.expiry_s + 1.0, keep="a-1"))
+            assert not members.alive
+        else:
+            alone.run(5.0)
+    assert alone.engine.mode == "safe"
