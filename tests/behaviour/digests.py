@@ -12,7 +12,7 @@ import orjson
 
 from shedders.contest.contenders import contender
 from shedders.contest.outcome import ContestRun
-from shedders.contest.runner import played_here
+from shedders.contest.runner import play_here
 from shedders.contest.sources import scenario_source
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.planner import plan_partitions
@@ -121,7 +121,7 @@ def contest_runs() -> Iterator[tuple[str, str, int]]:
 
 def contest(name: str, who: str, seed: int) -> str:
     """All measures, moves and loads of a run."""
-    ran = played_here(ContestRun(scenario_source(name), seed, contender(who)))
+    ran = play_here(ContestRun(scenario_source(name), seed, contender(who)))
     if ran.outcome is None:
         raise RuntimeError(ran.error)
     fields = ran.outcome.model_dump(
