@@ -18,7 +18,7 @@ from shedders.model.plan import Plan, Reason, SplitWanted
 from shedders.model.readings import LEAST_LIMIT, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake
 from shedders.shedding.draft import Draft
-from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX, share_used
+from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
 from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
@@ -31,7 +31,7 @@ from shedders.weighted_move.loads import (
     Use,
     Weights,
     inverse_of,
-    is_memory_scarce,
+    memory_share,
     parts_of,
     times,
     use_of,
@@ -135,8 +135,9 @@ class Cycle:
         loads = {name: load for name, load in draft.loads.items() if cluster.brokers[name].accepting}
         for name in sorted(draft.loads.keys() - loads.keys()):
             draft.leave(name, "not-accepting", "not caught up, draining, or in safe mode")
+        self._levels = {name: parts_of(use_of(load), inverse_of(load, self._weights)) for name, load in loads.items()}
         weights = self._counting(loads)
-        uses, inverses, levels = {}, {name: inverse_of(load, weights) for name, load in loads.items()}, {}
+        uses, inverses = {}, {name: inverse_of(load, weights) for name, load in loads.items()}
         changed: set[str] = set()
         for name, load in loads.items():
             history = memory.watched.setdefault(name, BrokerHistory())
@@ -144,12 +145,10 @@ class Cycle:
             moved = name in memory.touched or (age_s is not None and age_s <= memory.passed_s)
             use = use_of(load)
             level = parts_of(use, inverses[name])
-            levels[name] = parts_of(use, without_memory(inverses[name]))
             if moved or history.bundles != draft.size(name):
                 changed.add(name)
             history.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
             uses[name] = history.use
-        self._levels = levels
         self._doubt(loads, inverses, changed)
         self._correct(loads, uses, inverses)
         doubts = memory.doubts
@@ -174,13 +173,12 @@ class Cycle:
     def _counting(self, loads: Mapping[str, BrokerLoad]) -> ResourceWeights:
         """The weights of this decision: whether direct memory counts in it."""
         known, plain, settings = self._memory.direct_memory, self._weights, self._settings
-        others = {name: parts_of(use_of(load), inverse_of(load, plain)) for name, load in loads.items()}
-        if not settings.direct_memory_weight or not known.look(loads, others):
+        if not settings.direct_memory_weight or not known.look(loads, self._levels):
             return plain
         recent, bundles, doubts = self._cluster.recent.brokers, self._cluster.bundles_of, self._memory.doubts
         believed = {name for name in loads if doubts.of(name) is None or name in doubts.slow}
         costs = known.learn(loads, bundles.unsorted, self._memory.passed_s, believed)
-        known.responses({name: share_used(load) for name, load in loads.items() if recent.get(name, 1.0) > 0})
+        known.responses({name: memory_share(load) for name, load in loads.items() if recent.get(name, 1.0) > 0})
         self._memory_counts = known.is_trusted
         if not known.is_trusted:
             return plain
@@ -211,7 +209,7 @@ class Cycle:
         share = inverse[self._whole.scarcest] * self._whole.limit
         takes = may_receive(self._cluster, name) and self._memory.doubts.may_take(name)
         known = self._memory_counts and self._memory.direct_memory.proven
-        scarce = not known and is_memory_scarce(self._draft.loads[name], parts_of(use, without_memory(inverse)))
+        scarce = not known and memory_share(self._draft.loads[name]) > parts_of(use, without_memory(inverse))
         scale, capacity = 1 / level if level >= TINY else 0.0, 1 / share if share > 0 else 1.0
         return BrokerLevel(name, use, inverse, scale, capacity, takes=takes, memory_is_scarce=scarce)
 

@@ -30,7 +30,7 @@ from typing import Any
 from loaddata.model.broker_load import BrokerLoad
 from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, numbers
-from shedders.weighted_move.loads import OTHERS, MemoryCosts, per, traffic_of
+from shedders.weighted_move.loads import OTHERS, MemoryCosts, memory_share, per, traffic_of
 
 SCARCE = 0.4  # part of a limit from which memory may be scarce
 KEPT = 0.8  # once it counts, it does so until it is below this part of what made it count
@@ -137,7 +137,7 @@ class MemoryEvidence:
         self.counts = any(
             share > kept * SCARCE and share > kept * levels[name]
             for name, load in loads.items()
-            if (share := share_used(load)) > 0
+            if (share := memory_share(load)) > 0
         )
         if not self.counts:
             self.sent = {}
@@ -195,7 +195,7 @@ class MemoryEvidence:
             believed: Brokers whose figures are not doubted.
         """
         having = sorted(
-            (share_used(load), name) for name, load in loads.items() if load.direct_memory.limit >= LEAST_LIMIT
+            (memory_share(load), name) for name, load in loads.items() if load.direct_memory.limit >= LEAST_LIMIT
         )
         step = -(-len(having) // BROKERS_MAX) or 1
         compared = [name for _, name in having[::step] if name in believed]
@@ -273,16 +273,10 @@ class MemoryEvidence:
 
     def why_held(self, load: BrokerLoad) -> str:
         """A sentence on direct memory that is scarce but does not count."""
-        used = f"{share_used(load) * 100:.0f} % of its direct memory is used"
+        used = f"{memory_share(load) * 100:.0f} % of its direct memory is used"
         if self.held_s:
             return f"{used}, but it did not fall when load was moved away: it does not count for {self.held_s:.0f} s"
         return f"{used}, but it does not follow traffic: brokers with more have no more of it"
-
-
-def share_used(load: BrokerLoad) -> float:
-    """The part of its direct memory that a broker uses; 0 without a limit."""
-    memory = load.direct_memory
-    return memory.usage / memory.limit if memory.limit >= LEAST_LIMIT else 0.0
 
 
 def traffic_of_tenants(load: BrokerLoad, bundles: Iterable[Bundle]) -> dict[str, float]:
@@ -290,7 +284,7 @@ def traffic_of_tenants(load: BrokerLoad, bundles: Iterable[Bundle]) -> dict[str,
     known: dict[str, float] = {}
     unknown: dict[str, int] = {}
     for bundle in bundles:
-        namespace = bundle.name.rpartition("/")[0]
+        namespace = bundle.namespace
         traffic = traffic_of(bundle)
         if traffic is None:
             unknown[namespace] = unknown.get(namespace, 0) + 1

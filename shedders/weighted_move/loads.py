@@ -162,10 +162,10 @@ def without_memory(inverse: Use) -> Use:
     return inverse[0], inverse[1], inverse[2], 0.0
 
 
-def is_memory_scarce(load: BrokerLoad, level: float) -> bool:
-    """Whether direct memory is more used than this part of its limit."""
+def memory_share(load: BrokerLoad) -> float:
+    """The part of its direct memory that a broker uses; 0 without a limit."""
     memory = load.direct_memory
-    return memory.limit >= LEAST_LIMIT and memory.usage / memory.limit > level
+    return memory.usage / memory.limit if memory.limit >= LEAST_LIMIT else 0.0
 
 
 def times(use: Use, factor: float) -> Use:

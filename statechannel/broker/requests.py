@@ -495,5 +495,4 @@ class EngineSurroundings:
 
     def urls_of(self, broker: str) -> Mapping[str, str]:
         """Registered listeners of a broker."""
-        member = self._engine.presence.members.alive.get(broker)
-        return {} if member is None else member.urls
+        return self._engine.context.urls_of(broker)

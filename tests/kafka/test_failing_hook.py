@@ -65,7 +65,7 @@ async def test_a_failing_hook_is_visible_everywhere(kafka: Kafka, topic_prefix: 
 
             _, document, _ = await command("why", f"{NAMESPACE}/t", *where)
             assert any(
-                step["message"].startswith("m1 declined it") and ERROR in str(step) for step in document["steps"]
+                step["message"].startswith("m1 declined it") and ERROR in step["message"] for step in document["steps"]
             )
 
             _, document, _ = await command("audit", "history", BUNDLE, *where)

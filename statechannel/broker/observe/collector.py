@@ -73,18 +73,20 @@ class ReplayGcPause:
 
     def begin(self) -> None:
         """Collect rarely from now on."""
-        if self._running or not self._tunes:
-            return
-        self._running = True
-        if _thresholds.hold(REPLAY_THRESHOLDS) == 1:
-            gc.unfreeze()  # objects of a view that is read again may be freed
+        with _lock:
+            if self._running or not self._tunes:
+                return
+            self._running = True
+            if _thresholds.hold(REPLAY_THRESHOLDS) == 1:
+                gc.unfreeze()  # objects of a view that is read again may be freed
 
     def end(self, *, keep: bool = True) -> None:
         """Collect as before; with `keep`, current objects are excluded from the collector's walks permanently."""
-        if not self._running:
-            return
-        self._running = False
-        _thresholds.release(REPLAY_THRESHOLDS)
+        with _lock:
+            if not self._running:
+                return
+            self._running = False
+            _thresholds.release(REPLAY_THRESHOLDS)
         if keep:
             gc.collect()
             gc.freeze()
