@@ -125,7 +125,7 @@ UPSTREAM_EXTENSIBLE = Profile(
         "parts": {
             "filters": {"upstream": True, "generation": "extensible", "failure_domains": False},
             # Children stay on the parent's broker; `loadBalancerAutoUnloadSplitBundlesEnabled` is the older manager's alone.
-            "splitting": {"upstream": True, "unload_children": False},
+            "splitting": {"upstream": True, "hit_threshold": 3, "unload_children": False},
         },
     },
     _DEPARTURES,

@@ -5,7 +5,7 @@ The condition is the first that holds, each strictly greater: topics > `max_topi
 > `max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. The split algorithm decides
 where to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
 
-Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, four cycles in a row. Three times
+Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, nine cycles in a row. Eight times
 it is left with `hits`, then it is cut in the middle, at 0x40000000, with reason `MsgRate`. If one of its topics alone has
 38,000, then any part with it has more than 30,000, and the rest, 2,000, is less than a tenth of that: it is left with
 `hot-topic`.
@@ -50,7 +50,7 @@ from statechannel.protocol.bundle import MAX_CHILDREN
 
 
 class SplitSettings(StrategySettings):
-    """When bundles are split; defaults are upstream's if upstream has the setting."""
+    """When bundles are split; defaults are upstream's if upstream has the setting, but for `hit_threshold`."""
 
     upstream: bool = Field(default=False, description="Choose as Pulsar does, one cut each, in order of the names.")
     max_topics: int = Field(
@@ -78,10 +78,11 @@ class SplitSettings(StrategySettings):
         description="Bundles split in one cycle; 0: no limit (loadBalancerMaxNumberOfBundlesToSplitPerCycle).",
     )
     hit_threshold: int = Field(
-        default=3,
+        default=8,
         ge=0,
         description="A bundle is split if the condition held more than this many times in a row "
-        "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold).",
+        "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold, 3): longer than a typical burst, as `hits` of "
+        "`weighted-move`, since all clients of a bundle that is split connect again.",
     )
     measure: Literal["now", "short", "long"] = Field(
         default="now",

@@ -76,6 +76,9 @@ EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
 COMPLEMENTS = 8  # number of brokers, with the least use of a source's busiest resource, for exchanges across resources
 COMPLEMENT_GAIN = 4.0  # such an exchange has to gain this multiple of the least gain: it moves much for a small change
 COMPLEMENT_SEARCHES = 64  # maximum number of sources of one decision for which they are searched: a tenth of a second
+# Where a broker is only relieved of the worst, this multiple of the level to reach is near enough (0.85 of a limit for 0.8): what
+# takes more than twice as much as is missing there stays, as the next decisions may have to bring it back.
+NEAR_ENOUGH = 1.0625
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
 SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
@@ -182,6 +185,9 @@ class Steps:
                 continue
             room = len(self.steps) < rules.moves and self.churn < rules.churn
             candidate = self._best(source) if room else None
+            if candidate is not None and self._is_relieved(candidate):
+                self._over.discard(source.name)
+                continue
             if candidate is not None:
                 self._take(candidate)
                 heappush(self._hot, (-source.level, source.name, source))
@@ -194,6 +200,13 @@ class Steps:
                     why = f"{len(self.steps)} moves with {self.churn:.2f} of an average broker's traffic are the most at once"
                 self.stuck[source.name] = (word, f"it is at {source.level:.3f} of the average; {why}")
         return self.steps
+
+    def _is_relieved(self, candidate: CandidateMove) -> bool:
+        """Whether a broker that is only relieved of the worst is near enough to its aim, and this step takes far too much."""
+        source, missing = candidate.source, candidate.source.level - candidate.source.aim
+        if not source.over or candidate.destination.under or not source.aim > 1 + self._rules.rest:
+            return False
+        return source.level <= source.aim * NEAR_ENOUGH and source.level - candidate.after[0] > 2 * missing
 
     def _best(self, source: BrokerLevel) -> CandidateMove | None:
         """The best step from this broker that no filter refuses."""

@@ -146,6 +146,28 @@ def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
     assert len(plan.moves) == 8
 
 
+@pytest.mark.parametrize(
+    ("sizes", "sizes_moved"),
+    [
+        (
+            [2.5] * 3 + [10.625] * 4,
+            [2.5] * 3,
+        ),  # these lead to 80.75 %: the last percent is not worth a fifth of its load
+        ([1.5] * 3 + [11.375] * 4, [1.5] * 3 + [11.375]),  # these to 86.45 %, which is an overload
+        ([10.0] * 5, [10.0]),
+        ([2.5] * 3 + [1.0] + [10.375] * 4, [2.5] * 3),  # 0.4 are missing, and 1.0 is more than twice as much
+    ],
+)
+def test_the_last_percent_of_a_relief_is_not_worth_a_large_bundle(sizes: list[float], sizes_moved: list[float]):
+    memory: dict[str, object] = {}
+    for number in range(12):
+        high = 0.95 if number >= 10 else 0.3
+        cluster = by_bytes({"a": high, "b": 0.3, "c": 0.3}, {"a": sizes, "b": [1.0] * 50, "c": [1.0] * 50}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
+        memory = plan.memory
+    assert sorted(size for _, _, size in moved(plan, MIB)) == sorted(sizes_moved)
+
+
 def test_levels_are_against_the_brokers_own_limits():
     """b has twice the CPU: 100 cores' worth of 120 is two thirds of all, and a keeps a third."""
     cluster = by_bytes({"a": 0.8, "b": 0.2}, {"a": [8.0] * 10, "b": [4.0] * 10}, MIB)
