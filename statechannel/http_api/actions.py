@@ -214,18 +214,16 @@ class Actions:
         location = {"Location": f"/v1/operations/{story.id}"}
         outcome = _outcome_of(story)
         if outcome is None:
-            document = {
-                "operation": story.id,
-                "executed_by": story.executed_by,
-                "answer": PENDING,
-                "expired": self._book.is_expired(story),
-            }
-            return ApiAnswer(document, 202, {**location, "Retry-After": "1"})
+            return ApiAnswer(self._under_way(story), 202, {**location, "Retry-After": "1"})
         if not is_success(outcome):
             problem = of_outcome(outcome, name=name, operation=story.id, executed_by=story.executed_by)
             problem.headers.update(location)
             raise problem
         return ApiAnswer(_ended(story, outcome), 200, location)
+
+    def _under_way(self, story: RequestStory) -> dict[str, Any]:
+        facts = {"operation": story.id, "executed_by": story.executed_by}
+        return {**facts, "answer": PENDING, "expired": self._book.is_expired(story)}
 
     def _operation(self, call: ApiCall) -> str:
         key = call.headers.get(IDEMPOTENCY_KEY)
@@ -400,12 +398,9 @@ class Actions:
         if story is None:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         outcome = _outcome_of(story)
-        document: dict[str, Any] = {"operation": story.id, "executed_by": story.executed_by, "answer": PENDING}
-        if outcome is not None:
-            document |= _ended(story, outcome)
-        expired = outcome is None and self._book.is_expired(story)
+        state = self._under_way(story) if outcome is None else {**_ended(story, outcome), "expired": False}
         request = {"command": story.command, "name": story.name, "by": story.by, "asked_ms": story.asked_ms}
-        document |= {**request, "expired": expired, **await self._next_step(story, outcome)}
+        document = {**state, **request, **await self._next_step(story, outcome)}
         return ApiAnswer(document, headers={} if outcome else {"Retry-After": "1"})
 
     async def _next_step(self, story: RequestStory, outcome: Outcome | None) -> dict[str, Any]:
