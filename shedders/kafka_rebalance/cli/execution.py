@@ -84,7 +84,6 @@ Execute = Annotated[bool, typer.Option("--execute", help="Execute the plan; with
 
 ENDING_S = 0.1
 ORDERS = ("plan", "small-first", "large-first")
-_UNKNOWN_ENDS = frozenset({"kafka-away", "failed"})
 
 
 def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlace:
@@ -260,6 +259,8 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
     Raises:
         CommandError: The execution stopped before its end.
     """
+    from shedders.kafka_rebalance.execution.values import StopKind
+
     stop = end.stop
     left = [f"{kind} {name}" for kind, name in end.throttles_left]
     facts = {
@@ -281,16 +282,16 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
                 raise
             silence_stdout()  # the reader is gone; the exit code still counts
     elif stop.good:
-        word = "done" if str(stop.kind) == "done" else "cancelled; finished moves stay (`rollback` reverts them)"
+        word = "done" if stop.kind is StopKind.DONE else "cancelled; finished moves stay (`rollback` reverts them)"
         dirs = f", {count(len(plan.dir_moves), 'replica')} between log directories" if plan.dir_moves else ""
         stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}", markup=False)
     hint = stop.hint
     if left:
-        command = "resume" if stop.kind == "done" else "cancel"
+        command = "resume" if stop.kind is StopKind.DONE else "cancel"
         hint = f"Throttles are left on {', '.join(left)}: `statechannel partitions {command} {plan.id}` removes them. {hint}"
     if not stop.good:
-        code = ExitCode.INTERRUPTED if str(stop.kind) == "interrupted" else ExitCode.REJECTED
-        if str(stop.kind) in _UNKNOWN_ENDS:
+        code = ExitCode.INTERRUPTED if stop.kind is StopKind.INTERRUPTED else ExitCode.REJECTED
+        if stop.kind in {StopKind.KAFKA_AWAY, StopKind.FAILED}:
             code = ExitCode.UNKNOWN
         raise CommandError(f"plan {plan.id} has stopped ({stop.kind}): {stop.reason}", hint=hint, code=code)
     if left:
