@@ -52,7 +52,10 @@ from statechannel.protocol.bundle import MAX_CHILDREN
 class SplitSettings(StrategySettings):
     """When bundles are split; defaults are upstream's if upstream has the setting, but for `hit_threshold`."""
 
-    upstream: bool = Field(default=False, description="Choose as Pulsar does, one cut each, in order of the names.")
+    upstream: bool = Field(
+        default=False,
+        description="Choose as Pulsar does, one cut each, in order of the names; `hit_threshold` is a setting of its own.",
+    )
     max_topics: int = Field(
         default=1000, ge=0, description="Topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."
     )
@@ -81,7 +84,7 @@ class SplitSettings(StrategySettings):
         default=8,
         ge=0,
         description="A bundle is split if the condition held more than this many times in a row "
-        "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold, 3): longer than a typical burst, as `hits` of "
+        "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold, 3): longer than a typical burst, like `hits` of "
         "`weighted-move`, since all clients of a bundle that is split connect again.",
     )
     measure: Literal["now", "short", "long"] = Field(

@@ -40,12 +40,18 @@ from shedders.weighted_move.loads import (
 )
 from shedders.weighted_move.memory import BrokerHistory, Memory
 from shedders.weighted_move.settings import WeightedMoveSettings
-from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, Steps, wanted_splits
+from shedders.weighted_move.steps import (
+    OVERLOADED,
+    RELIEVED,
+    FilterRefusals,
+    MoveStep,
+    StepRules,
+    Steps,
+    wanted_splits,
+)
 
 REST = 0.02  # levels this close to 1 count as 1: reports are not more precise
 UNDER = 2.0  # a broker counts as idle at this multiple of the gap: an idle broker does no harm, a busy one does
-OVERLOADED = 0.85  # a broker above this part of a limit is relieved after at most two hits (upstream's overload limit)
-RELIEVED = 0.8  # such a broker is relieved down to this part of its limit
 # A deviation below this part of the last large plan's change counts as its error; more has another cause.
 FINISHED = 0.5
 # Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled.
@@ -333,6 +339,7 @@ class Cycle:
         if overloaded:
             # Whatever the cause, relieve the worst of it now; the rest has to wait for more hits.
             needed, side.aim = min(needed, 2), max(side.aim, RELIEVED * side.scale)
+            side.relieved = side.aim > 1 + REST
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
             side.urgent = steady >= urgent

@@ -72,7 +72,8 @@ class BrokerLevel:
         over, under: It has deviated for long enough, above or below.
         urgent: It deviates so far that it does not wait for more hits.
         waits: It has too much load, but only recently: it gives nothing yet.
-        aim: It is relieved down to this level.
+        aim: It gives bundles down to this level.
+        relieved: It is overloaded, but only recently: the worst of it is to go, and no more.
         gives, taken: The plan takes bundles from it, or gives it some; `came`: their number.
     """
 
@@ -88,6 +89,7 @@ class BrokerLevel:
     urgent: bool = False
     waits: bool = False
     aim: float = 1.0
+    relieved: bool = False
     gives: bool = False
     taken: bool = False
     came: int = 0

@@ -76,9 +76,13 @@ EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
 COMPLEMENTS = 8  # number of brokers, with the least use of a source's busiest resource, for exchanges across resources
 COMPLEMENT_GAIN = 4.0  # such an exchange has to gain this multiple of the least gain: it moves much for a small change
 COMPLEMENT_SEARCHES = 64  # maximum number of sources of one decision for which they are searched: a tenth of a second
-# Where a broker is only relieved of the worst, this multiple of the level to reach is near enough (0.85 of a limit for 0.8): what
-# takes more than twice as much as is missing there stays, as the next decisions may have to bring it back.
-NEAR_ENOUGH = 1.0625
+OVERLOADED: Final = (
+    0.85  # a broker above this part of a limit is relieved after at most two hits (upstream's overload limit)
+)
+RELIEVED: Final = 0.8  # such a broker is relieved down to this part of its limit
+# From this multiple of that part on a relief ends rather than with a bundle that takes more than twice as much as is missing: the
+# next decisions would have to bring it, or others, back.
+NEAR_ENOUGH: Final = OVERLOADED / RELIEVED
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
 SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
@@ -185,7 +189,7 @@ class Steps:
                 continue
             room = len(self.steps) < rules.moves and self.churn < rules.churn
             candidate = self._best(source) if room else None
-            if candidate is not None and self._is_relieved(candidate):
+            if candidate is not None and self._ends_relief(candidate):
                 self._over.discard(source.name)
                 continue
             if candidate is not None:
@@ -201,10 +205,13 @@ class Steps:
                 self.stuck[source.name] = (word, f"it is at {source.level:.3f} of the average; {why}")
         return self.steps
 
-    def _is_relieved(self, candidate: CandidateMove) -> bool:
-        """Whether a broker that is only relieved of the worst is near enough to its aim, and this step takes far too much."""
+    def _ends_relief(self, candidate: CandidateMove) -> bool:
+        """Whether a broker that is only relieved of the worst is near enough to its aim, and this step takes far too much.
+
+        Never where a broker is idle: that has to be filled anyway.
+        """
         source, missing = candidate.source, candidate.source.level - candidate.source.aim
-        if not source.over or candidate.destination.under or not source.aim > 1 + self._rules.rest:
+        if not source.relieved or self._under or not missing > 0:
             return False
         return source.level <= source.aim * NEAR_ENOUGH and source.level - candidate.after[0] > 2 * missing
 

@@ -135,7 +135,7 @@ class Cluster:
     def death(self, role: str, bundles: Sequence[str]) -> Figure:
         """kill -9; until all bundles have living owners, net of the expiry."""
         load, victim = Load(), victim_of(self._running, role)
-        # Clients ask all brokers alike; thousands of lookups at once are a second of one's loop, and the leader has more to do.
+        # Thousands of lookups at once keep a broker's loop busy for up to a second: not the leader's, whose work is measured.
         busiest = {victim, victim_of(self._running, "leader")}
         asked = next(process for name, process in self._running.items() if name not in busiest)
         owners = asked.ask("owners", bundles)["owners"]

@@ -302,10 +302,11 @@ def test_place_plan_takes_settings_of_the_placement(run: Run) -> None:
 
 def test_split_plan_carries_hits_on(run: Run) -> None:
     plan = ("split", "plan", "--snapshot", "s.json", "--set", "splitting.max_topics=2", "--output", "json")
-    document = json.loads(run(*plan, "--cycles", 4).stdout)
+    document = json.loads(run(*plan, "--cycles", 9).stdout)
     assert TypeAdapter(PlanDocument).validate_python(document).kind == "split-plan"
-    assert [sum(bool(split["positions"]) for split in cycle["splits"]) for cycle in document["cycles"]] == [0, 0, 0, 10]
-    cut = document["cycles"][3]["splits"][0]
+    splits = [sum(bool(split["positions"]) for split in cycle["splits"]) for cycle in document["cycles"]]
+    assert splits == [*[0] * 8, 10]
+    cut = document["cycles"][8]["splits"][0]
     assert (cut["reason"], len(cut["children"])) == ("Topics", 2)
     assert json.loads(run(*plan, "--set", "splitting.hit_threshold=0").stdout)["cycles"][0]["splits"][0]["positions"]
 

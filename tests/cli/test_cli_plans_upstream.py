@@ -47,17 +47,17 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
 @pytest.mark.parametrize(
     ("memory", "cut"),
     [
-        ({"parts": {"splitting": {"hits": {"t/n/0x00000000_0xffffffff": 3}}}}, True),
-        ({"split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 3}}}}, True),
+        ({"parts": {"splitting": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, True),
+        ({"split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, True),
         # The one that a plan itself writes stands over the other.
         (
             {
                 "parts": {"splitting": {}},
-                "split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 3}}},
+                "split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}},
             },
             False,
         ),
-        ({"split": {"topic-count-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 3}}}}, False),
+        ({"split": {"topic-count-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, False),
     ],
 )
 def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(

@@ -55,6 +55,13 @@ def test_the_upstream_profiles_are_upstream_wherever_there_is_a_switch() -> None
         assert part_settings(snapshot(profile=name), "splitting", SplitSettings).upstream
 
 
+@pytest.mark.parametrize(
+    ("profile", "checks"), [("upstream-defaults", 0), ("upstream-extensible", 3), ("default", 8), ("production", 8)]
+)
+def test_how_long_a_bundle_is_above_a_limit_before_it_is_split(profile: str, checks: int) -> None:
+    assert part_settings(snapshot(profile=profile), "splitting", SplitSettings).hit_threshold == checks
+
+
 def test_the_upstream_defaults_are_those_of_broker_conf() -> None:
     shedding = choose(snapshot(profile="upstream-defaults"), "shedding").settings_fields
     assert (shedding["threshold_percent"], shedding["history_share"]) == (10.0, 0.9)
