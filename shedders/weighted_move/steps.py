@@ -76,10 +76,9 @@ EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
 COMPLEMENTS = 8  # number of brokers, with the least use of a source's busiest resource, for exchanges across resources
 COMPLEMENT_GAIN = 4.0  # such an exchange has to gain this multiple of the least gain: it moves much for a small change
 COMPLEMENT_SEARCHES = 64  # maximum number of sources of one decision for which they are searched: a tenth of a second
-OVERLOADED: Final = (
-    0.85  # a broker above this part of a limit is relieved after at most two hits (upstream's overload limit)
-)
-RELIEVED: Final = 0.8  # such a broker is relieved down to this part of its limit
+# A broker above this part of a limit is relieved after at most two hits (upstream's overload limit).
+OVERLOADED: Final = 0.85
+RELIEVED: Final = 0.8  # such a broker gives bundles down to this part of its limit
 # From this multiple of that part on a relief ends rather than with a bundle that takes more than twice as much as is missing: the
 # next decisions would have to bring it, or others, back.
 NEAR_ENOUGH: Final = OVERLOADED / RELIEVED

@@ -233,3 +233,26 @@ def test_a_bundle_is_split_although_all_are_above_an_average_that_has_not_risen_
         lambda _bundle, item: "no" if item.name == "b" else None,
     )
     assert not shut.has_room(sides[0], bundle(1, "a"), 0.05)  # c is level with it
+
+
+def test_an_idle_broker_is_filled_by_one_that_is_only_to_be_relieved():
+    """The best step from a takes far too much for its relief, and n may not have it; small bundles are for n."""
+    sides = [side("a", 1.4, over=True), side("c", 0.6, over=False), side("n", 0.0, over=False)]
+    sides[0].aim, sides[0].relieved, sides[2].under = 1.33, True, True
+    shapes = [(0.2, "t/large")] * 4 + [(0.0018, "t/small")] * 300
+    demands = sorted(
+        (
+            BundleDemand(size, bundle(number, "a", namespace=namespace), (size, 0.0, 0.0, 0.0), size, size)
+            for number, (size, namespace) in enumerate(shapes)
+        ),
+        key=lambda demand: (demand.size, demand.bundle.name),
+    )
+    steps = Steps(
+        sides,
+        StepRules(0.02, 0.08, 0.01, 10.0, 1_000),
+        lambda item: demands if item.name == "a" else [],
+        lambda bundle, item: "policy" if item.name == "n" and bundle.namespace == "t/large" else None,
+    )
+    steps.run()
+    assert sides[0].level < 1.1
+    assert sides[2].came
