@@ -165,7 +165,7 @@ class BalancerAnswers:
         return await self._read(lambda to: policies_document(to, overrides=True, lapsed=call.query.lapsed))
 
     async def cordons(self, _: ApiCall) -> ApiAnswer:
-        return await self._read(lambda to: {"cordons": cordons.cordon_rows(to, cordons.standing_of(to))})
+        return await self._read(lambda to: {"cordons": cordons.cordon_rows(to, cordons.read_policies(to))})
 
     async def decisions(self, call: ApiCall) -> ApiAnswer:
         since_ms = call.query.since_ms if call.query.since_ms is not None else max(0, now_ms() - _HOUR_MS)

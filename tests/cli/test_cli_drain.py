@@ -302,7 +302,7 @@ def test_a_drain_that_nobody_can_execute_is_refused_before_anything_is_written(
     registry: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "read_registry", lambda *_, **__: registry)
-    monkeypatch.setattr(follower, "standing_of", lambda _: PolicyBook().at(0))
+    monkeypatch.setattr(follower, "read_policies", lambda _: PolicyBook().at(0))
     connection: Any = None
     if not why:
         assert follower.check(connection, "b2", force=False) is registry

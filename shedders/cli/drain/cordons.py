@@ -52,7 +52,7 @@ def drained_by(entry: PolicyEntry | None) -> str | None:
     return None if entry is None else entry.author.drain
 
 
-def standing_of(connection: Connection, *, create: bool = False) -> EffectivePolicies:
+def read_policies(connection: Connection, *, create: bool = False) -> EffectivePolicies:
     return book_of(connection, create=create).at(now_ms())
 
 
@@ -215,7 +215,7 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     Raises:
         CommandError: The cordon was rejected, or its result is unknown.
     """
-    before = cordon_of(standing_of(connection, create=True), broker)
+    before = cordon_of(read_policies(connection, create=True), broker)
     if before is not None and drained_by(before) is None:
         reason = f", because: {before.why}" if before.why else ""
         say(
@@ -250,7 +250,7 @@ def uncordon(
     Raises:
         CommandError: There is none; or it was not written by a drain, and `force` is not set.
     """
-    effective = standing_of(connection)
+    effective = read_policies(connection)
     before = cordon_of(effective, broker)
     if before is None:
         members = read_registry(connection, listen=False).members
@@ -283,7 +283,7 @@ def uncordon(
 
 def take_back(connection: Connection, broker: str, drain: str) -> bool:
     """Delete the cordon that this drain wrote, if it still exists."""
-    if drained_by(cordon_of(standing_of(connection), broker)) != drain:
+    if drained_by(cordon_of(read_policies(connection), broker)) != drain:
         return False
     uncordon(connection, broker, force=False)
     return True
@@ -298,7 +298,7 @@ def hold_balancing(connection: Connection, restart: str, within_s: float, *, by:
     Raises:
         CommandError: The override was rejected, or its result is unknown.
     """
-    before = _hold_of(standing_of(connection, create=True))
+    before = _hold_of(read_policies(connection, create=True))
     if before is not None and drained_by(before) is None:
         return False
     until_ms = now_ms() + round(within_s * 1_000)
@@ -316,7 +316,7 @@ def release_balancing(connection: Connection, restart: str) -> None:
     Raises:
         CommandError: The end of the override was rejected, or its result is unknown.
     """
-    if drained_by(_hold_of(standing_of(connection))) == restart:
+    if drained_by(_hold_of(read_policies(connection))) == restart:
         _require(take_away(connection, _SHEDDING, force=True), "end of the override of balancing")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ulid import ULID
 
 from shedders.cli.balancers import RUN_IT, why_no_drain
-from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, read_policies, take_back
 from shedders.model.amounts import count
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, Request, RequestCommand
@@ -129,7 +129,7 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
     impossible = why_no_drain(registry)
     if impossible:
         raise CommandError(f"{broker} cannot be drained: {impossible}", hint=RUN_IT, code=ExitCode.REJECTED)
-    cordons = standing_of(connection).policies.cordons
+    cordons = read_policies(connection).policies.cordons
     others = [name for name, other in alive.items() if name != broker and other.accepting and name not in cordons]
     if not others and not force:
         raise CommandError(
@@ -157,7 +157,7 @@ def resumable(connection: Connection, broker: str) -> str | None:
 
     A drain that has ended is not resumed: the next drain of the broker starts from the beginning.
     """
-    drain = drained_by(cordon_of(standing_of(connection), broker))
+    drain = drained_by(cordon_of(read_policies(connection), broker))
     if drain is None:
         return None
     request = newest(connection, drain)

@@ -26,8 +26,8 @@ from shedders.cli.drain.cordons import (
     cordon_of,
     drained_by,
     hold_balancing,
+    read_policies,
     release_balancing,
-    standing_of,
     uncordon,
 )
 from shedders.cli.drain.follower import (
@@ -311,7 +311,7 @@ class Restart:
         member = registry.members.alive.get(name)
         if name not in before or member is None or member.incarnation == before[name] or not member.accepting:
             return False
-        return drained_by(cordon_of(standing_of(self._connection), name)) is None
+        return drained_by(cordon_of(read_policies(self._connection), name)) is None
 
     # --- one broker -------------------------------------------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class Restart:
             time.sleep(POLL_S)
 
     def _uncordon(self, name: str) -> None:
-        entry = cordon_of(standing_of(self._connection), name)
+        entry = cordon_of(read_policies(self._connection), name)
         if entry is None:
             return
         if drained_by(entry) is None:

@@ -29,7 +29,7 @@ WIDEST: Final = 1_000.0
 """Largest margin of a topic, in means."""
 
 
-class _Way(NamedTuple):
+class _Direction(NamedTuple):
     """From where to where a topic is levelled, and until when.
 
     Attributes:
@@ -150,24 +150,28 @@ class TopicGoal(Goal):
             return False
         givers = np.where(self.cells, counts > low, counts > 0)
         takers = self.cells & (counts < high)
-        ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
-        ways = [way for way in ways if way.sources.any() and way.takers.any()]
-        means = [self._switch, self._pass_on] * self.leading + [self._move, self._move_on] * self.moves_data
-        return any(move(search, topic, way) for move in means for way in ways)
+        directions = [
+            _Direction(over, under, high, low),
+            _Direction(over, takers, high, high),
+            _Direction(givers, under, low, low),
+        ]
+        directions = [direction for direction in directions if direction.sources.any() and direction.takers.any()]
+        methods = [self._switch, self._pass_on] * self.leading + [self._move, self._move_on] * self.moves_data
+        return any(move(search, topic, direction) for move in methods for direction in directions)
 
-    def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
+    def _still_helps(self, topic: int, direction: _Direction, source: int, to: int) -> bool:
         """Whether a move from here to there still helps."""
         counts = self.counts[topic]
-        here = int(counts[source]) > (int(way.floor[source]) if self.cells[source] else 0)
-        return here and int(counts[to]) < int(way.ceiling[to])
+        here = int(counts[source]) > (int(direction.floor[source]) if self.cells[source] else 0)
+        return here and int(counts[to]) < int(direction.ceiling[to])
 
     def _rows(self, topic: int) -> NDArray[np.int64]:
         first = self.cluster.first_of
         rows = np.arange(first[topic], first[topic + 1])
         return rows[~self.scope.frozen[rows]]
 
-    def _switch(self, search: Search, topic: int, way: _Way) -> bool:
-        cluster, sources, to = self.cluster, way.sources, way.takers
+    def _switch(self, search: Search, topic: int, direction: _Direction) -> bool:
+        cluster, sources, to = self.cluster, direction.sources, direction.takers
         rows = self._rows(topic)
         rows = rows[search.scope.may_switch(rows)]
         rows = rows[sources[cluster.leader[rows]]]
@@ -185,14 +189,14 @@ class TopicGoal(Goal):
         for place in order.tolist():
             partition, broker = int(partitions[place]), int(brokers[place])
             leader = int(cluster.leader[partition])
-            if leader == broker or not sources[leader] or not self._still(topic, way, leader, broker):
+            if leader == broker or not sources[leader] or not self._still_helps(topic, direction, leader, broker):
                 continue
             if not moved or search.limits.switch(partition, broker):
                 search.switch(partition, broker)
                 moved = True
         return moved
 
-    def _pass_on(self, search: Search, topic: int, way: _Way) -> bool:
+    def _pass_on(self, search: Search, topic: int, direction: _Direction) -> bool:
         """Pass leaderships on over brokers in the middle, which lead as many as before."""
         cluster, rows = self.cluster, self._rows(topic)
         rows = rows[search.scope.may_switch(rows)]
@@ -201,9 +205,9 @@ class TopicGoal(Goal):
         partitions, to = partitions[fits], to[fits]
         fits = search.scope.may_lead(partitions, to)
         partitions, to = partitions[fits], to[fits]
-        return pass_along(search, Links(partitions, cluster.leader[partitions], to), *self._ends(topic, way))
+        return pass_along(search, Links(partitions, cluster.leader[partitions], to), *self._ends(topic, direction))
 
-    def _move_on(self, search: Search, topic: int, way: _Way) -> bool:
+    def _move_on(self, search: Search, topic: int, direction: _Direction) -> bool:
         """Move replicas in a chain, where brokers in the middle hold as many as before."""
         cluster, rows, takers = self.cluster, self._rows(topic), np.nonzero(search.scope.takers)[0]
         if search.bounded or rows.size * cluster.replicas.shape[1] * takers.size > LINKS_MAX:
@@ -224,16 +228,16 @@ class TopicGoal(Goal):
             allowed &= rule.moves(partitions, sources, takers)
         at, to = np.nonzero(allowed)
         links = Links(partitions[at], sources[at], takers[to])
-        return pass_along(search, links, *self._ends(topic, way), length_max=2)
+        return pass_along(search, links, *self._ends(topic, direction), length_max=2)
 
-    def _ends(self, topic: int, way: _Way) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _ends(self, topic: int, direction: _Direction) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Brokers where a chain may begin, and where it may end."""
         counts = self.counts[topic]
-        gives = way.sources & (counts > np.where(self.cells, way.floor, 0))
-        return gives, way.takers & (counts < way.ceiling) & ~gives
+        gives = direction.sources & (counts > np.where(self.cells, direction.floor, 0))
+        return gives, direction.takers & (counts < direction.ceiling) & ~gives
 
-    def _move(self, search: Search, topic: int, way: _Way) -> bool:
-        cluster, sources = self.cluster, way.sources
+    def _move(self, search: Search, topic: int, direction: _Direction) -> bool:
+        cluster, sources = self.cluster, direction.sources
         rows = self._rows(topic)
         held = cluster.replicas[rows]
         fits = (held >= 0) & sources[held]
@@ -248,16 +252,20 @@ class TopicGoal(Goal):
         copied = np.where(search.scope.placed(partitions, brokers), 0, size)
         order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
         partitions, brokers = partitions[order], brokers[order]
-        takers = np.nonzero(way.takers & search.scope.takers)[0]
+        takers = np.nonzero(direction.takers & search.scope.takers)[0]
         chunks = [slice(begin, begin + CHUNK) for begin in range(0, len(partitions), CHUNK)]
-        return any(self._move_some(search, topic, way, partitions[part], brokers[part], takers) for part in chunks)
+        return any(
+            self._move_some(search, topic, direction, partitions[part], brokers[part], takers) for part in chunks
+        )
 
-    def _move_some(self, search: Search, topic: int, way: _Way, partitions: Any, sources: Any, takers: Any) -> bool:
+    def _move_some(
+        self, search: Search, topic: int, direction: _Direction, partitions: Any, sources: Any, takers: Any
+    ) -> bool:
         """Move of these replicas, in order, what may be moved and still helps; whether one was moved."""
         allowed = search.moves(partitions, sources, takers)
         rows = np.nonzero(allowed.any(axis=1))[0]
         counts, full = self.counts[topic], search.cluster.sums[search.full_by]
-        spare = np.where(self.cells, counts - way.floor, counts).tolist()
+        spare = np.where(self.cells, counts - direction.floor, counts).tolist()
         open_ = np.ones(len(takers), dtype=bool)
         moved = False
         for row, partition, source in zip(
@@ -274,7 +282,7 @@ class TopicGoal(Goal):
             search.move(partition, source, broker)
             moved = True
             spare[source] -= 1
-            if counts[broker] >= way.ceiling[broker]:
+            if counts[broker] >= direction.ceiling[broker]:
                 open_[takers == broker] = False
                 if not open_.any():
                     break

@@ -126,7 +126,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World("b1", "b2", "b3")
     monkeypatch.setattr(rolling, "drain", world.drain)
     monkeypatch.setattr(rolling, "read_registry", world.registry)
-    monkeypatch.setattr(rolling, "standing_of", world.effective)
+    monkeypatch.setattr(rolling, "read_policies", world.effective)
     monkeypatch.setattr(rolling, "uncordon", world.uncordon)
     monkeypatch.setattr(rolling, "hold_balancing", world.hold)
     monkeypatch.setattr(rolling, "ClaimedRestart", SimpleNamespace(new=world.claimed))
