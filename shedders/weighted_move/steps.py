@@ -188,12 +188,12 @@ class Steps:
                 continue
             room = len(self.steps) < rules.moves and self.churn < rules.churn
             candidate = self._best(source) if room else None
-            if candidate is not None and self._ends_relief(candidate):
-                self._over.discard(source.name)
-                continue
             if candidate is not None:
-                self._take(candidate)
-                heappush(self._hot, (-source.level, source.name, source))
+                if self._ends_relief(candidate):
+                    self._over.discard(source.name)
+                else:
+                    self._take(candidate)
+                    heappush(self._hot, (-source.level, source.name, source))
                 continue
             if source.over:
                 self._over.discard(source.name)

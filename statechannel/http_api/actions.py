@@ -214,16 +214,18 @@ class Actions:
         location = {"Location": f"/v1/operations/{story.id}"}
         outcome = _outcome_of(story)
         if outcome is None:
-            return ApiAnswer(self._under_way(story), 202, {**location, "Retry-After": "1"})
+            return ApiAnswer(self._document(story, None), 202, {**location, "Retry-After": "1"})
         if not is_success(outcome):
             problem = of_outcome(outcome, name=name, operation=story.id, executed_by=story.executed_by)
             problem.headers.update(location)
             raise problem
-        return ApiAnswer(_ended(story, outcome), 200, location)
+        return ApiAnswer(self._document(story, outcome), 200, location)
 
-    def _under_way(self, story: RequestStory) -> dict[str, Any]:
-        facts = {"operation": story.id, "executed_by": story.executed_by}
-        return {**facts, "answer": PENDING, "expired": self._book.is_expired(story)}
+    def _document(self, story: RequestStory, outcome: Outcome | None) -> dict[str, Any]:
+        operation = {"operation": story.id, "executed_by": story.executed_by}
+        if outcome is None:
+            return {**operation, "answer": PENDING, "expired": self._book.is_expired(story)}
+        return {**operation, **outcomes.to_json(outcome), "answer": outcomes.answer_of(outcome).value}
 
     def _operation(self, call: ApiCall) -> str:
         key = call.headers.get(IDEMPOTENCY_KEY)
@@ -398,9 +400,9 @@ class Actions:
         if story is None:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         outcome = _outcome_of(story)
-        state = self._under_way(story) if outcome is None else {**_ended(story, outcome), "expired": False}
         request = {"command": story.command, "name": story.name, "by": story.by, "asked_ms": story.asked_ms}
-        document = {**state, **request, **await self._next_step(story, outcome)}
+        document = {"expired": False, **self._document(story, outcome), **request}
+        document |= await self._next_step(story, outcome)
         return ApiAnswer(document, headers={} if outcome else {"Retry-After": "1"})
 
     async def _next_step(self, story: RequestStory, outcome: Outcome | None) -> dict[str, Any]:
@@ -476,8 +478,3 @@ def _outcome_of(story: RequestStory) -> Outcome | None:
         raise ProblemError(
             "internal-error", f"the reply to {story.id} cannot be read: {error}", facts={"operation": story.id}
         ) from None
-
-
-def _ended(story: RequestStory, outcome: Outcome) -> dict[str, Any]:
-    answer = outcomes.answer_of(outcome).value
-    return {"operation": story.id, "executed_by": story.executed_by, **outcomes.to_json(outcome), "answer": answer}

@@ -130,7 +130,7 @@ def _figures(
     label: str, gaps: list[float], calls: list[float], floors: tuple[list[float], list[float]], load: str
 ) -> list[Figure]:
     figures = []
-    for name, share, aim in (("p50", 0.5, "<= 1.5"), ("p99", 0.99, "beside it"), ("max", 1.0, "")):
+    for name, share, aim in (("p50", 0.5, "<= 1.5"), ("p99", 0.99, "comparison"), ("max", 1.0, "")):
         gap, call = percentile(gaps, share), percentile(calls, share)
         floor, shared = (percentile(floor_ms, share) for floor_ms in floors)
         notes = {"transfers": len(gaps)}
@@ -143,7 +143,7 @@ def _figures(
                 gap,
                 "ms",
                 ratio=gap / shared,
-                aim="beside",
+                aim="comparison",
                 load=load,
                 notes=notes,
             ),

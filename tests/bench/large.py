@@ -136,8 +136,8 @@ class Cluster:
         """kill -9; until all bundles have living owners, net of the expiry."""
         load, victim = Load(), victim_of(self._running, role)
         # Thousands of lookups at once keep a broker's loop busy for up to a second: not the leader's, whose work is measured.
-        busiest = {victim, victim_of(self._running, "leader")}
-        asked = next(process for name, process in self._running.items() if name not in busiest)
+        excluded = {victim, victim_of(self._running, "leader")}
+        asked = next(process for name, process in self._running.items() if name not in excluded)
         owners = asked.ask("owners", bundles)["owners"]
         waiting = [bundle for bundle, owner in zip(bundles, owners, strict=True) if owner == victim]
         self._watch_modes()

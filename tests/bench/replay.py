@@ -77,7 +77,7 @@ def _figures(records: int, rounds: dict[str, list[dict[str, float]]], load: str)
     figures = []
     for mode in MODES:
         figures.append(Figure(f"replay.{mode}", median(speed[mode]), "records/s", rounds=speed[mode], load=load))
-    for floor, aim in (("parse", ">= 0.5"), ("parse-json", "beside it"), ("bare", "beside it")):
+    for floor, aim in (("parse", ">= 0.5"), ("parse-json", "comparison"), ("bare", "comparison")):
         for clock, rates in (("wall", speed), ("cpu", cpu)):
             ratios = [ours / theirs for ours, theirs in zip(rates["engine"], rates[floor], strict=True)]
             figures.append(

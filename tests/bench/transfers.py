@@ -107,7 +107,7 @@ def _at_once(running: dict[str, BrokerProcess], settings: ClientSettings, floor_
     notes = {"bundles": AT_ONCE, "hops": 3}
     return [
         Figure("transfers.64-at-once.floor", median(floors), "ms", rounds=floors, load=str(load), notes=notes),
-        Figure("transfers.64-at-once.total", median(totals), "ms", ratio, "beside", totals, str(load), notes),
+        Figure("transfers.64-at-once.total", median(totals), "ms", ratio, "comparison", totals, str(load), notes),
         Figure("transfers.64-at-once.p50", median(middles), "ms", rounds=middles, load=str(load), notes=notes),
     ]
 

@@ -13,7 +13,7 @@ from click.testing import Result
 from shedders.cli import transfer
 from shedders.cli.drain import command, follower
 from shedders.cli.drain.command import rate_of
-from shedders.cli.drain.cordons import drained_by
+from shedders.cli.drain.cordons import drain_id_of
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_broker, split_command
 from shedders.policies.book import PolicyBook
@@ -149,9 +149,9 @@ def test_which_cordon_a_drain_has_written(by: str, drain: str | None, person: st
     """A sentence such as `drain tonight: disks` makes no drain."""
     why = f"drain {OPERATION}: disks"
     entry = PolicyEntry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, by, why)
-    assert (drained_by(entry), entry.author.person) == (drain, person)
+    assert (drain_id_of(entry), entry.author.person) == (drain, person)
     assert Author.parse(entry.author.by) == entry.author
-    assert drained_by(None) is None
+    assert drain_id_of(None) is None
 
 
 @pytest.mark.parametrize(

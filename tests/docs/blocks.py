@@ -349,7 +349,7 @@ def example(name: str) -> str:
 
 def figures() -> str:
     """What `make bench ARGS="... --keep"` measured last."""
-    return table(("figure", "measured", "aim, or beside it", "load", "command"), kept.rows())
+    return table(("figure", "measured", "aim, or comparison", "load", "command"), kept.rows())
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -47,7 +47,7 @@ def key_of(broker: str) -> PolicyKey:
     return made_key(PolicyKind.CORDON, broker)
 
 
-def drained_by(entry: PolicyEntry | None) -> str | None:
+def drain_id_of(entry: PolicyEntry | None) -> str | None:
     """Id of the drain that wrote a cordon; None: an operator did, or there is none."""
     return None if entry is None else entry.author.drain
 
@@ -128,7 +128,7 @@ def _row(entry: PolicyEntry, cordon: PolicyEntry | None, request: LoggedRequest 
         "override": entry.key.override,
         "since_ms": entry.logged_at_ms,
         "until_ms": entry.until_ms,
-        "drain": drained_by(cordon),
+        "drain": drain_id_of(cordon),
         "drain_state": None if cordon is None else _state_of(request),
         "drain_ended_ms": None if request is None else request.replied_ms,
         "drain_message": None if reply is None else message_of(reply.outcome),
@@ -142,14 +142,14 @@ def _requests_of(
     left = {
         entry.key.name: entry
         for entry in effective.entries
-        if entry.key.kind is PolicyKind.CORDON and drained_by(entry) is not None and entry.force is not Force.LAPSED
+        if entry.key.kind is PolicyKind.CORDON and drain_id_of(entry) is not None and entry.force is not Force.LAPSED
     }
     if not left:
         return {}
     newest: dict[str, LoggedRequest] = {}
     for request in extension_requests(connection, BALANCER, DRAIN):
         newest[str(request.request.args.get("drain") or request.request.id)] = request
-    return {broker: (entry, newest.get(drained_by(entry) or "")) for broker, entry in left.items()}
+    return {broker: (entry, newest.get(drain_id_of(entry) or "")) for broker, entry in left.items()}
 
 
 def _state_of(request: LoggedRequest | None) -> DrainState:
@@ -216,14 +216,14 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
         CommandError: The cordon was rejected, or its result is unknown.
     """
     before = cordon_of(read_policies(connection, create=True), broker)
-    if before is not None and drained_by(before) is None:
+    if before is not None and drain_id_of(before) is None:
         reason = f", because: {before.why}" if before.why else ""
         say(
             f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{reason}; "
             "that cordon is left as it is"
         )
         return False
-    if drained_by(before) == drain:
+    if drain_id_of(before) == drain:
         return False
     # Contradictions of policies are reported by the drain, per bundle.
     done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
@@ -267,7 +267,7 @@ def uncordon(
             else "`statechannel brokers` shows cordons as remarks.",
             code=ExitCode.NOT_FOUND,
         )
-    if drained_by(before) is None and not force:
+    if drain_id_of(before) is None and not force:
         because = f": {before.why}" if before.why else ""
         raise CommandError(
             f"{broker} was cordoned by {before.author.text or 'an unknown user'}, not by a drain{because}",
@@ -283,7 +283,7 @@ def uncordon(
 
 def take_back(connection: Connection, broker: str, drain: str) -> bool:
     """Delete the cordon that this drain wrote, if it still exists."""
-    if drained_by(cordon_of(read_policies(connection), broker)) != drain:
+    if drain_id_of(cordon_of(read_policies(connection), broker)) != drain:
         return False
     uncordon(connection, broker, force=False)
     return True
@@ -299,7 +299,7 @@ def hold_balancing(connection: Connection, restart: str, within_s: float, *, by:
         CommandError: The override was rejected, or its result is unknown.
     """
     before = _hold_of(read_policies(connection, create=True))
-    if before is not None and drained_by(before) is None:
+    if before is not None and drain_id_of(before) is None:
         return False
     until_ms = now_ms() + round(within_s * 1_000)
     why = f"rolling restart {restart}"
@@ -316,7 +316,7 @@ def release_balancing(connection: Connection, restart: str) -> None:
     Raises:
         CommandError: The end of the override was rejected, or its result is unknown.
     """
-    if drained_by(_hold_of(read_policies(connection))) == restart:
+    if drain_id_of(_hold_of(read_policies(connection))) == restart:
         _require(take_away(connection, _SHEDDING, force=True), "end of the override of balancing")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ulid import ULID
 
 from shedders.cli.balancers import RUN_IT, why_no_drain
-from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drained_by, read_policies, take_back
+from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drain_id_of, read_policies, take_back
 from shedders.model.amounts import count
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, Request, RequestCommand
@@ -157,7 +157,7 @@ def resumable(connection: Connection, broker: str) -> str | None:
 
     A drain that has ended is not resumed: the next drain of the broker starts from the beginning.
     """
-    drain = drained_by(cordon_of(read_policies(connection), broker))
+    drain = drain_id_of(cordon_of(read_policies(connection), broker))
     if drain is None:
         return None
     request = newest(connection, drain)

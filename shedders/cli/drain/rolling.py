@@ -24,7 +24,7 @@ from shedders.cli.drain.claim import ClaimedRestart, RestartUnderWayError, read_
 from shedders.cli.drain.cordons import (
     DRAIN,
     cordon_of,
-    drained_by,
+    drain_id_of,
     hold_balancing,
     read_policies,
     release_balancing,
@@ -311,7 +311,7 @@ class Restart:
         member = registry.members.alive.get(name)
         if name not in before or member is None or member.incarnation == before[name] or not member.accepting:
             return False
-        return drained_by(cordon_of(read_policies(self._connection), name)) is None
+        return drain_id_of(cordon_of(read_policies(self._connection), name)) is None
 
     # --- one broker -------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class Restart:
         entry = cordon_of(read_policies(self._connection), name)
         if entry is None:
             return
-        if drained_by(entry) is None:
+        if drain_id_of(entry) is None:
             say(
                 f"note: {name} stays cordoned: the cordon was set by {entry.author.text or 'an unknown user'}, not by a drain"
             )

@@ -149,13 +149,13 @@ def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
 @pytest.mark.parametrize(
     ("sizes", "sizes_moved"),
     [
-        (
-            [2.5] * 3 + [10.625] * 4,
-            [2.5] * 3,
-        ),  # these lead to 80.75 %: the last percent is not worth a fifth of its load
-        ([1.5] * 3 + [11.375] * 4, [1.5] * 3 + [11.375]),  # these to 86.45 %, which is an overload
+        # Three moves lead to 80.75 %: the rest is not worth a fifth of its load.
+        ([2.5] * 3 + [10.625] * 4, [2.5] * 3),
+        # Three moves lead to 86.45 %, which is an overload.
+        ([1.5] * 3 + [11.375] * 4, [1.5] * 3 + [11.375]),
         ([10.0] * 5, [10.0]),
-        ([2.5] * 3 + [1.0] + [10.375] * 4, [2.5] * 3),  # 0.4 are missing, and 1.0 is more than twice as much
+        # 0.4 are missing, and 1.0 is more than twice as much.
+        ([2.5] * 3 + [1.0] + [10.375] * 4, [2.5] * 3),
     ],
 )
 def test_the_last_percent_of_a_relief_is_not_worth_a_large_bundle(sizes: list[float], sizes_moved: list[float]):
