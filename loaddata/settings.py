@@ -106,8 +106,23 @@ class LoadSettings(SettingsGroup):
     )
     top_bundles_max: int = setting(
         10,
-        "Bundles in a report of the heaviest; 0: as many as a report can hold.",
+        "Bundles in a report of the heaviest, in Pulsar's order; 0: as many as a report can hold.",
         pip_192="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        ge=0,
+        le=BUNDLES_MAX,
+    )
+    top_by_resource_max: int = setting(
+        5,
+        "Further bundles in that report: the heaviest by messages a second, and as many by bytes sent, so that the leader knows "
+        "what fills each resource; 0: none, as Pulsar.",
+        pip_192="(the order of TopKBundles is by bytes received)",
+        ge=0,
+        le=BUNDLES_MAX,
+    )
+    top_recent_max: int = setting(
+        10,
+        "Further bundles in that report: the heaviest that came within ten minutes. What they did at their former broker shows "
+        "whose figures are wrong; 0: none, as Pulsar.",
         ge=0,
         le=BUNDLES_MAX,
     )
@@ -262,6 +277,8 @@ class LoadSettings(SettingsGroup):
         """Which bundles are reported."""
         return TopRules(
             count_max=self.top_bundles_max or BUNDLES_MAX,
+            by_resource_max=self.top_by_resource_max,
+            recent_max=self.top_recent_max,
             with_policies=self.top_with_policies,
             excluded=self.excluded_namespaces,
             idle=self.top_idle,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Final
 
 from loaddata.model.figures import FIGURE_MAX, is_count, is_figure
@@ -82,6 +83,8 @@ class BundleAverages:
 
 SHORT_SAMPLES: Final = 10
 LONG_SAMPLES: Final = 1_000
+RECENT_SAMPLES: Final = 120
+"""A bundle with fewer samples came lately: ten minutes."""
 _MOST: Final = float(FIGURE_MAX)
 
 
@@ -272,7 +275,12 @@ class TopRules:
     """Selection of the top bundles.
 
     Attributes:
-        count_max: Number of reported bundles; 0: all (upstream `loadBalancerMaxNumberOfBundlesInBundleLoadReport`, 10).
+        count_max: Number of the heaviest in upstream's order; 0: all (upstream
+            `loadBalancerMaxNumberOfBundlesInBundleLoadReport`, 10).
+        by_resource_max: Beside these, so many of the heaviest by messages a second, which take CPU, and by bytes sent: upstream's
+            order is by bytes received (0 as upstream).
+        recent_max: Beside these, so many of the heaviest that came within `RECENT_SAMPLES`: what they do here and did at their
+            former broker shows which of the two reports wrong figures (0 as upstream).
         with_policies: Also those whose namespace has an isolation policy or an anti-affinity group (upstream
             `loadBalancerSheddingBundlesWithPoliciesEnabled`, false).
         system_tenants: Tenants whose namespaces serve the cluster itself.
@@ -282,6 +290,8 @@ class TopRules:
     """
 
     count_max: int = 10
+    by_resource_max: int = 0
+    recent_max: int = 0
     with_policies: bool = False
     system_tenants: frozenset[str] = frozenset({"pulsar", "sla-monitor"})
     system_namespaces: frozenset[str] = frozenset({"pulsar/system"})
@@ -294,7 +304,7 @@ def top_bundles(
     rules: TopRules,
     has_policy: Callable[[str], bool] = lambda _: False,
 ) -> Sequence[TopBundle]:
-    """The heaviest bundles, the lightest of them first: the order in which the shedder tries them.
+    """The bundles to report, the lightest of them first: the order in which the shedder tries them.
 
     Ties are broken by name, so that the same bundles are chosen on every run. Bundles whose figures are not finite
     or negative are left out.
@@ -306,9 +316,37 @@ def top_bundles(
     ranked = [
         (order_of(bundle.stats), name) for name, bundle in bundles.items() if _counts(name, bundle, rules, has_policy)
     ]
-    ranked.sort(reverse=True)
-    chosen = ranked[: rules.count_max] if rules.count_max > 0 else ranked
-    return [_top(name, bundles[name]) for _, name in reversed(chosen)]
+    ranked.sort()
+    return [_top(name, bundles[name]) for name in _chosen([name for _, name in ranked], bundles, rules)]
+
+
+def _chosen(ranked: Sequence[str], bundles: Mapping[str, LocalBundle], rules: TopRules) -> list[str]:
+    """Which of these are reported, in the same order.
+
+    Args:
+        ranked: The lightest first.
+    """
+    if rules.count_max <= 0 or len(ranked) <= rules.count_max:
+        return list(ranked)
+    chosen = set(ranked[-rules.count_max :])
+    recent = [name for name in ranked if name not in chosen and _is_recent(bundles[name])]
+    chosen.update(recent[-rules.recent_max :] if rules.recent_max else ())
+    for figure in (_messages, _sent):
+        heaviest = nlargest(rules.by_resource_max, ((figure(bundles[name]), name) for name in ranked))
+        chosen.update(name for _, name in heaviest)
+    return [name for name in ranked if name in chosen]
+
+
+def _is_recent(bundle: LocalBundle) -> bool:
+    return bundle.timed.averages.long.samples < RECENT_SAMPLES
+
+
+def _messages(bundle: LocalBundle) -> float:
+    return bundle.stats.msg_rate
+
+
+def _sent(bundle: LocalBundle) -> float:
+    return bundle.stats.msg_throughput_out
 
 
 def _counts(name: str, bundle: LocalBundle, rules: TopRules, has_policy: Callable[[str], bool]) -> bool:

@@ -89,6 +89,8 @@ def _load_settings(contender: Contender) -> LoadSettings:
             "measure_interval_s": UPSTREAM_READING_S,
             "stale_s": 2 * UPSTREAM_READING_S,
             "catch_up_max": UPSTREAM_SAMPLES,
+            "top_by_resource_max": 0,
+            "top_recent_max": 0,
         }
     values = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
     try:
@@ -172,6 +174,8 @@ class Manager:
         return ReportSettings(
             reading_s=load.measure_interval_s,
             top_max=load.top_bundles_max,
+            top_by_resource_max=load.top_by_resource_max,
+            top_recent_max=load.top_recent_max,
             top_interval_s=load.top_interval_s,
             on_ownership=not upstream,
             again_s=0.0 if upstream else float(cool_down_s),

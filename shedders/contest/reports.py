@@ -19,6 +19,7 @@ from loaddata.model.bundle_load import (
     COUNT_STEP,
     LONG_SAMPLES,
     RATE_STEP,
+    RECENT_SAMPLES,
     SHORT_SAMPLES,
     THROUGHPUT_STEP,
     BundleAverages,
@@ -42,6 +43,7 @@ class ReportSettings:
     Attributes:
         reading_s: Time between two readings; Pulsar reads its host and its bundles once a minute.
         top_max: Bundles in a report of the heaviest; 0: all.
+        top_by_resource_max, top_recent_max: Further ones in it (`loaddata.model.bundle_load.TopRules`).
         on_ownership: A broker reports once its readings show a bundle that came or went, and others know that its report is
             older than that (Pulsar: neither).
         again_s: Time after which a report is renewed (`renewing` of the balancer); 0: never.
@@ -50,6 +52,8 @@ class ReportSettings:
 
     reading_s: float = 5.0
     top_max: int = 10
+    top_by_resource_max: int = 5
+    top_recent_max: int = 10
     top_interval_s: float = 15.0
     on_ownership: bool = True
     again_s: float = 0.0
@@ -125,20 +129,29 @@ class _Frame:
         self._of_broker: tuple[Ints, Ints] | None = None
         self._reported: dict[int, Sequence[TopBundle]] = {}
 
-    def top(self, broker: int, most: int, factor: float) -> Sequence[TopBundle]:
-        """Its heaviest bundles, the lightest first (`loaddata.model.bundle_load`).
-
-        Args:
-            most: So many of those that have traffic; 0: all bundles.
-        """
+    def top(self, broker: int, settings: ReportSettings, factor: float) -> Sequence[TopBundle]:
+        """The bundles that it reports, the lightest first, by the rules of `loaddata.model.bundle_load.top_bundles`."""
         reported = self._reported.get(broker)
         if reported is None:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
-            if most:
-                mine = mine[self._rates[2, mine] + self._rates[3, mine] > 0][-most:]
+            if settings.top_max:
+                mine = self._chosen(mine[self._rates[2, mine] + self._rates[3, mine] > 0], settings)
             reported = self._reported[broker] = _reported(self._table, self._rates, self._averages, mine, factor)
         return reported
+
+    def _chosen(self, mine: Ints, settings: ReportSettings) -> Ints:
+        chosen = np.zeros(len(mine), dtype=bool)
+        chosen[-settings.top_max :] = True
+        if settings.top_recent_max:
+            recent = np.flatnonzero(~chosen & (self._averages.samples[mine] < RECENT_SAMPLES))
+            chosen[recent[-settings.top_recent_max :]] = True
+        if settings.top_by_resource_max:
+            messages, sent = self._rates[0, mine] + self._rates[1, mine], self._rates[3, mine]
+            for figures in (messages, sent):
+                order = np.lexsort((self._table.place[mine], figures))
+                chosen[order[-settings.top_by_resource_max :]] = True
+        return mine[chosen]
 
     def _sorted(self) -> tuple[Ints, Ints]:
         """Bundles by broker, the lightest first, in upstream's order by buckets, equals by name; where each broker's begin."""
@@ -314,7 +327,7 @@ class Reports:
         for number in alive:
             broker = self._brokers[number]
             if broker.frame is not None:
-                bundles = broker.frame.top(number, settings.top_max, broker.frame_factor)
+                bundles = broker.frame.top(number, settings, broker.frame_factor)
                 lapsed = settings.on_ownership and broker.frame_offset < broker.changed_offset
                 as_of = {0: broker.frame_offset} if settings.on_ownership else None
                 reports[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)

@@ -4,7 +4,18 @@ import math
 
 import pytest
 
-from loaddata.model.bundle_load import BundleStats, LocalBundle, TopRules, heaviest_first, order_of, top_bundles
+from loaddata.model.bundle_load import (
+    RECENT_SAMPLES,
+    BundleAverages,
+    BundleStats,
+    LocalBundle,
+    MessageAverage,
+    TimedAverages,
+    TopRules,
+    heaviest_first,
+    order_of,
+    top_bundles,
+)
 
 
 def local(throughput_in: float = 0.0, **more: float) -> LocalBundle:
@@ -38,6 +49,32 @@ def test_the_heaviest_are_told_the_lightest_of_them_first() -> None:
     assert [item.name for item in result] == [name(13), name(14), name(15)]
     assert [bundle.name for bundle in heaviest_first(result)] == [name(15), name(14), name(13)]
     assert len(top_bundles(bundles, TopRules(count_max=0))) == 15
+
+
+def test_the_heaviest_by_each_resource_are_reported_as_well() -> None:
+    bundles = {name(number): local(number * 1e6) for number in range(1, 6)}
+    bundles |= {
+        name(6): local(1.0, msg_rate_in=9_000.0),
+        name(7): local(2.0, msg_rate_in=5_000.0),
+        name(8): local(3.0, msg_throughput_out=9e6),
+        name(9): local(4.0, msg_throughput_out=5e6),
+    }
+    chosen = top_bundles(bundles, TopRules(count_max=2, by_resource_max=1))
+    assert [item.name for item in chosen] == [name(6), name(8), name(4), name(5)]
+    assert len(top_bundles(bundles, TopRules(count_max=2, by_resource_max=2))) == 6
+    assert len(top_bundles(bundles, TopRules(count_max=2))) == 2
+
+
+def test_newcomers_are_reported_as_well_the_heaviest_of_them() -> None:
+    def served(amount: float, samples: int) -> LocalBundle:
+        average = MessageAverage(samples=samples)
+        return LocalBundle(BundleStats(msg_throughput_in=amount), TimedAverages(BundleAverages(average, average)))
+
+    bundles = {name(number): served(number * 1e6, 1_000) for number in range(1, 6)}
+    bundles |= {name(6): served(2e5, RECENT_SAMPLES - 1), name(7): served(1e5, 3), name(8): served(3e5, RECENT_SAMPLES)}
+    chosen = top_bundles(bundles, TopRules(count_max=2, recent_max=1))
+    assert [item.name for item in chosen] == [name(6), name(4), name(5)]
+    assert len(top_bundles(bundles, TopRules(count_max=2, recent_max=5))) == 4
 
 
 def test_equals_are_told_apart_by_name_whatever_the_order_of_the_dictionary() -> None:

@@ -10,7 +10,7 @@ from shedders.contest.reports import Reports, ReportSettings
 from shedders.contest.trace import TraceMachine, Units
 
 RATES = st.floats(0, 5e6)
-READINGS = st.lists(st.lists(RATES, min_size=12, max_size=12), min_size=1, max_size=25)
+READINGS = st.lists(st.lists(RATES, min_size=12, max_size=12), min_size=1, max_size=35)
 MACHINES = [TraceMachine("b0"), TraceMachine("b1")]
 
 
@@ -28,10 +28,17 @@ def _use(rates: np.ndarray, table: BundleTable) -> np.ndarray:
 
 
 @settings(max_examples=40)
-@given(READINGS, st.integers(1, 3))
-def test_averages_and_choice_are_those_of_a_live_broker(readings: list[list[float]], most: int) -> None:
+@given(READINGS, st.integers(1, 3), st.integers(0, 2), st.integers(0, 2))
+def test_averages_and_choice_are_those_of_a_live_broker(
+    readings: list[list[float]], most: int, by_resource: int, recent: int
+) -> None:
     table = _table([0, 0, 0])
-    reports = Reports(MACHINES, table, ReportSettings(top_max=most, top_interval_s=5.0))
+    rules = TopRules(count_max=most, by_resource_max=by_resource, recent_max=recent)
+    reports = Reports(
+        MACHINES,
+        table,
+        ReportSettings(top_max=most, top_by_resource_max=by_resource, top_recent_max=recent, top_interval_s=5.0),
+    )
     clock = ReportSettings().clock
     timed = {name: TimedAverages() for name in table.names}
     stats: dict[str, BundleStats] = {}
@@ -46,7 +53,7 @@ def test_averages_and_choice_are_those_of_a_live_broker(readings: list[list[floa
             assert result.averages == timed[name].averages
     local = {name: LocalBundle(stats[name], timed[name]) for name in table.names}
     seen = reports.tops([0, 1], ["b0", "b1"], now_s)
-    assert seen["b0"].bundles == top_bundles(local, TopRules(count_max=most))
+    assert seen["b0"].bundles == top_bundles(local, rules)
     assert seen["b1"].bundles == []
 
 
