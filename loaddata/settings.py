@@ -85,6 +85,13 @@ class LoadSettings(SettingsGroup):
         ge=0,
         le=10_000,
     )
+    report_peak_percent: float = setting(
+        90.0,
+        "When more than this part of the samples of ten minutes is at the highest usage, or no longer, that is reported at once: "
+        "something limits the broker below the limit that it reports; 0: never, as Pulsar.",
+        ge=0,
+        le=100,
+    )
     report_compares: Literal["maximum", "weighted"] = setting(
         "maximum",
         "Which usage is compared: the largest of all resources, as the extensible manager does, or the weighted one, as the "
@@ -259,7 +266,8 @@ class LoadSettings(SettingsGroup):
             weights: Those in force.
         """
         compared = weights if self.report_compares == "weighted" else None
-        return ReportRules(self.report_threshold_percent, self.report_max_age_s, compared)
+        peak_share = self.report_peak_percent / 100
+        return ReportRules(self.report_threshold_percent, self.report_max_age_s, peak_share, compared)
 
     def reporter_rules(self) -> ReporterRules:
         """When reports are due."""

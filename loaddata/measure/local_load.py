@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loaddata.model.broker_load import BrokerLoad, BrokerTraffic, HostUsage, UpdateRules, is_sound_usage, updated
+from loaddata.model.broker_load import (
+    BrokerLoad,
+    BrokerTraffic,
+    HostUsage,
+    PeakWindow,
+    UpdateRules,
+    is_sound_usage,
+    updated,
+)
 from loaddata.model.bundle_load import BundleStats, LocalBundle, SampleClock, TimedAverages
 from loaddata.model.figures import wall_ms
 from loaddata.source import MeasuredBundle
@@ -35,6 +43,7 @@ class LocalLoad:
     measured_s: float | None = None
     dropped: Counter[str] = field(default_factory=Counter)
     _sampled_s: float | None = None
+    _peak: PeakWindow = field(default_factory=PeakWindow)
 
     def measured(
         self, usage: HostUsage, bundles: Mapping[str, MeasuredBundle], *, now_s: float, now_ms: int
@@ -56,7 +65,8 @@ class LocalLoad:
         samples, self._sampled_s = self.clock.due(self._sampled_s, now_s)
         valid_ms = wall_ms(now_ms)
         self.dropped["clock"] += valid_ms != now_ms
-        self.load = updated(self.load, usage, traffic, samples=samples, now_ms=valid_ms, rules=self.rules)
+        load = updated(self.load, usage, traffic, samples=samples, now_ms=valid_ms, rules=self.rules)
+        self.load = self._peak.added(load, samples)
         self.reading += 1
         self.measured_s = now_s
         return self.load

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from loaddata.model.bundle_load import BundleStats, TrafficRates, is_sound
 from loaddata.model.figures import is_figure
@@ -69,6 +70,9 @@ class BrokerLoad:
         max_resource_usage: Largest of CPU, direct memory and bandwidths, 0 to 1 (and more); unweighted, at this moment.
         weighted_max_ema: Moving average of the weighted maximum; 1 ("unknown is full") before the first update.
         msg_throughput_ema: Moving average of the bytes a second in both directions.
+        peak_usage: Highest usage of CPU or a bandwidth in the last ten minutes, 0 to 1 (and more); 0 before the first five.
+        peak_share: Part of the samples of that time that are at it: load varies, so that a large part shows that something
+            limits the broker.
         updated_at_ms: Wall time of the measurement on the broker; 0 before the first.
         reported_at_ms: Wall time of the report on the broker.
     """
@@ -87,6 +91,8 @@ class BrokerLoad:
     max_resource_usage: float = UNKNOWN_IS_FULL
     weighted_max_ema: float = UNKNOWN_IS_FULL
     msg_throughput_ema: float = 0.0
+    peak_usage: float = 0.0
+    peak_share: float = 0.0
     updated_at_ms: int = 0
     reported_at_ms: int = 0
 
@@ -112,6 +118,33 @@ class BrokerLoad:
             )
             / 100
         )
+
+
+PEAK_SAMPLES: Final = 120
+PEAK_SAMPLES_MIN: Final = 60
+AT_PEAK: Final = 0.005
+"""A sample this close below the highest, as a part of it, is at the peak: what limits a broker does not do so to the last bit."""
+
+
+@dataclass(slots=True)
+class PeakWindow:
+    """The last samples of a broker's largest usage, without direct memory, which fills and stays full."""
+
+    samples: deque[float] = field(default_factory=lambda: deque(maxlen=PEAK_SAMPLES))
+
+    def added(self, load: BrokerLoad, samples: int) -> BrokerLoad:
+        """The load with the peak of the last samples, of which it is the newest.
+
+        Args:
+            samples: How many samples it is (`SampleClock.due`).
+        """
+        largest = max(load.cpu.percent, load.bandwidth_in.percent, load.bandwidth_out.percent) / 100
+        self.samples.extend([largest] * samples)
+        highest = max(self.samples, default=0.0)
+        if len(self.samples) < PEAK_SAMPLES_MIN or not 0 < highest < math.inf:
+            return replace(load, peak_usage=0.0, peak_share=0.0)
+        at_peak = sum(sample >= highest * (1 - AT_PEAK) for sample in self.samples)
+        return replace(load, peak_usage=highest, peak_share=at_peak / len(self.samples))
 
 
 class HostUsage(NamedTuple):

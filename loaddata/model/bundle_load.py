@@ -277,10 +277,10 @@ class TopRules:
     Attributes:
         count_max: Number of the heaviest in upstream's order; 0: all (upstream
             `loadBalancerMaxNumberOfBundlesInBundleLoadReport`, 10).
-        by_resource_max: Beside these, so many of the heaviest by messages a second, which take CPU, and by bytes sent: upstream's
-            order is by bytes received (0 as upstream).
-        recent_max: Beside these, so many of the heaviest that came within `RECENT_SAMPLES`: what they do here and did at their
-            former broker shows which of the two reports wrong figures (0 as upstream).
+        by_resource_max: Number of the heaviest by messages a second, which take CPU, and of those by bytes sent, that are added;
+            upstream's order is by bytes received (0 as upstream).
+        recent_max: Number of the heaviest of those that came within `RECENT_SAMPLES` that are added: what they do here, and did
+            at their former broker, shows which of the two reports wrong figures (0 as upstream).
         with_policies: Also those whose namespace has an isolation policy or an anti-affinity group (upstream
             `loadBalancerSheddingBundlesWithPoliciesEnabled`, false).
         system_tenants: Tenants whose namespaces serve the cluster itself.
@@ -317,11 +317,11 @@ def top_bundles(
         (order_of(bundle.stats), name) for name, bundle in bundles.items() if _counts(name, bundle, rules, has_policy)
     ]
     ranked.sort()
-    return [_top(name, bundles[name]) for name in _chosen([name for _, name in ranked], bundles, rules)]
+    return [_top(name, bundles[name]) for name in _select([name for _, name in ranked], bundles, rules)]
 
 
-def _chosen(ranked: Sequence[str], bundles: Mapping[str, LocalBundle], rules: TopRules) -> list[str]:
-    """Which of these are reported, in the same order.
+def _select(ranked: Sequence[str], bundles: Mapping[str, LocalBundle], rules: TopRules) -> list[str]:
+    """Those that are reported, in the same order.
 
     Args:
         ranked: The lightest first.
@@ -331,7 +331,7 @@ def _chosen(ranked: Sequence[str], bundles: Mapping[str, LocalBundle], rules: To
     chosen = set(ranked[-rules.count_max :])
     recent = [name for name in ranked if name not in chosen and _is_recent(bundles[name])]
     chosen.update(recent[-rules.recent_max :] if rules.recent_max else ())
-    for figure in (_messages, _sent):
+    for figure in (_message_rate, _bytes_sent):
         heaviest = nlargest(rules.by_resource_max, ((figure(bundles[name]), name) for name in ranked))
         chosen.update(name for _, name in heaviest)
     return [name for name in ranked if name in chosen]
@@ -341,11 +341,11 @@ def _is_recent(bundle: LocalBundle) -> bool:
     return bundle.timed.averages.long.samples < RECENT_SAMPLES
 
 
-def _messages(bundle: LocalBundle) -> float:
+def _message_rate(bundle: LocalBundle) -> float:
     return bundle.stats.msg_rate
 
 
-def _sent(bundle: LocalBundle) -> float:
+def _bytes_sent(bundle: LocalBundle) -> float:
     return bundle.stats.msg_throughput_out
 
 

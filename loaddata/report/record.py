@@ -265,6 +265,8 @@ _FIELDS: Mapping[type[Any], tuple[tuple[str, str], ...]] = {
     for kind in (BrokerLoad, ResourceUsage, BundleStats, MessageAverage)
 }
 """Name and kind (`int`, `float`, `ResourceUsage`) of each field; annotations are text in those modules."""
+_ADDED: Final = frozenset({"peak_usage", "peak_share"})
+"""Fields that reports of earlier versions do not have: 0."""
 
 
 def _parse_part(kind: type[Part], loaded: Any, where: str) -> Part:
@@ -278,7 +280,7 @@ def _parse_part(kind: type[Part], loaded: Any, where: str) -> Part:
             if not is_figure(usage.percent):
                 raise _BadFieldError(InvalidReportReason.FIGURES, f"{where}.{name} is absurdly far beyond its limit")
             continue
-        value: Any = loaded.get(name)
+        value: Any = loaded.get(name, 0.0 if name in _ADDED else None)
         if not (is_count(value) if annotation == "int" else is_figure(value)):
             raise _BadFieldError(
                 InvalidReportReason.FIGURES, f"{where}.{name} is not a {_WORD[annotation]} from 0 to {FIGURE_MAX}"

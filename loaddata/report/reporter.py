@@ -59,12 +59,15 @@ class ReportRules:
     Attributes:
         threshold_percent: A change larger than this is reported.
         max_age_s: A report older than this is renewed.
+        peak_share: A share of samples at the peak (`BrokerLoad.peak_share`) that reaches this, or falls below it again, is
+            reported; 0: never, as upstream.
         weights: None compares the unweighted maximum, as the extensible manager does; weights compare the weighted one,
             as the modular manager does.
     """
 
     threshold_percent: float = 10.0
     max_age_s: float = 900.0
+    peak_share: float = 0.0
     weights: ResourceWeights | None = None
 
 
@@ -112,6 +115,9 @@ def load_due(held: WrittenReport | None, now: BrokerLoad, now_s: float, rules: R
     name, change = max(changes(held.load, now, rules.weights).items(), key=lambda pair: pair[1])
     if change > rules.threshold_percent:
         return DueReport(ReportCause.CHANGE, f"{name} changed by {change:.1f}, more than {rules.threshold_percent:g}")
+    if rules.peak_share and (held.load.peak_share >= rules.peak_share) != (now.peak_share >= rules.peak_share):
+        share = f"{now.peak_share * 100:.0f} % of the last samples are at the peak, {held.load.peak_share * 100:.0f} % before"
+        return DueReport(ReportCause.CHANGE, share)
     return None
 
 

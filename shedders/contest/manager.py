@@ -89,6 +89,7 @@ def _load_settings(contender: Contender) -> LoadSettings:
             "measure_interval_s": UPSTREAM_READING_S,
             "stale_s": 2 * UPSTREAM_READING_S,
             "catch_up_max": UPSTREAM_SAMPLES,
+            "report_peak_percent": 0,
             "top_by_resource_max": 0,
             "top_recent_max": 0,
         }

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from loaddata.model.broker_load import BrokerLoad, BrokerTraffic, HostUsage, ResourceUsage, UpdateRules, updated
+from loaddata.model.broker_load import (
+    BrokerLoad,
+    BrokerTraffic,
+    HostUsage,
+    PeakWindow,
+    ResourceUsage,
+    UpdateRules,
+    updated,
+)
 from loaddata.model.bundle_load import (
     CACHE_STEP_BYTES,
     COUNT_STEP,
@@ -136,11 +144,11 @@ class _Frame:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
             if settings.top_max:
-                mine = self._chosen(mine[self._rates[2, mine] + self._rates[3, mine] > 0], settings)
+                mine = self._select(mine[self._rates[2, mine] + self._rates[3, mine] > 0], settings)
             reported = self._reported[broker] = _reported(self._table, self._rates, self._averages, mine, factor)
         return reported
 
-    def _chosen(self, mine: Ints, settings: ReportSettings) -> Ints:
+    def _select(self, mine: Ints, settings: ReportSettings) -> Ints:
         chosen = np.zeros(len(mine), dtype=bool)
         chosen[-settings.top_max :] = True
         if settings.top_recent_max:
@@ -202,6 +210,7 @@ class _Broker:
 
     machine: TraceMachine
     load: BrokerLoad = field(default_factory=BrokerLoad)
+    peak: PeakWindow = field(default_factory=PeakWindow)
     held: WrittenReport | None = None
     sampled_s: float | None = None
     changed_s: float = float("-inf")
@@ -279,7 +288,7 @@ class Reports:
             samples, broker.sampled_s = settings.clock.due(broker.sampled_s, now_s)
             msg_in, msg_out, bytes_in, bytes_out = use[:4, number].tolist()
             traffic = BrokerTraffic(msg_in, msg_out, bytes_in, bytes_out, int(counts[number]), int(topics[number]))
-            broker.load = updated(
+            load = updated(
                 broker.load,
                 self._usage(broker, use[:, number]),
                 _scaled(traffic, broker.factor),
@@ -287,6 +296,7 @@ class Reports:
                 now_ms=_ms(now_s),
                 rules=settings.update,
             )
+            broker.load = broker.peak.added(load, samples)
             if delivered.get(number, True):
                 self._report(broker, frame, now_s, offset)
         return True

@@ -223,6 +223,7 @@ def _unsound(load: BrokerLoad) -> str | None:
         ("message rate", load.msg_rate_in, load.msg_rate_out),
         ("throughput", load.msg_throughput_in, load.msg_throughput_out),
         ("moving averages", load.weighted_max_ema, load.msg_throughput_ema),
+        ("peak", load.peak_usage, load.peak_share),
     )
     for what, value, other in amounts:
         if not (0.0 <= value <= MOST and 0.0 <= other <= MOST):

@@ -70,6 +70,10 @@ class LoadReport(Rates):
     )
     weighted_max_ema: Amount = Field(UNKNOWN_IS_FULL, description="Moving average of the weighted maximum; 1 is full.")
     msg_throughput_ema: Amount = Field(0.0, description="Moving average of the bytes a second in both directions.")
+    peak_usage: Amount = Field(
+        0.0, description="Highest usage of CPU or a bandwidth in the last ten minutes; 1 is full."
+    )
+    peak_share: Amount = Field(0.0, description="Part of the samples of that time that are at it.")
     updated_at_ms: Millis = Field(0, description="When it was measured, wall time of that broker; 0: never.")
     reported_at_ms: Millis = Field(0, description="When it was reported, wall time of that broker.")
 

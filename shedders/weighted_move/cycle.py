@@ -239,7 +239,7 @@ class Cycle:
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
             levels[name] = [part * each for part, each in zip(use, without_memory(inverse), strict=True)]
-        doubts.judge(pulses, levels)
+        doubts.judge(pulses, levels, {name: (load.peak_usage, load.peak_share) for name, load in loads.items()})
 
     def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
         """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""

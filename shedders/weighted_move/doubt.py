@@ -11,6 +11,9 @@ moved to a broker has to show in its reports.
     lies        the long-term averages of its bundles jumped, all by the same factor, which is impossible: the broker gets no
                 bundles, and gives none unless it reports itself overloaded
     unmoved     load that was moved there did not show; the broker gets no more
+    capped      its usage stays at its peak (`BrokerLoad.peak_share`), below its limits, while that of other brokers varies; it
+                gets no bundles, and a part of its load is moved away. If its usage does not fall, or if it falls and later stays
+                at the same peak again, it is saturated: it was asked for a little more than it can do
 
 A doubt ends when the pulse is back, at the latest after `DOUBT_S`.
 
@@ -32,6 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from shedders.model.cluster import Bundle
@@ -39,8 +43,8 @@ from shedders.model.readings import MOST, numbers, remembered
 from shedders.weighted_move.arrivals import Arrivals
 from shedders.weighted_move.loads import RESOURCES
 
-FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
-KINDS = (FELL, ROSE, LIES, UNMOVED)
+FELL, ROSE, LIES, UNMOVED, CAPPED = "fell", "rose", "lies", "unmoved", "capped"
+KINDS = (FELL, ROSE, LIES, UNMOVED, CAPPED)
 STEP = 0.15  # a pulse this far from its usual value is not noise; more, if pulses differ much
 SPREAD = 4.5  # multiple of the usual spread of pulses that is not noise
 SAME = 0.08  # two factors that differ by less count as equal
@@ -68,7 +72,15 @@ PROBED = 0.2
 RESPONSE = 0.4  # part of the moved load that has to show
 RESOURCE_COUNT = len(RESOURCES)
 NOTHING_BEYOND = (0.0,) * RESOURCE_COUNT
+NO_PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType({})
 LEAST_SERVED = 0.05  # least assumed part of what it is asked that a broker serves
+AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
+VARIES = 0.4  # where more than this part of most brokers' samples are at their peaks, load does not vary, and peaks show nothing
+ABOUT = 0.01  # two levels that differ by less count as equal
+SAME_CEILING = 0.005  # two peaks that differ by less have the same cause
+CEILING_S = 21_600.0  # time for which the level of a broker that was probed as capped is remembered
+CAPPED_MAX = 0.85  # a broker above this part of its limit is limited by that
+CAPPED_SERVED = 0.95  # what such a broker is assumed to serve of what it is asked
 SHOWS = 0.03  # a smaller part of a broker's limit is within the error
 
 
@@ -201,6 +213,7 @@ class Doubts:
         sent: Level of a broker before the last plan, the load that the plan moved there, and the number of bundles.
         taken: The same of load that the plan moved away.
         peaks: Highest level of a broker, fading: at a lower one it is not at its end.
+        ceilings: Level of a broker before it was probed as capped, and the seconds since.
         sums: Level of a broker before several plans, the load that they moved there, and the seconds since the first.
     """
 
@@ -215,6 +228,7 @@ class Doubts:
     sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sent: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sizes: dict[str, Sequence[float]] = field(default_factory=dict)
+    ceilings: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Doubts:
@@ -256,12 +270,18 @@ class Doubts:
             },
             _triples(_rows(memory, "sent", 3)),
             sizes,
+            {
+                name: (level, age_s + passed_s)
+                for name, (level, age_s) in _pairs(_rows(memory, "ceilings", 2)).items()
+                if age_s + passed_s <= CEILING_S and name in present and level > 0
+            },
         )
 
     def dumped(self) -> dict[str, Any]:
         """For JSON; empty if there are no doubts."""
         tables: dict[str, dict[str, Any]] = {
             "age_s": {name: doubt.age_s for name, doubt in self.doubts.items()},
+            "ceilings": {name: [round(level, 4), round(age_s, 1)] for name, (level, age_s) in self.ceilings.items()},
             "calm": {name: round(value, 4) for name, value in self.calm.items()},
             "hits": {name: doubt.hits for name, doubt in self.doubts.items()},
             "kinds": {name: doubt.kind for name, doubt in self.doubts.items()},
@@ -278,13 +298,20 @@ class Doubts:
             {"arrivals": arrivals} if arrivals else {}
         )
 
-    def judge(self, pulses: Mapping[str, float], levels: Mapping[str, Sequence[float]]) -> None:
-        """Judge the pulses of this decision, and the responses to load that was moved.
+    def judge(
+        self,
+        pulses: Mapping[str, float],
+        levels: Mapping[str, Sequence[float]],
+        peaks: Mapping[str, tuple[float, float]] = NO_PEAKS,
+    ) -> None:
+        """Judge the pulses of this decision, the responses to load that was moved, and the peaks.
 
         Args:
             levels: Present usage of each broker's resources, as parts of its reported limits.
+            peaks: `peak_usage` and `peak_share` of each broker's report.
         """
         self._responses(levels)
+        self._find_capped(levels, peaks)
         for name in self.slow.keys() & levels.keys():
             self.slow[name].watch(levels[name][self.slow[name].resource], levels[name])
         if len(pulses) <= HITS:
@@ -330,7 +357,9 @@ class Doubts:
         """A sentence on what is implausible about a broker."""
         doubt = self.doubts[name]
         sentence = f"the traffic of all its bundles is {self.now.get(name, 1.0):.2f} of the usual"
-        if doubt.kind in (LIES, UNMOVED):
+        if doubt.kind == CAPPED:
+            sentence = "its usage stays at one level, while that of other brokers varies, as if something limited it"
+        elif doubt.kind in (LIES, UNMOVED):
             jumped = "the long-term averages of all its bundles jumped alike, which is impossible"
             sentence = jumped if doubt.kind == LIES else "load that was moved there did not show"
         return f"{sentence}, for {doubt.age_s:.0f} s"
@@ -366,7 +395,7 @@ class Doubts:
         doubt = self.doubts.get(name)
         if doubt is None or name in self.slow:
             return False
-        return (doubt.kind == FELL and doubt.hits == HITS) or (doubt.kind == UNMOVED and doubt.hits < ASKED)
+        return (doubt.kind in (FELL, CAPPED) and doubt.hits == HITS) or (doubt.kind == UNMOVED and doubt.hits < ASKED)
 
     def tried(self, name: str, level: float, part: float) -> None:
         """Record that a part of its load is moved away."""
@@ -379,7 +408,7 @@ class Doubts:
         if known is None:
             if kind is not None:
                 self.doubts[name] = ReportDoubt(kind)
-        elif known.kind in (LIES, UNMOVED):
+        elif known.kind in (LIES, UNMOVED) or (known.kind == CAPPED and kind != FELL):
             return
         elif kind == known.kind:
             known.hits = max(known.hits, min(known.hits + 1, HITS))
@@ -388,11 +417,35 @@ class Doubts:
         elif not known.holds or abs(value - 1) < step / 2:
             del self.doubts[name]
 
+    def _find_capped(self, levels: Mapping[str, Sequence[float]], peaks: Mapping[str, tuple[float, float]]) -> None:
+        """Find brokers whose usage stays at its peak while that of others varies."""
+        shares = [share for usage, share in peaks.values() if usage > 0]
+        varies = len(shares) > HITS and median(shares) <= VARIES
+        middle = median(max(each) for each in levels.values()) if levels else 0.0
+        for name, (usage, share) in peaks.items():
+            known, level = self.doubts.get(name), max(levels[name])
+            if name in self.slow or (known is not None and (known.kind != CAPPED or known.hits == ASKED)):
+                continue
+            is_stuck = (
+                varies
+                and share >= AT_PEAK
+                and abs(level - usage) < ABOUT * usage
+                and max(SHOWS, middle / 2) < level < CAPPED_MAX
+            )
+            ceiling, _ = self.ceilings.get(name, (level, 0.0))
+            if not is_stuck or abs(level - ceiling) >= SAME_CEILING * ceiling:
+                self.doubts.pop(name, None)
+            elif known is None:
+                self.doubts[name] = ReportDoubt(CAPPED)
+            else:
+                known.hits = min(known.hits + 1, HITS)
+                if known.holds and name in self.ceilings:
+                    self._slowed(name, levels[name], CAPPED_SERVED)
+
     def _responses(self, levels: Mapping[str, Sequence[float]]) -> None:
         for name, (before, part) in self.probes.items():
-            level = max(levels.get(name, (0.0,)))
-            if level > 0 and before > 0 and before - level < before * part / 2:
-                self._slowed(name, levels[name], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
+            if name in levels and before > 0:
+                self._probed(name, before, part, levels[name])
         for name, each in levels.items():
             self.peaks[name] = max(self.peaks.get(name, 0.0), *each)
         for name in [name for name in self.sums if name in levels and not self._at_its_end(name, levels[name])]:
@@ -413,6 +466,17 @@ class Doubts:
             if parted >= SHOWS and factor < 1 and before - max(levels[name]) < STUCK * factor * parted:
                 self._slowed(name, levels[name], factor)
         self.probes, self.sent, self.taken = {}, {}, {}
+
+    def _probed(self, name: str, before: float, part: float, levels: Sequence[float]) -> None:
+        """Whether a broker's usage fell with its load: if not, it was saturated."""
+        level, known = max(levels), self.doubts.get(name)
+        capped = known is not None and known.kind == CAPPED
+        fell = before - level >= before * part / 2
+        if level > 0 and not fell and not (capped and level > before * (1 + ABOUT)):
+            self._slowed(name, levels, min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
+        elif capped:
+            self.ceilings[name] = before, 0.0
+            del self.doubts[name]
 
     def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
         """Whether it may be saturated: it has not been busier than now for long, or is slow."""
@@ -447,7 +511,8 @@ class Doubts:
         level = max(levels)
         self.slow[name] = SlowBroker(min(1.0, level), levels.index(level), served)
         self.arrivals.forget(name)
-        if self.of(name) == UNMOVED:
+        self.ceilings.pop(name, None)
+        if self.of(name) in (UNMOVED, CAPPED):
             del self.doubts[name]
 
 

@@ -79,8 +79,8 @@ class Drawn:
 
     def broker(self, name: str) -> Broker:
         usages = [self.usage() for _ in range(5)]
-        emas = [self.amount() for _ in range(3)]
-        load = BrokerLoad(*usages, *self.rates(), self.count(), self.count(), *emas, self.count(), self.count())
+        averages = [self.amount() for _ in range(5)]
+        load = BrokerLoad(*usages, *self.rates(), self.count(), self.count(), *averages, self.count(), self.count())
         texts = [self._random.choice([None, "", "4.2.4", "h\u00e9\U0001f600", 'a"b\\n']) for _ in range(3)]
         flags = [self.yes() for _ in range(3)]
         return Broker(

@@ -8,6 +8,7 @@ from loaddata.model.broker_load import (
     BrokerLoad,
     BrokerTraffic,
     HostUsage,
+    PeakWindow,
     ResourceUsage,
     ResourceWeights,
     UpdateRules,
@@ -93,3 +94,27 @@ def test_sums_leave_out_what_is_not_sound_and_count_it() -> None:
     bundles = [BundleStats(1, 2, 3, 4, 5), BundleStats(math.nan), BundleStats(10, 20, 30, 40, 50)]
     assert BrokerTraffic.of(bundles) == BrokerTraffic(11, 22, 33, 44, bundles=3, topics=55, unsound=1)
     assert BrokerTraffic.of(reversed(bundles)) == BrokerTraffic.of(bundles)
+
+
+def _peaks(usages: list[float], samples: int = 1) -> tuple[float, float]:
+    window, load = PeakWindow(), BrokerLoad()
+    for usage in usages:
+        load = window.added(BrokerLoad(cpu=ResourceUsage(usage, 1.0), direct_memory=ResourceUsage(9.0, 10.0)), samples)
+    return load.peak_usage, load.peak_share
+
+
+def test_a_peak_needs_five_minutes_and_lasts_ten() -> None:
+    assert _peaks([0.5] * 59) == (0.0, 0.0)
+    assert _peaks([0.5] * 60) == (0.5, 1.0)
+    assert _peaks([0.5] * 15, samples=4) == (0.5, 1.0)  # a reading counts for the time that has passed
+    assert _peaks([0.8] + [0.4] * 119) == (pytest.approx(0.8), pytest.approx(1 / 120))
+    assert _peaks([0.8] + [0.4] * 120) == (pytest.approx(0.4), 1.0)
+
+
+def test_samples_near_the_highest_are_at_the_peak() -> None:
+    assert _peaks([0.45, 0.449, 0.44] * 40)[1] == pytest.approx(2 / 3)
+
+
+def test_without_a_usage_there_is_no_peak() -> None:
+    assert _peaks([0.0] * 200) == (0.0, 0.0)
+    assert _peaks([1e300] * 200) == (0.0, 0.0)

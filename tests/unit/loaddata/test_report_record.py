@@ -162,6 +162,16 @@ def test_of_bundles_that_are_too_large_those_that_fit_are_told() -> None:
     assert VALUE_MAX_BYTES - 30_000 < len(value) <= VALUE_MAX_BYTES
 
 
+def test_a_report_of_an_earlier_version_has_no_peak() -> None:
+    loaded = orjson.loads(encode_broker_load(BrokerLoadReport(header(), BrokerLoad(peak_usage=0.4, peak_share=0.5))))
+    assert loaded["load"].pop("peak_usage") == 0.4
+    assert loaded["load"].pop("peak_share") == 0.5
+    report = decode_broker_load(b"b1", orjson.dumps(loaded))
+    assert report == BrokerLoadReport(header(), BrokerLoad())
+    loaded["load"]["peak_share"] = "0.5"
+    assert isinstance(decode_broker_load(b"b1", orjson.dumps(loaded)), InvalidRecord)
+
+
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [

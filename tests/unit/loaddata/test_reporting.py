@@ -1,6 +1,7 @@
 """When load is told: upstream's four changes and its age, with strict comparisons."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,16 @@ def test_from_nothing_to_something() -> None:
     due = load_due(WrittenReport(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, RULES)
     assert due is not None
     assert "inf" in due.why
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_due"), [(0.5, 0.89, False), (0.5, 0.9, True), (0.95, 0.91, False), (0.9, 0.89, True)]
+)
+def test_a_broker_that_comes_to_stay_at_its_peak_or_leaves_it(before: float, now: float, is_due: bool) -> None:
+    held, load = replace(LOAD, peak_share=before), replace(LOAD, peak_share=now)
+    due = load_due(WrittenReport(held, 0.0), load, 900.0, ReportRules(peak_share=0.9))
+    assert (due is not None and due.cause is ReportCause.CHANGE) == is_due
+    assert load_due(WrittenReport(held, 0.0), load, 900.0, ReportRules()) is None, "never, as upstream"
 
 
 def test_the_modular_managers_way_compares_the_weighted_maximum() -> None:

@@ -9,7 +9,7 @@ from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, SlowBroker, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, LIES, ROSE, UNMOVED, Doubts, SlowBroker, pulse_of
 from shedders.weighted_move.loads import cpu_costs
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
@@ -99,6 +99,78 @@ def test_a_strained_broker_does_as_much_after_giving_a_part_away():
         assert not doubts.to_try("a")
         judged(doubts, 0.7, a=after)
         assert doubts.slow == ({"a": SlowBroker(after, served=pytest.approx(0.7))} if slow else {})
+
+
+def peaked(doubts: Doubts, level: float, *, share: float = 1.0, others: float = 0.2, times: int = 1) -> None:
+    """Decisions in which `a` is at a level, with that share of its samples at its peak, and the others vary."""
+    levels = {**dict.fromkeys(NAMES, 0.5), "a": level}
+    peaks = {**dict.fromkeys(NAMES, (0.52, others)), "a": (level, share)}
+    for _ in range(times):
+        doubts.judge({}, use(levels), peaks)
+
+
+def test_a_broker_that_stays_at_its_peak_is_probed():
+    doubts = Doubts()
+    peaked(doubts, 0.45, times=2)
+    assert doubts.of("a") is None
+    assert not doubts.may_take("a")  # the first sign is enough to send nothing
+    peaked(doubts, 0.45)
+    assert doubts.of("a") == CAPPED
+    assert doubts.to_try("a")
+    assert "stays at one level" in doubts.why("a")
+    doubts.tried("a", 0.45, 0.2)
+    peaked(doubts, 0.44)  # much more is asked of it than it can do
+    assert doubts.slow == {"a": SlowBroker(0.44)}
+    assert not doubts.doubts
+
+
+@pytest.mark.parametrize(
+    ("level", "share", "others"),
+    [
+        (0.45, 0.8, 0.2),  # it varies
+        (0.45, 1.0, 0.7),  # nothing varies
+        (0.9, 1.0, 0.2),  # at its own limit
+        (0.2, 1.0, 0.2),  # has little load
+        (0.0, 1.0, 0.2),
+    ],
+)
+def test_peaks_that_show_nothing(level: float, share: float, others: float):
+    doubts = Doubts()
+    peaked(doubts, level, share=share, others=others, times=5)
+    assert not doubts.doubts
+    assert doubts.may_take("a")
+
+
+def test_the_same_peak_once_more_after_a_probe_shows_a_broker_that_was_asked_for_a_little_too_much():
+    def probed() -> Doubts:
+        doubts = Doubts()
+        peaked(doubts, 0.45, times=3)
+        doubts.tried("a", 0.45, 0.2)
+        peaked(doubts, 0.38, share=0.5)
+        assert not doubts.doubts
+        assert not doubts.slow
+        return Doubts.recall(doubts.dumped(), 60.0, dict.fromkeys(NAMES))
+
+    other = probed()
+    peaked(other, 0.46, times=5)
+    assert not other.doubts  # probed lately, and not stuck there
+    assert not other.slow
+    same = probed()
+    peaked(same, 0.451, times=3)
+    assert same.slow == {"a": SlowBroker(0.451, served=pytest.approx(0.95))}
+    assert not same.ceilings
+    later = Doubts.recall(probed().dumped(), 22_000.0, dict.fromkeys(NAMES))
+    peaked(later, 0.451, times=3)
+    assert later.to_try("a")  # forgotten: it is probed again
+
+
+def test_a_broker_whose_usage_rises_while_it_is_probed_has_no_ceiling_there():
+    doubts = Doubts()
+    peaked(doubts, 0.45, times=3)
+    doubts.tried("a", 0.45, 0.2)
+    peaked(doubts, 0.47, share=0.3)
+    assert not doubts.slow
+    assert not doubts.doubts
 
 
 def test_what_was_sent_has_to_show():
