@@ -59,6 +59,7 @@ SETTLED_S = 300.0
 BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
+BURST_WAITS = 2  # a level that will probably fall soon is left alone for up to this multiple of the usual hits
 TINY = 1e-6
 
 
@@ -89,6 +90,8 @@ class Cycle:
         self._as_usual: set[str] = set()
         self._present: dict[str, Use] = {}
         self._lift: dict[str, float] = {}
+        self._risen: dict[str, float] = {}
+        self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
         self._memory_counts = False
         self._memory_costs = MemoryCosts()
@@ -104,6 +107,7 @@ class Cycle:
             return self._answer([], "no broker has any load", Reason.HIT_COUNT)
         for name in self._sides:
             self._judge(name)
+        self._memory.bursts.look({name: side.level for name, side in self._sides.items()})
         self._try_memory()
         settings = self._settings
         rules = StepRules(
@@ -153,6 +157,7 @@ class Cycle:
             level = parts_of(use, inverses[name])
             if moved or history.bundles != draft.size(name):
                 changed.add(name)
+            self._over_before[name] = history.over
             history.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
             uses[name] = history.use
         self._doubt(loads, inverses, changed)
@@ -319,6 +324,9 @@ class Cycle:
         off = side.level - 1
         band = max(gap, noise)
         above, below = off > band, -off > max(UNDER * gap, noise)
+        hits_before, lasted_s = self._over_before[name]
+        if hits_before and not above and name not in self._memory.bursts.relieved:
+            self._memory.bursts.ended(lasted_s + self._memory.passed_s)
         watched.hit(above=above, below=below, passed_s=self._memory.passed_s)
         if not (above or below):
             return
@@ -340,8 +348,13 @@ class Cycle:
             # Whatever the cause, relieve the worst of it now; the rest has to wait for more hits.
             needed, side.aim = min(needed, 2), max(side.aim, RELIEVED * side.scale)
             side.relieved = side.aim > 1 + REST
+        has_risen = above and steady < gap
+        if has_risen and self._memory.bursts.passes_soon(since_s):
+            needed = settings.hits * (1 if overloaded else BURST_WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
+            if has_risen:
+                self._risen[name] = since_s
             side.urgent = steady >= urgent
             return
         self._waiting += 1
@@ -468,6 +481,8 @@ class Cycle:
         }
         for name, side in self._sides.items():
             began, added = self._began.get(name, side.level), self._added(side)
+            if name in self._risen and side.gives and not side.taken:
+                memory.bursts.relieve(name, self._risen[name], began, side.level)
             slow = doubts.slow.get(name)
             if side.over and doubts.to_try(name) and side.gives:
                 doubts.tried(name, self._levels[name], -added / (began / side.scale))

@@ -14,6 +14,7 @@ from typing import Any
 
 from shedders.model.cluster import Bundle
 from shedders.model.readings import numbers, remembered
+from shedders.weighted_move.bursts import Bursts
 from shedders.weighted_move.direct_memory import MemoryEvidence
 from shedders.weighted_move.doubt import Doubts
 from shedders.weighted_move.habits import Habits
@@ -179,6 +180,7 @@ class Memory:
         doubts: Brokers with implausible reports.
         habits: What the largest bundles usually do.
         direct_memory: What is known of it.
+        bursts: How long levels that rose last.
         asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
@@ -193,6 +195,7 @@ class Memory:
     doubts: Doubts = field(default_factory=Doubts)
     habits: Habits = field(default_factory=Habits)
     direct_memory: MemoryEvidence = field(default_factory=MemoryEvidence)
+    bursts: Bursts = field(default_factory=Bursts)
     _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
     _former: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -231,10 +234,11 @@ class Memory:
             Doubts.recall(memory.get("doubts"), passed_s, present),
             Habits.recall(memory.get("habits"), passed_s),
             MemoryEvidence.recall(memory.get("direct_memory"), passed_s, present),
+            Bursts.recall(memory.get("bursts"), passed_s, present),
         )
 
     def dumped(self) -> dict[str, Any]:
-        known = self.direct_memory.dumped()
+        known, bursts = self.direct_memory.dumped(), self.bursts.dumped()
         return {
             "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
             "at_ms": self.at_ms,
@@ -245,7 +249,7 @@ class Memory:
             "large": self.large,
             "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
             "watched": {name: self.watched[name].dumped() for name in sorted(self.watched)},
-        } | ({"direct_memory": known} if known else {})
+        } | {name: value for name, value in (("bursts", bursts), ("direct_memory", known)) if value}
 
     def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
         """Compare the last plan with the cluster: moves that were not made are dropped, so that their brokers are still relieved.

@@ -146,6 +146,21 @@ def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
     assert len(plan.moves) == 8
 
 
+def test_overloads_that_passed_by_themselves_are_waited_out_and_one_that_stays_is_not():
+    """Four minutes at 95 %, again and again: after some the leader waits, for as long as they took."""
+    memory, moved = {}, []
+    for number in range(112):
+        high = 0.95 if number >= 90 or number % 16 in (10, 11, 12, 13) else 0.5
+        cluster = by_bytes({"a": high, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
+        memory = plan.memory
+        if plan.moves:
+            moved.append(number)
+    assert moved[0] == 11
+    assert {number // 16 for number in moved if number < 90} == {0, 1, 2}
+    assert min(number for number in moved if number >= 90) == 94
+
+
 @pytest.mark.parametrize(
     ("sizes", "sizes_moved"),
     [

@@ -1,0 +1,115 @@
+"""How long brokers have too much load before it passes by itself. Pure.
+
+A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long that lasted:
+if it fell again by itself, until then; if bundles were moved away, until the level fell by much more than what they took. What did
+neither within `LASTS_S` has stayed. A level that has risen is expected to fall soon if most of those did that had lasted for as long.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+from shedders.model.readings import numbers
+
+ENDS_S = (60.0, 120.0, 180.0, 240.0, 360.0, 480.0, 720.0, 960.0, 1_440.0, 1_920.0)
+"""Durations are counted in classes with these upper ends."""
+LASTS_S = 1_800.0
+KEPT_S = 21_600.0  # time over which counts fade
+FEW = 2.5  # two that passed are chance; three of the last hours fade to this
+SOON_S = 180.0  # three decisions
+PASSED = 0.5  # part of a gap by which a level falls when its cause has passed
+
+
+@dataclass(frozen=True, slots=True)
+class RelievedBurst:
+    """A broker that gave bundles because its level had risen.
+
+    Attributes:
+        lasted_s: For how long it had risen by then.
+        passed_level: At this level or below, in parts of the mean, the cause has passed.
+        since_s: Seconds since.
+    """
+
+    lasted_s: float
+    passed_level: float
+    since_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Bursts:
+    """The memory of levels that rose.
+
+    Attributes:
+        passed: By class of duration, how many passed, fading.
+        stayed: How many did not, likewise.
+        relieved: By broker, those of which it is not known yet.
+    """
+
+    passed: list[float] = field(default_factory=lambda: [0.0] * len(ENDS_S))
+    stayed: float = 0.0
+    relieved: dict[str, RelievedBurst] = field(default_factory=dict)
+
+    @classmethod
+    def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Bursts:
+        """The memory from JSON; brokers that left are dropped."""
+        if not isinstance(memory, Mapping):
+            return cls()
+        counts = numbers(memory.get("counts"), len(ENDS_S) + 1) or [0.0] * (len(ENDS_S) + 1)
+        kept = exp(-passed_s / KEPT_S)
+        table = memory.get("relieved")
+        relieved = {
+            str(name): RelievedBurst(values[0], values[1], values[2] + passed_s)
+            for name, row in (table.items() if isinstance(table, Mapping) else ())
+            if name in present and (values := numbers(row, 3)) is not None
+        }
+        return cls([count * kept for count in counts[:-1]], counts[-1] * kept, relieved)
+
+    def dumped(self) -> dict[str, Any]:
+        """For JSON; empty if nothing is known."""
+        counts = [float(f"{count:.3g}") for count in (*self.passed, self.stayed)]
+        relieved = {
+            name: [round(burst.lasted_s, 1), round(burst.passed_level, 4), round(burst.since_s, 1)]
+            for name, burst in sorted(self.relieved.items())
+        }
+        return {name: value for name, value in (("counts", counts), ("relieved", relieved)) if value and any(value)}
+
+    def ended(self, lasted_s: float) -> None:
+        """A level that had risen fell by itself."""
+        place = bisect_left(ENDS_S, lasted_s)
+        if place < len(ENDS_S):
+            self.passed[place] += 1.0
+
+    def relieve(self, name: str, lasted_s: float, before: float, after: float) -> None:
+        """A broker gives bundles because its level has risen.
+
+        Args:
+            lasted_s: For how long.
+            before, after: Its level, in parts of the mean, without and with the moves.
+        """
+        self.relieved[name] = RelievedBurst(lasted_s, after - PASSED * (before - 1.0))
+
+    def look(self, levels: Mapping[str, float]) -> None:
+        """Find out whether what was relieved would have passed.
+
+        Args:
+            levels: Of each broker, in parts of the mean.
+        """
+        for name, burst in list(self.relieved.items()):
+            level = levels.get(name)
+            if level is None or level <= burst.passed_level:
+                if level is not None:
+                    self.ended(burst.lasted_s + burst.since_s)
+                del self.relieved[name]
+            elif burst.since_s >= LASTS_S:
+                self.stayed += 1.0
+                del self.relieved[name]
+
+    def passes_soon(self, lasted_s: float) -> bool:
+        """Whether most levels that had lasted for this long fell within `SOON_S`, to the end of that class."""
+        first, end = bisect_right(ENDS_S, lasted_s), bisect_left(ENDS_S, lasted_s + SOON_S) + 1
+        others = self.stayed + sum(self.passed[end:])
+        return sum(self.passed[first:end]) >= max(FEW, others)

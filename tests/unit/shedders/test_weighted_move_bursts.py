@@ -1,0 +1,89 @@
+"""What weighted-move learns of levels that rise: whether they pass by themselves, and when."""
+
+import json
+
+import pytest
+
+from shedders.weighted_move.bursts import Bursts, RelievedBurst
+
+
+def learned(*lasted_s: float, stayed: float = 0.0) -> Bursts:
+    bursts = Bursts(stayed=stayed)
+    for each in lasted_s:
+        bursts.ended(each)
+    return bursts
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "age_s", "passes"),
+    [
+        ((), 0.0, False),
+        ((240.0, 240.0), 120.0, False),  # two are chance
+        ((300.0, 290.0, 280.0), 60.0, False),  # they take longer
+        ((240.0, 230.0, 220.0), 60.0, True),
+        ((240.0, 230.0, 220.0), 239.0, True),
+        ((240.0, 230.0, 220.0), 240.0, False),  # these were over by now
+        ((240.0,) * 3 + (900.0,) * 4, 180.0, False),  # most lasted longer
+        ((60.0,) * 9 + (900.0,) * 3, 180.0, False),  # what was over by now does not count
+        ((900.0,) * 3, 800.0, True),
+        ((5_000.0,) * 3, 0.0, False),
+    ],
+)
+def test_a_level_passes_soon_if_most_did_that_had_lasted_for_as_long(
+    lasted_s: tuple[float, ...], age_s: float, passes: bool
+) -> None:
+    assert learned(*lasted_s).passes_soon(age_s) == passes
+
+
+def test_levels_that_stayed_count_against_it() -> None:
+    assert learned(240.0, 240.0, 240.0, stayed=3.0).passes_soon(180.0)
+    assert not learned(240.0, 240.0, 240.0, stayed=3.1).passes_soon(180.0)
+
+
+def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None:
+    bursts = Bursts()
+    bursts.relieve("a", 120.0, 1.8, 1.4)
+    assert bursts.relieved == {"a": RelievedBurst(120.0, pytest.approx(1.0))}
+    bursts = Bursts.recall(bursts.dumped(), 60.0, {"a": None})
+    bursts.look({"a": 1.35})
+    assert bursts.relieved
+    bursts = Bursts.recall(bursts.dumped(), 60.0, {"a": None})
+    bursts.look({"a": 0.9})
+    assert not bursts.relieved
+    assert bursts.passed[3] == 1.0  # 240 s
+    assert bursts.stayed == 0.0
+
+
+def test_a_relieved_level_that_does_not_fall_further_has_stayed() -> None:
+    bursts = Bursts()
+    bursts.relieve("a", 120.0, 1.8, 1.4)
+    bursts = Bursts.recall(bursts.dumped(), 1_800.0, {"a": None})
+    bursts.look({"a": 1.4})
+    assert not bursts.relieved
+    assert bursts.stayed == 1.0
+
+
+def test_a_broker_that_left_shows_nothing() -> None:
+    bursts = Bursts()
+    bursts.relieve("a", 120.0, 1.8, 1.4)
+    assert not Bursts.recall(bursts.dumped(), 60.0, {"b": None}).relieved
+    bursts.look({})
+    assert (bursts.relieved, bursts.stayed, sum(bursts.passed)) == ({}, 0.0, 0.0)
+
+
+def test_memory_goes_through_json_and_fades() -> None:
+    bursts = learned(100.0, 100.0, 700.0, stayed=1.0)
+    bursts.relieve("a", 120.0, 1.75, 1.5)
+    again = Bursts.recall(json.loads(json.dumps(bursts.dumped())), 0.0, {"a": None})
+    assert again == bursts
+    assert Bursts().dumped() == {}
+    later = Bursts.recall(bursts.dumped(), 21_600.0, {"a": None})
+    assert sum(later.passed) == pytest.approx(3 / 2.718, rel=0.01)
+    assert not later.passes_soon(60.0)
+
+
+@pytest.mark.parametrize(
+    "junk", [None, 5, [], {"counts": [1.0]}, {"counts": "x", "relieved": {"a": [1.0]}}, {"relieved": [["a", 1.0]]}]
+)
+def test_junk_is_no_memory(junk: object) -> None:
+    assert Bursts.recall(junk, 0.0, {"a": None}) == Bursts()
