@@ -1,8 +1,9 @@
 """How long brokers have too much load before it passes by itself. Pure.
 
-A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long that lasted:
-if it fell again by itself, until then; if bundles were moved away, until the level fell by much more than what they took. What did
-neither within `LASTS_S` has stayed. A level that has risen is expected to fall soon if most of those did that had lasted for as long.
+A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long it
+stayed there: if it fell by itself, until then; if bundles were moved away, until it fell by much more than what they took. A level
+that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had lasted for
+as long.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LASTS_S = 1_800.0
 KEPT_S = 21_600.0  # time over which counts fade
 FEW = 2.5  # two that passed are chance; three of the last hours fade to this
 SOON_S = 180.0  # three decisions
+WAITS = 2  # a level that is expected to fall soon is left alone for up to this multiple of the usual hits
 PASSED = 0.5  # part of a gap by which a level falls when its cause has passed
 
 

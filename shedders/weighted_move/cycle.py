@@ -18,6 +18,7 @@ from shedders.model.plan import Plan, Reason, SplitWanted
 from shedders.model.readings import LEAST_LIMIT, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake
 from shedders.shedding.draft import Draft
+from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
 from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
 from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
@@ -59,7 +60,6 @@ SETTLED_S = 300.0
 BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
-BURST_WAITS = 2  # a level that will probably fall soon is left alone for up to this multiple of the usual hits
 TINY = 1e-6
 
 
@@ -350,7 +350,7 @@ class Cycle:
             side.relieved = side.aim > 1 + REST
         has_risen = above and steady < gap
         if has_risen and self._memory.bursts.passes_soon(since_s):
-            needed = settings.hits * (1 if overloaded else BURST_WAITS)
+            needed = settings.hits * (1 if overloaded else WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
             if has_risen:
