@@ -1,9 +1,9 @@
 """How long brokers have too much load before it passes by itself. Pure.
 
 A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long it
-stayed there: if it fell by itself, until then; if bundles were moved away, until it fell by much more than what they took. A level
-that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had lasted for
-as long.
+stayed there: if it fell by itself, until then; if bundles were moved away, until it fell by much more than what they took. A
+level that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had
+lasted for as long.
 """
 
 from __future__ import annotations
