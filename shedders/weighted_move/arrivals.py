@@ -62,12 +62,14 @@ class Arrivals:
         witnesses: By broker, the newest last.
         factors: By broker, the part of the truth that its figures are; kept until other witnesses contradict.
         pulse: The cluster's pulse at the last decision, for changes of all load (`shedders.weighted_move.doubt`).
+        namespaces: How many the cluster has.
     """
 
     departures: dict[str, BundleOnMove] = field(default_factory=dict)
     witnesses: dict[str, list[Witness]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
     pulse: float = 0.0
+    namespaces: int = OTHERS
 
     @classmethod
     def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Arrivals:
@@ -128,7 +130,7 @@ class Arrivals:
         """
         if self.pulse > 0 and pulse > 0 and abs(pulse / self.pulse - 1) > DRIFT:
             self.departures = {}  # so much load came or went by itself that it cannot be told apart
-        self.pulse = pulse
+        self.pulse, self.namespaces = pulse, namespaces
         new: set[str] = set()
         for name in list(self.departures):
             departure = self.departures[name]
@@ -144,26 +146,36 @@ class Arrivals:
             self._add(destination, Witness(_bounded(ratio * self.factors.get(source, 1.0)), _hash(source), space))
             self._add(source, Witness(_bounded(self.factors.get(destination, 1.0) / ratio), _hash(destination), space))
             new |= {source, destination}
-        self._judge(sorted(new), namespaces)
+        self._judge(sorted(new))
         for name in new:
             self._tidy(name)
 
     def forget(self, name: str) -> None:
-        """Drop what is known of a broker: its witnesses count as the ones of another fault."""
+        """Drop what moves showed with a broker that is slow: its own factor, and what others' bundles seemed to show with it."""
         self.factors.pop(name, None)
         self.witnesses.pop(name, None)
+        number = _hash(name)
+        for other, rows in list(self.witnesses.items()):
+            rest = [each for each in rows if each.other != number]
+            if len(rest) == len(rows):
+                continue
+            self.witnesses[other] = rest
+            if other in self.factors and agreed(rest, self.namespaces, {_hash(known) for known in self.factors}) is None:
+                del self.factors[other]
+            if not rest:
+                del self.witnesses[other]
 
     def _add(self, name: str, witness: Witness) -> None:
         rows = self.witnesses.setdefault(name, [])
         rows.append(witness)
         del rows[:-WITNESSES]
 
-    def _judge(self, new: Sequence[str], namespaces: int) -> None:
+    def _judge(self, new: Sequence[str]) -> None:
         """Judge these brokers; and if one is found to be wrong, again those that have exchanged bundles with it."""
         names = {_hash(name): name for name in self.witnesses} if new else {}
         queue, corrected = list(new), set[str]()
         for name in queue:
-            factor = self._agreed(name, namespaces, names)
+            factor = self._agreed(name, names)
             if factor is None:
                 continue
             before = self.factors.pop(name, None)
@@ -174,13 +186,13 @@ class Arrivals:
                     self._correct(_hash(name), factor)
                     queue += sorted({names[each.other] for each in self.witnesses[name] if each.other in names})
 
-    def _agreed(self, name: str, namespaces: int, names: Mapping[int, str]) -> float | None:
+    def _agreed(self, name: str, names: Mapping[int, str]) -> float | None:
         """The factor of a broker; None if it is not known."""
         known = {_hash(other) for other in self.factors}
-        factor = agreed(self.witnesses[name], namespaces, known)
-        return agreed(self._explained(name, namespaces, names), namespaces, known) if factor is None else factor
+        factor = agreed(self.witnesses[name], self.namespaces, known)
+        return agreed(self._explained(name, names), self.namespaces, known) if factor is None else factor
 
-    def _explained(self, name: str, namespaces: int, names: Mapping[int, str]) -> list[Witness]:
+    def _explained(self, name: str, names: Mapping[int, str]) -> list[Witness]:
         """A broker's witnesses, corrected where the other broker is wrong as well, by all but this broker's bundles.
 
         Args:
@@ -190,7 +202,7 @@ class Arrivals:
         for number in {each.other for each in self.witnesses[name]}:
             other = names.get(number, "")
             if other not in self.factors:
-                of_third = agreed((each for each in self.witnesses.get(other, ()) if each.other != own), namespaces)
+                of_third = agreed((each for each in self.witnesses.get(other, ()) if each.other != own), self.namespaces)
                 if of_third is not None and abs(of_third - 1) > WRONG:
                     of_others[number] = of_third
         return [

@@ -181,8 +181,8 @@ class SlowBroker:
         return min(1.0, max(self.capacity, beyond, TRIED * self.capacity / level))
 
     def has_recovered(self, level: float) -> bool:
-        """Whether its steps have brought it to the cluster's level (`level`)."""
-        return self.retry_s == STEP_S and self.capacity >= level
+        """Whether its steps have brought it so far that it is not full at the cluster's level (`level`)."""
+        return self.retry_s == STEP_S and self.capacity * CAPPED_MAX >= level
 
     def limited(self, resource: int, level: float, served: float) -> None:
         """It does not get beyond this usage of a resource, though more was moved there, of which it serves a part."""
@@ -473,7 +473,8 @@ class Doubts:
         capped = known is not None and known.kind == CAPPED
         fell = before - level >= before * part / 2
         if level > 0 and not fell and not (capped and level > before * (1 + ABOUT)):
-            self._slowed(name, levels, min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
+            scale = before / level if capped else 1.0  # its peak is what it can do; a pulse falls at any level
+            self._slowed(name, [scale * each for each in levels], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
         elif capped:
             self.ceilings[name] = before, 0.0
             del self.doubts[name]

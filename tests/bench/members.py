@@ -237,7 +237,7 @@ class StandIns:
         load = LoadSettings()
         self._plan(MembershipSettings().interval_s, self._heartbeat)
         if reports:
-            self._bundles = _heaviest(load.top_bundles_max)
+            self._bundles = _heaviest(load.top_bundles_max + 2 * load.top_by_resource_max)
             self._plan(load.measure_interval_s, self._broker_load)
             self._plan(load.top_interval_s, self._top_bundles)
 

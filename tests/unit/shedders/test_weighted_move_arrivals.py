@@ -121,6 +121,21 @@ def test_a_contradiction_that_no_other_fault_explains_stays_one():
     assert not arrivals.factors
 
 
+def test_what_seemed_to_be_of_a_broker_and_was_of_two_slow_ones_is_taken_back():
+    """Bundles that came to a from two saturated brokers grew there: a seemed to report too much."""
+    arrivals = Arrivals()
+    for other in "yz":
+        move(arrivals, 2, other, "a", 1.3)
+    move(arrivals, 2, "b", "h", 0.5)
+    move(arrivals, 2, "c", "h", 0.5)
+    assert arrivals.factors == {"a": pytest.approx(1.3), "h": pytest.approx(0.5)}
+    arrivals.forget("z")
+    assert arrivals.factors == {"h": pytest.approx(0.5)}, "two brokers have to agree, and one is left"
+    assert "z" not in arrivals.witnesses
+    arrivals.forget("y")
+    assert "a" not in arrivals.witnesses
+
+
 def test_other_witnesses_clear_a_broker():
     arrivals = Arrivals(factors={"a": 0.4})
     for other in "bcdefg":
@@ -189,8 +204,10 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     assert (slow.trying, slow.capacity, slow.retry_s) == (False, 0.48, STEP_S)
     assert not slow.has_recovered(0.5)
     slow.watch(0.55)
+    assert not slow.has_recovered(0.5)  # it would be nearly full
+    slow.watch(0.6)
     assert slow.has_recovered(0.5)
-    assert not SlowBroker(0.55).has_recovered(0.5)  # that is what it could do when it was found, and no more
+    assert not SlowBroker(0.6).has_recovered(0.5)  # that is what it could do when it was found, and no more
 
 
 def use(level: float) -> dict[str, tuple[float, float, float, float]]:

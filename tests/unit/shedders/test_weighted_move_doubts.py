@@ -120,7 +120,7 @@ def test_a_broker_that_stays_at_its_peak_is_probed():
     assert "stays at one level" in doubts.why("a")
     doubts.tried("a", 0.45, 0.2)
     peaked(doubts, 0.44)  # much more is asked of it than it can do
-    assert doubts.slow == {"a": SlowBroker(0.44)}
+    assert doubts.slow == {"a": SlowBroker(pytest.approx(0.45))}
     assert not doubts.doubts
 
 
