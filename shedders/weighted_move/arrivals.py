@@ -160,7 +160,10 @@ class Arrivals:
             if len(rest) == len(rows):
                 continue
             self.witnesses[other] = rest
-            if other in self.factors and agreed(rest, self.namespaces, {_hash(known) for known in self.factors}) is None:
+            if (
+                other in self.factors
+                and agreed(rest, self.namespaces, {_hash(known) for known in self.factors}) is None
+            ):
                 del self.factors[other]
             if not rest:
                 del self.witnesses[other]
@@ -202,7 +205,9 @@ class Arrivals:
         for number in {each.other for each in self.witnesses[name]}:
             other = names.get(number, "")
             if other not in self.factors:
-                of_third = agreed((each for each in self.witnesses.get(other, ()) if each.other != own), self.namespaces)
+                of_third = agreed(
+                    (each for each in self.witnesses.get(other, ()) if each.other != own), self.namespaces
+                )
                 if of_third is not None and abs(of_third - 1) > WRONG:
                     of_others[number] = of_third
         return [
