@@ -87,8 +87,8 @@ class LoadSettings(SettingsGroup):
     )
     report_peak_percent: float = setting(
         90.0,
-        "When more than this part of the samples of ten minutes is at the highest usage, or no longer, that is reported at once: "
-        "something limits the broker below the limit that it reports; 0: never, as Pulsar.",
+        "A broker reports at once when this part of the samples of ten minutes is at the highest usage, and when it no longer "
+        "is: something may limit it below the limit that it reports; 0: never, as Pulsar.",
         ge=0,
         le=100,
     )
@@ -283,8 +283,9 @@ class LoadSettings(SettingsGroup):
 
     def top_rules(self) -> TopRules:
         """Which bundles are reported."""
+        added = 2 * self.top_by_resource_max + self.top_recent_max
         return TopRules(
-            count_max=self.top_bundles_max or BUNDLES_MAX,
+            count_max=max(1, min(self.top_bundles_max or BUNDLES_MAX, BUNDLES_MAX - added)),
             by_resource_max=self.top_by_resource_max,
             recent_max=self.top_recent_max,
             with_policies=self.top_with_policies,

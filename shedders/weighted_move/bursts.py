@@ -71,8 +71,8 @@ class Bursts:
         return cls([count * kept for count in counts[:-1]], counts[-1] * kept, relieved)
 
     def dumped(self) -> dict[str, Any]:
-        """For JSON; empty if nothing is known."""
-        counts = [float(f"{count:.3g}") for count in (*self.passed, self.stayed)]
+        """For JSON; empty if nothing is known. Enough digits for the fading of one decision."""
+        counts = [float(f"{count:.6g}") for count in (*self.passed, self.stayed)]
         relieved = {
             name: [round(burst.lasted_s, 1), round(burst.passed_level, 4), round(burst.since_s, 1)]
             for name, burst in sorted(self.relieved.items())
@@ -92,7 +92,7 @@ class Bursts:
             lasted_s: For how long.
             before, after: Its level, in parts of the mean, without and with the moves.
         """
-        self.relieved[name] = RelievedBurst(lasted_s, after - PASSED * (before - 1.0))
+        self.relieved[name] = RelievedBurst(lasted_s, max(0.0, after - PASSED * (before - 1.0)))
 
     def look(self, levels: Mapping[str, float]) -> None:
         """Find out whether what was relieved would have passed.

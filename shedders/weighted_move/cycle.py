@@ -5,6 +5,7 @@ It finds the brokers that deviate from the mean for long enough, and the bundles
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
@@ -20,7 +21,7 @@ from shedders.model.strategy import CanTake
 from shedders.shedding.draft import Draft
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
-from shedders.weighted_move.doubt import FELL, LIES, PROBED, ROSE, SlowBroker, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PROBED, ROSE, Peak, SlowBroker, pulse_of
 from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
     MEMORY,
@@ -39,7 +40,7 @@ from shedders.weighted_move.loads import (
     whole,
     without_memory,
 )
-from shedders.weighted_move.memory import BrokerHistory, Memory
+from shedders.weighted_move.memory import GAP_MAX_S, BrokerHistory, Memory
 from shedders.weighted_move.settings import WeightedMoveSettings
 from shedders.weighted_move.steps import (
     OVERLOADED,
@@ -60,6 +61,10 @@ SETTLED_S = 300.0
 BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
+PROBES_MAX = (
+    2  # at most so many brokers that stay at their peaks are probed at once, or of many brokers one in `PROBES_OF`
+)
+PROBES_OF = 20
 TINY = 1e-6
 
 
@@ -91,6 +96,7 @@ class Cycle:
         self._present: dict[str, Use] = {}
         self._lift: dict[str, float] = {}
         self._risen: dict[str, float] = {}
+        self._probes = 0
         self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
         self._memory_counts = False
@@ -107,7 +113,10 @@ class Cycle:
             return self._answer([], "no broker has any load", Reason.HIT_COUNT)
         for name in self._sides:
             self._judge(name)
-        self._memory.bursts.look({name: side.level for name, side in self._sides.items()})
+        if self._memory.passed_s < GAP_MAX_S:
+            self._memory.bursts.look({name: side.level for name, side in self._sides.items()})
+        else:
+            self._memory.bursts.relieved.clear()
         self._try_memory()
         settings = self._settings
         rules = StepRules(
@@ -119,23 +128,25 @@ class Cycle:
         )
         self._began = {name: side.level for name, side in self._sides.items()}
         self._used = {name: side.use for name, side in self._sides.items()}
-        steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters, self._backs)
+        steps = Steps(
+            list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters, self._backs, self._count
+        )
         planned = steps.run()
-        for name, (word, why) in steps.stuck.items():
+        stuck = {name: fault for name, fault in steps.stuck.items() if not self._sides[name].probed}
+        for name, (word, why) in stuck.items():
             draft.leave(name, word, why)
         for step in planned:
             self._move(step)
         self._memory.large = steps.churn >= LARGE * len(self._sides)
-        stuck = [self._sides[name] for name, (word, _) in steps.stuck.items() if word == "nothing-fits"]
-        splits = wanted_splits(stuck, self._cargo_of, self._memory, settings.gap_percent / 100, steps.has_room)
+        unfitting = [self._sides[name] for name, (word, _) in stuck.items() if word == "nothing-fits"]
+        splits = wanted_splits(unfitting, self._cargo_of, self._memory, settings.gap_percent / 100, steps.has_room)
         why = "balanced: no broker is far enough from the average"
         if self._waiting:
             waiting = self._waiting
             why = f"{count(waiting, 'broker')} {are(waiting)} far from the average, but not for long enough yet"
-        if steps.stuck:
-            stuck_count = len(steps.stuck)
-            why = f"{count(stuck_count, 'broker')} {are(stuck_count)} overloaded, but no move would help"
-        otherwise = Reason.NO_BUNDLES if steps.stuck else Reason.HIT_COUNT
+        if stuck:
+            why = f"{count(len(stuck), 'broker')} {are(len(stuck))} overloaded, but no move would help"
+        otherwise = Reason.NO_BUNDLES if stuck else Reason.HIT_COUNT
         return self._answer(splits, why, otherwise)
 
     def _read(self) -> None:
@@ -244,7 +255,7 @@ class Cycle:
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
             levels[name] = [part * each for part, each in zip(use, without_memory(inverse), strict=True)]
-        doubts.judge(pulses, levels, {name: (load.peak_usage, load.peak_share) for name, load in loads.items()})
+        doubts.judge(pulses, levels, {name: _peak_of(load) for name, load in loads.items()})
 
     def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
         """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
@@ -325,8 +336,15 @@ class Cycle:
         band = max(gap, noise)
         above, below = off > band, -off > max(UNDER * gap, noise)
         hits_before, lasted_s = self._over_before[name]
-        if hits_before and not above and name not in self._memory.bursts.relieved:
-            self._memory.bursts.ended(lasted_s + self._memory.passed_s)
+        memory = self._memory
+        if (
+            hits_before
+            and not above
+            and name not in memory.bursts.relieved
+            and name not in memory.touched
+            and memory.passed_s < GAP_MAX_S
+        ):
+            memory.bursts.ended(lasted_s + memory.passed_s)
         watched.hit(above=above, below=below, passed_s=self._memory.passed_s)
         if not (above or below):
             return
@@ -350,10 +368,10 @@ class Cycle:
             side.relieved = side.aim > 1 + REST
         has_risen = above and steady < gap
         if has_risen and self._memory.bursts.passes_soon(since_s):
-            needed = settings.hits * (1 if overloaded else WAITS)
+            needed = settings.hits * (1 if side.level / side.scale > OVERLOADED else WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
-            if has_risen:
+            if has_risen and name not in self._memory.touched:
                 self._risen[name] = since_s
             side.urgent = steady >= urgent
             return
@@ -372,11 +390,16 @@ class Cycle:
         kind = doubts.of(name)
         if kind is None or (name in doubts.slow and kind in (FELL, ROSE)):
             return False
-        if kind in (LIES, ROSE) and side.level / side.scale > OVERLOADED:
+        probing = doubts.to_try(name)
+        if (kind in (LIES, ROSE) or (kind == CAPPED and not probing)) and side.level / side.scale > OVERLOADED:
             return False
-        if doubts.to_try(name):
+        if probing and kind == CAPPED and self._probes >= max(PROBES_MAX, len(self._sides) // PROBES_OF):
+            side.waits = True
+        elif probing:
             side.over = side.urgent = True
             side.aim = side.level * (1 - PROBED)
+            side.probed = kind == CAPPED
+            self._probes += side.probed
         self._draft.leave(name, "doubted", doubts.why(name))
         return True
 
@@ -431,6 +454,10 @@ class Cycle:
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
 
+    def _count(self, name: str) -> Counter[str]:
+        """A broker's bundles by namespace."""
+        return Counter(bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name))
+
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
         age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
@@ -484,8 +511,11 @@ class Cycle:
             if name in self._risen and side.gives and not side.taken:
                 memory.bursts.relieve(name, self._risen[name], began, side.level)
             slow = doubts.slow.get(name)
-            if side.over and doubts.to_try(name) and side.gives:
-                doubts.tried(name, self._levels[name], -added / (began / side.scale))
+            if side.over and doubts.to_try(name):
+                if side.gives:
+                    doubts.tried(name, self._levels[name], -added / (began / side.scale))
+                else:
+                    doubts.pause(name)
             elif slow is not None:
                 if side.gives and added < 0:
                     slow.relieved(min(1.0, 1 - side.level / began))
@@ -498,6 +528,11 @@ class Cycle:
         self._took_memory()
         draft.memory = memory.dumped()
         return replace(draft.plan(why, otherwise), splits=tuple(splits))
+
+
+def _peak_of(load: BrokerLoad) -> Peak:
+    present = max(load.cpu.percent, load.bandwidth_in.percent, load.bandwidth_out.percent) / 100
+    return Peak(load.peak_usage, load.peak_share, present)
 
 
 def _use(parts: Sequence[float]) -> Use:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from math import exp
 from statistics import median
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST, numbers, remembered
@@ -50,6 +50,7 @@ SPREAD = 4.5  # multiple of the usual spread of pulses that is not noise
 SAME = 0.08  # two factors that differ by less count as equal
 HITS = 3  # number of decisions in a row that have to see a deviation
 ASKED = HITS + 1  # hits of a broker that is being probed
+PAUSED = ASKED + 1  # of one whose probe was not answered: it is believed until the doubt is forgotten
 CALM = 0.1  # weight of one decision in a broker's usual pulse, which follows slow changes of load
 LONG_SAMPLES = 60  # fewer samples (5 minutes) are not a long-term average
 LONG_STEADY = 240  # an average of this many samples (20 minutes) cannot jump
@@ -72,7 +73,6 @@ PROBED = 0.2
 RESPONSE = 0.4  # part of the moved load that has to show
 RESOURCE_COUNT = len(RESOURCES)
 NOTHING_BEYOND = (0.0,) * RESOURCE_COUNT
-NO_PEAKS: Mapping[str, tuple[float, float]] = MappingProxyType({})
 LEAST_SERVED = 0.05  # least assumed part of what it is asked that a broker serves
 AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
 VARIES = 0.4  # where more than this part of most brokers' samples are at their peaks, load does not vary, and peaks show nothing
@@ -95,7 +95,23 @@ class ReportDoubt:
     @property
     def holds(self) -> bool:
         """Whether it was seen often enough to count."""
-        return self.hits >= HITS or self.kind == UNMOVED
+        return (self.hits >= HITS or self.kind == UNMOVED) and self.hits < PAUSED
+
+
+class Peak(NamedTuple):
+    """The peak in a broker's report.
+
+    Attributes:
+        usage, share: `BrokerLoad.peak_usage`, `BrokerLoad.peak_share`.
+        present: The present usage of the same resources.
+    """
+
+    usage: float
+    share: float
+    present: float
+
+
+NO_PEAKS: Mapping[str, Peak] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -238,7 +254,7 @@ class Doubts:
         ages, hits = remembered(memory, "age_s"), remembered(memory, "hits")
         kinds = memory.get("kinds")
         doubts = {
-            name: ReportDoubt(kind, int(min(hits.get(name, 1.0), ASKED)), ages.get(name, 0.0) + passed_s)
+            name: ReportDoubt(kind, int(min(hits.get(name, 1.0), PAUSED)), ages.get(name, 0.0) + passed_s)
             for name, kind in (kinds.items() if isinstance(kinds, Mapping) else ())
             if kind in KINDS and name in present and ages.get(name, 0.0) + passed_s <= DOUBT_S
         }
@@ -302,13 +318,13 @@ class Doubts:
         self,
         pulses: Mapping[str, float],
         levels: Mapping[str, Sequence[float]],
-        peaks: Mapping[str, tuple[float, float]] = NO_PEAKS,
+        peaks: Mapping[str, Peak] = NO_PEAKS,
     ) -> None:
         """Judge the pulses of this decision, the responses to load that was moved, and the peaks.
 
         Args:
             levels: Present usage of each broker's resources, as parts of its reported limits.
-            peaks: `peak_usage` and `peak_share` of each broker's report.
+            peaks: Of each broker's report.
         """
         self._responses(levels)
         self._find_capped(levels, peaks)
@@ -358,8 +374,8 @@ class Doubts:
         doubt = self.doubts[name]
         sentence = f"the traffic of all its bundles is {self.now.get(name, 1.0):.2f} of the usual"
         if doubt.kind == CAPPED:
-            sentence = "its usage stays at one level, while that of other brokers varies, as if something limited it"
-        elif doubt.kind in (LIES, UNMOVED):
+            return f"its usage has stayed at its peak for {doubt.age_s:.0f} s, while that of other brokers varies: it may be full"
+        if doubt.kind in (LIES, UNMOVED):
             jumped = "the long-term averages of all its bundles jumped alike, which is impossible"
             sentence = jumped if doubt.kind == LIES else "load that was moved there did not show"
         return f"{sentence}, for {doubt.age_s:.0f} s"
@@ -383,12 +399,12 @@ class Doubts:
             else f"more will be tried in {max(0.0, slow.retry_s - slow.waited_s):.0f} s"
         )
         can = f"it can use {slow.capacity * 100:.0f} % of its {RESOURCES[slow.resource]}"
-        return f"{can}, as its usage did not follow its load; {then}"
+        return f"{can}: with more load its usage stays there; {then}"
 
     def may_take(self, name: str) -> bool:
         """Whether a broker may get bundles: the first sign that its pulse fell is enough to wait."""
         doubt = self.doubts.get(name)
-        return doubt is None or doubt.kind == ROSE or (name in self.slow and doubt.kind == FELL)
+        return doubt is None or doubt.kind == ROSE or doubt.hits == PAUSED or (name in self.slow and doubt.kind == FELL)
 
     def to_try(self, name: str) -> bool:
         """Whether a broker has to be probed for saturation."""
@@ -398,9 +414,18 @@ class Doubts:
         return (doubt.kind in (FELL, CAPPED) and doubt.hits == HITS) or (doubt.kind == UNMOVED and doubt.hits < ASKED)
 
     def tried(self, name: str, level: float, part: float) -> None:
-        """Record that a part of its load is moved away."""
+        """Record that a part of its load is moved away; if it is much less than intended, it shows nothing."""
+        doubt = self.doubts[name]
+        if doubt.kind == CAPPED and part < PROBED / 2:
+            doubt.hits = PAUSED
+            return
         self.probes[name] = level, part
-        self.doubts[name].hits = ASKED
+        doubt.hits = ASKED
+
+    def pause(self, name: str) -> None:
+        """Record that nothing could be moved away from a broker that was to be probed."""
+        if self.doubts[name].kind == CAPPED:
+            self.doubts[name].hits = PAUSED
 
     def _judge_one(self, name: str, value: float, step: float) -> None:
         kind = FELL if value < 1 - step else ROSE if value > 1 + step else None
@@ -408,7 +433,7 @@ class Doubts:
         if known is None:
             if kind is not None:
                 self.doubts[name] = ReportDoubt(kind)
-        elif known.kind in (LIES, UNMOVED) or (known.kind == CAPPED and kind != FELL):
+        elif known.kind in (LIES, UNMOVED) or (known.kind == CAPPED and kind not in (FELL, ROSE)):
             return
         elif kind == known.kind:
             known.hits = max(known.hits, min(known.hits + 1, HITS))
@@ -417,19 +442,21 @@ class Doubts:
         elif not known.holds or abs(value - 1) < step / 2:
             del self.doubts[name]
 
-    def _find_capped(self, levels: Mapping[str, Sequence[float]], peaks: Mapping[str, tuple[float, float]]) -> None:
+    def _find_capped(self, levels: Mapping[str, Sequence[float]], peaks: Mapping[str, Peak]) -> None:
         """Find brokers whose usage stays at its peak while that of others varies."""
-        shares = [share for usage, share in peaks.values() if usage > 0]
+        shares = [peak.share for peak in peaks.values() if peak.usage > 0]
         varies = len(shares) > HITS and median(shares) <= VARIES
         middle = median(max(each) for each in levels.values()) if levels else 0.0
-        for name, (usage, share) in peaks.items():
+        for name, peak in peaks.items():
             known, level = self.doubts.get(name), max(levels[name])
-            if name in self.slow or (known is not None and (known.kind != CAPPED or known.hits == ASKED)):
+            if known is not None and known.kind == CAPPED and known.hits == ASKED:
+                known.hits = PAUSED  # its probe was lost: bundles were refused, or it did not report
+            if name in self.slow or (known is not None and (known.kind != CAPPED or known.hits == PAUSED)):
                 continue
             is_stuck = (
                 varies
-                and share >= AT_PEAK
-                and abs(level - usage) < ABOUT * usage
+                and peak.share >= AT_PEAK
+                and abs(peak.present - peak.usage) < ABOUT * peak.usage
                 and max(SHOWS, middle / 2) < level < CAPPED_MAX
             )
             ceiling, _ = self.ceilings.get(name, (level, 0.0))

@@ -73,6 +73,7 @@ class BrokerLevel:
         urgent: It deviates so far that it does not wait for more hits.
         waits: It has too much load, but only recently: it gives nothing yet.
         aim: It gives bundles down to this level.
+        probed: A part of its load is to go, to see whether its usage falls, and no more.
         relieved: It is overloaded, but only recently: the worst of it is to go, and no more.
         gives, taken: The plan takes bundles from it, or gives it some; `came`: their number.
     """
@@ -90,6 +91,7 @@ class BrokerLevel:
     waits: bool = False
     aim: float = 1.0
     relieved: bool = False
+    probed: bool = False
     gives: bool = False
     taken: bool = False
     came: int = 0

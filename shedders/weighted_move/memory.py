@@ -279,12 +279,12 @@ class Memory:
                 self.came[name].pop()
                 if not self.came[name]:
                     del self.came[name]
-        if missed > planned * MISSED:
+        if missed > planned * MISSED or self.passed_s >= GAP_MAX_S:
             self.touched = {}
-            self.doubts.sent, self.doubts.taken, self.doubts.probes = {}, {}, {}
+            self.doubts.sent = {}
             self.direct_memory.sent = {}
-        if missed:
-            self.doubts.taken = {}
+        if missed or self.passed_s >= GAP_MAX_S:
+            self.doubts.taken, self.doubts.probes = {}, {}
         # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.
         self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
 

@@ -82,6 +82,7 @@ RELIEVED: Final = 0.8  # such a broker gives bundles down to this part of its li
 # From this multiple of that part on a relief ends rather than with a bundle that takes more than twice as much as is missing: the
 # next decisions would have to bring it, or others, back.
 NEAR_ENOUGH: Final = OVERLOADED / RELIEVED
+SPREAD = 0.25  # part of its value by which a move ranks higher that takes a bundle of a namespace to a broker that has none of it
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
 SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
@@ -127,8 +128,13 @@ class MoveStep(NamedTuple):
 
 
 class CandidateMove(NamedTuple):
-    """A possible move or exchange, and its value."""
+    """A possible move or exchange, and its value.
 
+    Attributes:
+        rank: The value, more for a move that spreads a namespace evenly, and less for one that concentrates it.
+    """
+
+    rank: float
     value: float
     going: BundleDemand
     back: BundleDemand | None
@@ -145,6 +151,7 @@ class Steps:
         refused: Why a broker may not get a bundle; None if it may.
         filters: The cache of the filters' refusals.
         backs: By how much dearer a move is that takes a bundle back to where it was; 1 for others.
+        count: Counts a broker's bundles by namespace.
     """
 
     def __init__(
@@ -155,7 +162,10 @@ class Steps:
         refused: Callable[[Bundle, BrokerLevel], str | None],
         filters: FilterRefusals | None = None,
         backs: Callable[[Bundle, BrokerLevel], float] | None = None,
+        count: Callable[[str], Counter[str]] | None = None,
     ) -> None:
+        self._count = count or _none_known
+        self._counts: dict[str, Counter[str]] = {}
         self._backs = backs or _same
         self._rules = rules
         self._cargo = cargo
@@ -184,7 +194,7 @@ class Steps:
                 continue  # outdated: it has another entry
             if not source.level > 1 - rules.rest:
                 break
-            if source.waits or not ((source.over and source.level > source.aim) or self._under):
+            if source.waits or not ((source.over and source.level > source.aim) or (self._under and not source.probed)):
                 continue
             room = len(self.steps) < rules.moves and self.churn < rules.churn
             candidate = self._best(source) if room else None
@@ -210,6 +220,8 @@ class Steps:
         Never where a broker is idle: that has to be filled anyway.
         """
         source, missing = candidate.source, candidate.source.level - candidate.source.aim
+        if source.probed:
+            return source.level - candidate.after[0] > 2 * missing
         if not source.relieved or self._under or not missing > 0:
             return False
         return source.level <= source.aim * NEAR_ENOUGH and source.level - candidate.after[0] > 2 * missing
@@ -297,8 +309,22 @@ class Steps:
                 if value >= rules.least:
                     value /= self._backs(demand.bundle, side)
                 if value >= rules.least and (source.urgent or not demand.young):
-                    candidates.append(CandidateMove(value, demand, None, source, side, after))
+                    rank = value * self._evens(demand.bundle, source, side)
+                    candidates.append(CandidateMove(rank, value, demand, None, source, side, after))
         return candidates
+
+    def _evens(self, bundle: Bundle, source: BrokerLevel, side: BrokerLevel) -> float:
+        """By how much more a move is preferred that spreads a namespace evenly: its bundles tend to be busy at the same time."""
+        namespace = bundle.namespace
+        mine, theirs = self._bundles_of(source)[namespace] - 1, self._bundles_of(side)[namespace]
+        return 1 + SPREAD * (mine - theirs) / max(1, mine + theirs)
+
+    def _bundles_of(self, side: BrokerLevel) -> Counter[str]:
+        """How many bundles of each namespace a broker has after the steps so far."""
+        counts = self._counts.get(side.name)
+        if counts is None:
+            counts = self._counts[side.name] = self._count(side.name)
+        return counts
 
     def _sized(self, source: BrokerLevel, side: BrokerLevel, cargo: Sequence[BundleDemand]) -> Sequence[BundleDemand]:
         """Bundles of about the best sizes."""
@@ -402,7 +428,7 @@ class Steps:
         value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
         if value >= least:
             value /= max(self._backs(demand.bundle, side), self._backs(other.bundle, source))
-        return CandidateMove(value, demand, other, source, side, after) if value >= least else None
+        return CandidateMove(value, value, demand, other, source, side, after) if value >= least else None
 
     def _take(self, candidate: CandidateMove) -> None:
         source, side = candidate.source, candidate.destination
@@ -412,6 +438,8 @@ class Steps:
             if demand is None:
                 continue
             self._cargo(giver).remove(demand)
+            self._bundles_of(giver)[demand.bundle.namespace] -= 1
+            self._bundles_of(taker)[demand.bundle.namespace] += 1
             giver.add(demand.use, -1)
             taker.add(demand.use, 1)
             taker.came += 1
@@ -446,12 +474,16 @@ def _of_most(cargo: Iterable[BundleDemand], part: Callable[[BundleDemand], float
     return nlargest(EXCHANGED, cargo, key=lambda demand: (part(demand), demand.bundle.name))
 
 
+def _none_known(_name: str) -> Counter[str]:
+    return Counter()
+
+
 def _same(_bundle: Bundle, _side: BrokerLevel) -> float:
     return 1.0
 
 
 def _worst_last(candidate: CandidateMove) -> tuple[float, str, str]:
-    return -candidate.value, candidate.going.bundle.name, candidate.destination.name
+    return -candidate.rank, candidate.going.bundle.name, candidate.destination.name
 
 
 def wanted_splits(

@@ -40,7 +40,8 @@ class WeightedMove:
       (`shedders.weighted_move.bursts`).
     - Which bundles: the busiest broker first; of its bundles and the idlest brokers those with the most gain per churn. The
       destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
-      have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`. Each move
+      have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`; of about
+      equal moves the one that spreads a namespace evenly is preferred, as its bundles tend to be busy at the same time. Each move
       counts at once. If no bundle fits, two are exchanged: with one of the idlest brokers, or for four times the least gain with
       one that is as busy by another resource, unless direct memory is scarce anywhere and has not followed moves. If that
       does not help and the largest has more than one topic, it is to be split (`Plan.splits`).

@@ -14,7 +14,7 @@ from shedders.model.cluster import Cluster, Policies, RecentMoves
 from shedders.model.plan import Label, Plan, Reason
 from shedders.model.strategy import shedding_maker
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
-from tests.support.loads import MIB, broker, bundle, by_bytes, cluster, left, moved
+from tests.support.loads import MIB, NOW_MS, broker, bundle, by_bytes, cluster, left, moved
 
 EXAMPLE = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)
 
@@ -159,6 +159,24 @@ def test_overloads_that_passed_by_themselves_are_waited_out_and_one_that_stays_i
     assert moved[0] == 11
     assert {number // 16 for number in moved if number < 90} == {0, 1, 2}
     assert min(number for number in moved if number >= 90) == 94
+
+
+def test_an_overload_waits_for_the_usual_hits_at_most_whatever_was_learnt():
+    """Levels of all lengths have passed, and this one may always pass soon."""
+    memory = shed(by_bytes({"a": 0.5, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)).memory
+    for number in range(10):
+        cluster = by_bytes({"a": 0.5, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        memory = shed(replace(cluster, now_ms=NOW_MS + 60_000 * (number + 1)), memory).memory
+    memory = {**memory, "bursts": {"counts": [4.0 ** (12 - place) for place in range(10)] + [0.0]}}
+    waited = []
+    for number in range(20):
+        cluster = by_bytes({"a": 0.95, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=NOW_MS + 60_000 * (number + 11)), memory)
+        memory = plan.memory
+        if plan.moves:
+            break
+        waited.append(number)
+    assert len(waited) == 7
 
 
 @pytest.mark.parametrize(

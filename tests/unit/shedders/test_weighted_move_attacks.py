@@ -1,7 +1,10 @@
 """weighted-move under attack: filters that refuse, moves that fail, reports that are next to nothing, the words of its moves."""
 
+from collections import Counter
 from dataclasses import replace
 from math import isfinite
+
+import pytest
 
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
 from shedders.balancer.active_strategies import choose
@@ -111,6 +114,45 @@ def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
     assert all(
         side.level <= 1.02 + 1e-9 or side.name in steps.stuck for side in sides if side.over and side.name != "a"
     )
+
+
+def test_of_equal_moves_the_one_that_spreads_a_namespace_goes_first():
+    """a has ten bundles of t/x and two of t/y, b none of t/x: after each step as they are then."""
+    sides = [side("a", 1.3, over=True), side("b", 0.7, over=False)]
+    spaces = ["t/x"] * 10 + ["t/y"] * 2
+    demands = [
+        BundleDemand(0.02, bundle(100 - number, "a", namespace=name), (0.02, 0.0, 0.0, 0.0), 0.02, 1.0)
+        for number, name in enumerate(spaces)
+    ]
+    served = {"a": Counter(spaces), "b": Counter({"t/y": 4})}
+    rules = StepRules(0.02, 0.08, 0.01, 9.0, 6)
+    steps = Steps(
+        sides,
+        rules,
+        lambda item: demands if item.name == "a" else [],
+        lambda _bundle, _side: None,
+        count=served.__getitem__,
+    )
+    assert [step.cargo.bundle.namespace for step in steps.run()] == ["t/x"] * 6
+    assert served == {"a": Counter({"t/x": 4, "t/y": 2}), "b": Counter({"t/x": 6, "t/y": 4})}
+
+
+def test_a_probe_takes_no_more_than_it_needs_though_a_broker_is_idle():
+    for sizes, gone in (([0.02] * 40, 0.3), ([0.7, 0.7], 0.0)):
+        sides = [side("a", 1.5, over=True, aim=1.21), side("n", 0.0, over=False)]
+        sides[0].probed, sides[0].urgent, sides[1].under = True, True, True
+        demands = [
+            BundleDemand(size, bundle(number, "a"), (size, 0.0, 0.0, 0.0), size, size)
+            for number, size in enumerate(sizes)
+        ]
+        steps = Steps(
+            sides,
+            StepRules(0.0, 0.01, 0.01, 9.0, 100),
+            lambda item, demands=demands: demands if item.name == "a" else [],
+            lambda _bundle, _side: None,
+        )
+        steps.run()
+        assert 1.5 - sides[0].level == pytest.approx(gone, abs=0.03)
 
 
 def test_a_move_that_was_given_up_later_may_be_tried_again():

@@ -77,9 +77,18 @@ def test_memory_goes_through_json_and_fades() -> None:
     again = Bursts.recall(json.loads(json.dumps(bursts.dumped())), 0.0, {"a": None})
     assert again == bursts
     assert Bursts().dumped() == {}
-    later = Bursts.recall(bursts.dumped(), 21_600.0, {"a": None})
+    later = bursts
+    for _ in range(360):  # as each decision of six hours does
+        later = Bursts.recall(later.dumped(), 60.0, {"a": None})
     assert sum(later.passed) == pytest.approx(3 / 2.718, rel=0.01)
+    assert later.stayed == pytest.approx(1 / 2.718, rel=0.01)
     assert not later.passes_soon(60.0)
+
+
+def test_a_level_of_several_times_the_mean_is_remembered() -> None:
+    bursts = Bursts()
+    bursts.relieve("a", 60.0, 6.0, 2.0)
+    assert Bursts.recall(bursts.dumped(), 60.0, {"a": None}).relieved == {"a": RelievedBurst(60.0, 0.0, 60.0)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.weighted_move.doubt import CAPPED, FELL, LIES, ROSE, UNMOVED, Doubts, SlowBroker, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PAUSED, ROSE, UNMOVED, Doubts, Peak, SlowBroker, pulse_of
 from shedders.weighted_move.loads import cpu_costs
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
@@ -104,7 +104,7 @@ def test_a_strained_broker_does_as_much_after_giving_a_part_away():
 def peaked(doubts: Doubts, level: float, *, share: float = 1.0, others: float = 0.2, times: int = 1) -> None:
     """Decisions in which `a` is at a level, with that share of its samples at its peak, and the others vary."""
     levels = {**dict.fromkeys(NAMES, 0.5), "a": level}
-    peaks = {**dict.fromkeys(NAMES, (0.52, others)), "a": (level, share)}
+    peaks = {**dict.fromkeys(NAMES, Peak(0.52, others, 0.5)), "a": Peak(level, share, level)}
     for _ in range(times):
         doubts.judge({}, use(levels), peaks)
 
@@ -117,7 +117,7 @@ def test_a_broker_that_stays_at_its_peak_is_probed():
     peaked(doubts, 0.45)
     assert doubts.of("a") == CAPPED
     assert doubts.to_try("a")
-    assert "stays at one level" in doubts.why("a")
+    assert "stayed at its peak" in doubts.why("a")
     doubts.tried("a", 0.45, 0.2)
     peaked(doubts, 0.44)  # much more is asked of it than it can do
     assert doubts.slow == {"a": SlowBroker(pytest.approx(0.45))}
@@ -162,6 +162,45 @@ def test_the_same_peak_once_more_after_a_probe_shows_a_broker_that_was_asked_for
     later = Doubts.recall(probed().dumped(), 22_000.0, dict.fromkeys(NAMES))
     peaked(later, 0.451, times=3)
     assert later.to_try("a")  # forgotten: it is probed again
+
+
+def test_a_probe_that_is_not_answered_ends_the_doubt():
+    """Its bundles were refused, or it sent no report for a while."""
+    doubts = Doubts()
+    peaked(doubts, 0.45, times=3)
+    doubts.tried("a", 0.45, 0.2)
+    doubts.probes = {}
+    peaked(doubts, 0.45)
+    assert doubts.of("a") is None
+    assert doubts.may_take("a")
+    again = Doubts.recall(doubts.dumped(), 60.0, dict.fromkeys(NAMES))
+    peaked(again, 0.45, times=9)
+    assert again.doubts["a"].hits == PAUSED
+    assert not again.to_try("a")
+    assert not again.slow
+    later = Doubts.recall(again.dumped(), 1_800.0, dict.fromkeys(NAMES))
+    peaked(later, 0.45, times=3)
+    assert later.to_try("a")
+
+
+def test_a_probe_that_takes_next_to_nothing_shows_nothing():
+    doubts = Doubts()
+    peaked(doubts, 0.45, times=3)
+    doubts.tried("a", 0.45, 0.01)
+    peaked(doubts, 0.45, times=3)
+    assert not doubts.slow
+    assert not doubts.ceilings
+    assert doubts.may_take("a")
+
+
+def test_a_paused_doubt_gives_way_to_others():
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    peaked(doubts, 0.45, times=3)
+    doubts.pause("a")
+    for _ in range(3):
+        judged(doubts, 0.6)
+    assert doubts.of("a") == FELL
 
 
 def test_a_broker_whose_usage_rises_while_it_is_probed_has_no_ceiling_there():
