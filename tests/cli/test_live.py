@@ -250,6 +250,7 @@ def test_ending_a_broker(cluster: Cluster, tmp_path: Path) -> None:
     cluster("init")
     process = cluster.start("b1", "--set", "observe.metrics_port=0")
     cluster.wait_alive("b1")
+    cluster.wait(lambda: bool(cluster.events("b1")))  # others see it before it says that it is ready
     cluster("namespace", "create", NAMESPACE, "--bundles", "2")
     cluster("lookup", f"{NAMESPACE}/x")
 
