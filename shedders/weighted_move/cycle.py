@@ -61,9 +61,8 @@ SETTLED_S = 300.0
 BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
-PROBES_MAX = (
-    2  # at most so many brokers that stay at their peaks are probed at once, or of many brokers one in `PROBES_OF`
-)
+# Brokers that stay at their peaks are probed a few at a time: so many, or of a large cluster one in `PROBES_OF`.
+PROBES_MAX = 2
 PROBES_OF = 20
 TINY = 1e-6
 
