@@ -106,6 +106,11 @@ class BrokerLoad:
         """Bytes a second in both directions."""
         return self.msg_throughput_in + self.msg_throughput_out
 
+    @property
+    def usage_without_memory(self) -> float:
+        """Largest usage of CPU and the bandwidths, 0 to 1 (and more): memory of either kind fills, and stays full."""
+        return max(self.cpu.percent, self.bandwidth_in.percent, self.bandwidth_out.percent) / 100
+
     def weighted_max(self, weights: ResourceWeights) -> float:
         """Largest weighted usage, 0 to 1 (and more) (upstream `getMaxResourceUsageWithWeight`)."""
         return (
@@ -128,7 +133,7 @@ AT_PEAK: Final = 0.005
 
 @dataclass(slots=True)
 class PeakWindow:
-    """The last samples of a broker's largest usage, without direct memory, which fills and stays full."""
+    """The last samples of `BrokerLoad.usage_without_memory`."""
 
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=PEAK_SAMPLES))
 
@@ -138,8 +143,7 @@ class PeakWindow:
         Args:
             samples: How many samples it is (`SampleClock.due`).
         """
-        largest = max(load.cpu.percent, load.bandwidth_in.percent, load.bandwidth_out.percent) / 100
-        self.samples.extend([largest] * samples)
+        self.samples.extend([load.usage_without_memory] * samples)
         highest = max(self.samples, default=0.0)
         if len(self.samples) < PEAK_SAMPLES_MIN or not 0 < highest < math.inf:
             return replace(load, peak_usage=0.0, peak_share=0.0)
@@ -245,8 +249,7 @@ def updated(
 
 def max_resource_usage(load: BrokerLoad) -> float:
     """Largest of CPU, direct memory and bandwidths, without weights; memory is left out, as upstream leaves it out."""
-    largest = max(load.cpu.percent, load.direct_memory.percent, load.bandwidth_in.percent, load.bandwidth_out.percent)
-    return largest / 100
+    return max(load.usage_without_memory, load.direct_memory.percent / 100)
 
 
 def is_sound_usage(reading: ResourceUsage) -> bool:

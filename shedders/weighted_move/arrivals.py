@@ -160,10 +160,7 @@ class Arrivals:
             if len(rest) == len(rows):
                 continue
             self.witnesses[other] = rest
-            if (
-                other in self.factors
-                and agreed(rest, self.namespaces, {_hash(known) for known in self.factors}) is None
-            ):
+            if other in self.factors and self._factor_of(rest) is None:
                 del self.factors[other]
             if not rest:
                 del self.witnesses[other]
@@ -191,9 +188,12 @@ class Arrivals:
 
     def _agreed(self, name: str, names: Mapping[int, str]) -> float | None:
         """The factor of a broker; None if it is not known."""
-        known = {_hash(other) for other in self.factors}
-        factor = agreed(self.witnesses[name], self.namespaces, known)
-        return agreed(self._explained(name, names), self.namespaces, known) if factor is None else factor
+        factor = self._factor_of(self.witnesses[name])
+        return self._factor_of(self._explained(name, names)) if factor is None else factor
+
+    def _factor_of(self, witnesses: Iterable[Witness]) -> float | None:
+        """The factor on which these agree, given the brokers whose figures are corrected; None if they do not."""
+        return agreed(witnesses, self.namespaces, {_hash(name) for name in self.factors})
 
     def _explained(self, name: str, names: Mapping[int, str]) -> list[Witness]:
         """A broker's witnesses, corrected where the other broker is wrong as well, by all but this broker's bundles.

@@ -254,7 +254,10 @@ class Cycle:
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
             levels[name] = [part * each for part, each in zip(use, without_memory(inverse), strict=True)]
-        doubts.judge(pulses, levels, {name: _peak_of(load) for name, load in loads.items()})
+        peaks = {
+            name: Peak(load.peak_usage, load.peak_share, load.usage_without_memory) for name, load in loads.items()
+        }
+        doubts.judge(pulses, levels, peaks)
 
     def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
         """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
@@ -527,11 +530,6 @@ class Cycle:
         self._took_memory()
         draft.memory = memory.dumped()
         return replace(draft.plan(why, otherwise), splits=tuple(splits))
-
-
-def _peak_of(load: BrokerLoad) -> Peak:
-    present = max(load.cpu.percent, load.bandwidth_in.percent, load.bandwidth_out.percent) / 100
-    return Peak(load.peak_usage, load.peak_share, present)
 
 
 def _use(parts: Sequence[float]) -> Use:

@@ -417,13 +417,13 @@ class Doubts:
         """Record that a part of its load is moved away; if it is much less than intended, it shows nothing."""
         doubt = self.doubts[name]
         if doubt.kind == CAPPED and part < PROBED / 2:
-            doubt.hits = PAUSED
+            self.pause(name)
             return
         self.probes[name] = level, part
         doubt.hits = ASKED
 
     def pause(self, name: str) -> None:
-        """Record that nothing could be moved away from a broker that was to be probed."""
+        """Record that a probe of a broker at its peak has no answer, or that nothing could be moved away for it."""
         if self.doubts[name].kind == CAPPED:
             self.doubts[name].hits = PAUSED
 
@@ -433,7 +433,7 @@ class Doubts:
         if known is None:
             if kind is not None:
                 self.doubts[name] = ReportDoubt(kind)
-        elif known.kind in (LIES, UNMOVED) or (known.kind == CAPPED and kind not in (FELL, ROSE)):
+        elif known.kind in (LIES, UNMOVED) or (known.kind == CAPPED and kind is None):
             return
         elif kind == known.kind:
             known.hits = max(known.hits, min(known.hits + 1, HITS))
@@ -448,10 +448,10 @@ class Doubts:
         varies = len(shares) > HITS and median(shares) <= VARIES
         middle = median(max(each) for each in levels.values()) if levels else 0.0
         for name, peak in peaks.items():
-            known, level = self.doubts.get(name), max(levels[name])
-            if known is not None and known.kind == CAPPED and known.hits == ASKED:
-                known.hits = PAUSED  # its probe was lost: bundles were refused, or it did not report
-            if name in self.slow or (known is not None and (known.kind != CAPPED or known.hits == PAUSED)):
+            doubt, level = self.doubts.get(name), max(levels[name])
+            if doubt is not None and doubt.hits == ASKED:
+                self.pause(name)  # its probe was lost: bundles were refused, or it did not report
+            if name in self.slow or (doubt is not None and (doubt.kind != CAPPED or doubt.hits == PAUSED)):
                 continue
             is_stuck = (
                 varies
@@ -462,11 +462,11 @@ class Doubts:
             ceiling, _ = self.ceilings.get(name, (level, 0.0))
             if not is_stuck or abs(level - ceiling) >= SAME_CEILING * ceiling:
                 self.doubts.pop(name, None)
-            elif known is None:
+            elif doubt is None:
                 self.doubts[name] = ReportDoubt(CAPPED)
             else:
-                known.hits = min(known.hits + 1, HITS)
-                if known.holds and name in self.ceilings:
+                doubt.hits = min(doubt.hits + 1, HITS)
+                if doubt.holds and name in self.ceilings:
                     self._slowed(name, levels[name], CAPPED_SERVED)
 
     def _responses(self, levels: Mapping[str, Sequence[float]]) -> None:

@@ -109,6 +109,14 @@ def peaked(doubts: Doubts, level: float, *, share: float = 1.0, others: float = 
         doubts.judge({}, use(levels), peaks)
 
 
+def probed(part: float = 0.2) -> Doubts:
+    """A broker that has stayed at its peak of 0.45 gives this part of its load."""
+    doubts = Doubts()
+    peaked(doubts, 0.45, times=3)
+    doubts.tried("a", 0.45, part)
+    return doubts
+
+
 def test_a_broker_that_stays_at_its_peak_is_probed():
     doubts = Doubts()
     peaked(doubts, 0.45, times=2)
@@ -142,33 +150,29 @@ def test_peaks_that_show_nothing(level: float, share: float, others: float):
 
 
 def test_the_same_peak_once_more_after_a_probe_shows_a_broker_that_was_asked_for_a_little_too_much():
-    def probed() -> Doubts:
-        doubts = Doubts()
-        peaked(doubts, 0.45, times=3)
-        doubts.tried("a", 0.45, 0.2)
+    def answered() -> Doubts:
+        doubts = probed()
         peaked(doubts, 0.38, share=0.5)
         assert not doubts.doubts
         assert not doubts.slow
         return Doubts.recall(doubts.dumped(), 60.0, dict.fromkeys(NAMES))
 
-    other = probed()
+    other = answered()
     peaked(other, 0.46, times=5)
     assert not other.doubts  # probed lately, and not stuck there
     assert not other.slow
-    same = probed()
+    same = answered()
     peaked(same, 0.451, times=3)
     assert same.slow == {"a": SlowBroker(0.451, served=pytest.approx(0.95))}
     assert not same.ceilings
-    later = Doubts.recall(probed().dumped(), 22_000.0, dict.fromkeys(NAMES))
+    later = Doubts.recall(answered().dumped(), 22_000.0, dict.fromkeys(NAMES))
     peaked(later, 0.451, times=3)
     assert later.to_try("a")  # forgotten: it is probed again
 
 
 def test_a_probe_that_is_not_answered_ends_the_doubt():
     """Its bundles were refused, or it sent no report for a while."""
-    doubts = Doubts()
-    peaked(doubts, 0.45, times=3)
-    doubts.tried("a", 0.45, 0.2)
+    doubts = probed()
     doubts.probes = {}
     peaked(doubts, 0.45)
     assert doubts.of("a") is None
@@ -184,9 +188,7 @@ def test_a_probe_that_is_not_answered_ends_the_doubt():
 
 
 def test_a_probe_that_takes_next_to_nothing_shows_nothing():
-    doubts = Doubts()
-    peaked(doubts, 0.45, times=3)
-    doubts.tried("a", 0.45, 0.01)
+    doubts = probed(part=0.01)
     peaked(doubts, 0.45, times=3)
     assert not doubts.slow
     assert not doubts.ceilings
@@ -204,9 +206,7 @@ def test_a_paused_doubt_gives_way_to_others():
 
 
 def test_a_broker_whose_usage_rises_while_it_is_probed_has_no_ceiling_there():
-    doubts = Doubts()
-    peaked(doubts, 0.45, times=3)
-    doubts.tried("a", 0.45, 0.2)
+    doubts = probed()
     peaked(doubts, 0.47, share=0.3)
     assert not doubts.slow
     assert not doubts.doubts
