@@ -161,6 +161,35 @@ def test_overloads_that_passed_by_themselves_are_waited_out_and_one_that_stays_i
     assert min(number for number in moved if number >= 90) == 94
 
 
+def test_a_level_that_the_last_plan_relieved_did_not_pass_by_itself():
+    cluster = by_bytes({"a": 0.75, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+    first = shed(cluster)
+    goes = {move.bundle: move.destination for move in first.moves}
+    assert goes
+    bundles = {name: replace(each, owner=goes.get(name, each.owner)) for name, each in cluster.bundles.items()}
+    after = by_bytes({"a": 0.58, "b": 0.58, "c": 0.58}, {name: [1.0] * 50 for name in "abc"}, MIB)
+    second = shed(replace(after, bundles=bundles, now_ms=NOW_MS + 60_000), first.memory)
+    assert not second.moves
+    assert "bursts" not in second.memory
+
+
+def test_few_brokers_at_their_peaks_are_probed_at_once():
+    """Four of fourteen stay at their peaks: two give a part at once, and the other two wait for their turn."""
+    names = "abcdefghijklmn"
+    whole = by_bytes(dict.fromkeys(names, 0.5), {name: [1.0] * 20 for name in names}, MIB)
+    brokers = {
+        name: replace(each, load=replace(each.load, peak_usage=0.5, peak_share=1.0 if name in "abcd" else 0.1))
+        for name, each in whole.brokers.items()
+    }
+    memory, sources = {}, []
+    for number in range(3):
+        plan = shed(replace(whole, brokers=brokers, now_ms=NOW_MS + 60_000 * number), memory)
+        memory = plan.memory
+        sources.append({move.source for move in plan.moves})
+    assert sources == [set(), set(), {"a", "b"}]
+    assert {name for name, why in left(plan).items() if why == "doubted"} == set("abcd")
+
+
 def test_an_overload_waits_for_the_usual_hits_at_most_whatever_was_learnt():
     """Levels of all lengths have passed, and this one may always pass soon."""
     memory = shed(by_bytes({"a": 0.5, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)).memory

@@ -170,6 +170,16 @@ def test_the_same_peak_once_more_after_a_probe_shows_a_broker_that_was_asked_for
     assert later.to_try("a")  # forgotten: it is probed again
 
 
+def test_a_peak_is_found_whatever_the_weight_of_its_resource():
+    """Levels are weighted, and what a broker reports of its peak is not."""
+    doubts = Doubts()
+    levels = {**dict.fromkeys(NAMES, 0.25), "a": 0.225}
+    peaks = {**dict.fromkeys(NAMES, Peak(0.52, 0.2, 0.5)), "a": Peak(0.45, 1.0, 0.45)}
+    for _ in range(3):
+        doubts.judge({}, use(levels), peaks)
+    assert doubts.of("a") == CAPPED
+
+
 def test_a_probe_that_is_not_answered_ends_the_doubt():
     """Its bundles were refused, or it sent no report for a while."""
     doubts = probed()
