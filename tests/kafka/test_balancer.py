@@ -96,6 +96,16 @@ def made(cluster: BrokerCluster) -> list[dict[str, Any]]:
     return [one for one in cluster.decisions() if one["skipped"] is None]
 
 
+def all_ended(decisions: list[dict[str, Any]]) -> bool:
+    return all(move["result"] != "started" for decision in decisions for move in moves(decision))
+
+
+def stop_shedding(cluster: BrokerCluster) -> None:
+    """A balancer that has settled may move a bundle later; nothing may move while answers are compared."""
+    cluster("policy", "set", "shedding", "off", "--reason", "compare")
+    cluster.wait(lambda: cluster.decisions()[-1]["skipped"] == "shedding-off")
+
+
 def test_generated_load_settles_and_why_answers_for_each_move(cluster: BrokerCluster) -> None:
     cluster.start("b1", "b2", "b3")
     bundles = cluster.create(NAMESPACE, 12, "b1")
@@ -108,6 +118,8 @@ def test_generated_load_settles_and_why_answers_for_each_move(cluster: BrokerClu
         return 2 * spread(found[-1]) < spread(first)
 
     cluster.wait(settled, 400)
+    stop_shedding(cluster)
+    cluster.wait(lambda: all_ended(made(cluster)))
     found = made(cluster)
     inputs = found[-1]["inputs"]
     assert min(inputs["broker_load"], inputs["top_bundles"], inputs["policies"], *inputs["channel"].values()) > 0
@@ -183,6 +195,8 @@ def test_a_leader_that_is_killed_in_the_middle_of_its_moves_leaves_nothing_behin
         return set(owners) == set(bundles) and set(owners.values()) <= {"b2", "b3"} and bool(later)
 
     cluster.wait(settled)
+    stop_shedding(cluster)
+    cluster.wait(lambda: all_ended([decision for decision in made(cluster) if decision["leader"] != "b1"]))
     told = next(one for one in cluster.decisions() if one["id"] == last.id)
     ends = {one["bundle"]: one["result"] for one in told["moves"] if one["operation"] is not None}
     unfinished = {name for name, result in ends.items() if result == "started"}
