@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from loaddata.bulk import uncollected
 from shedders.decision.booked_moves import Admitted, BookedMoves, DecisionRules, EndedBooking, allowed
 from shedders.decision.dry_run import Decision, decide
 from shedders.model.cluster import Bundle, Cluster, RecentMoves
@@ -49,7 +50,13 @@ class Balance:
         do not change the input of the decision.
         """
         memory, booked = self.memory.get(chosen.names["shedding"], {}), self.booked.moves
-        return lambda: decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=booked)
+
+        def answer() -> Decision:
+            # What a decision makes is gone with it, mostly: to search it for cycles took a third of the time.
+            with uncollected():
+                return decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=booked)
+
+        return answer
 
     def commit(
         self,

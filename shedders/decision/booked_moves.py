@@ -364,20 +364,22 @@ def admit(
 class _Shares:
     """Traffic in percent of the whole cluster's.
 
-    The whole is the sum of the brokers' reports or of the bundles, whichever is larger: the leader may know only the heaviest.
+    The whole is the sum of the brokers' reports; where a broker has none, that of the bundles, if it is larger: the leader may
+    know only the heaviest of them.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        traffic = [traffic_of(bundle) for bundle in cluster.bundles.values()]
         loads = [
             broker.load
             for broker in cluster.brokers.values()
             if broker.load is not None and is_amount(broker.load.msg_throughput) and is_amount(broker.load.msg_rate)
         ]
-        self._bytes = max(
-            fsum(bundle.msg_throughput for bundle in traffic), fsum(load.msg_throughput for load in loads)
-        )
-        self._messages = max(fsum(bundle.msg_rate for bundle in traffic), fsum(load.msg_rate for load in loads))
+        self._bytes = fsum(load.msg_throughput for load in loads)
+        self._messages = fsum(load.msg_rate for load in loads)
+        if len(loads) < len(cluster.brokers):
+            traffic = [traffic_of(bundle) for bundle in cluster.bundles.values()]
+            self._bytes = max(self._bytes, fsum(bundle.msg_throughput for bundle in traffic))
+            self._messages = max(self._messages, fsum(bundle.msg_rate for bundle in traffic))
 
     def of(self, throughput: float, rate: float) -> float:
         by_bytes = throughput / self._bytes if self._bytes > 0 else 0.0

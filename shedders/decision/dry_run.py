@@ -135,7 +135,8 @@ def decide(
         else next(rest)
         for number, move in enumerate(plan.moves)
     ]
-    pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
+    if pipeline.memory is not kept:
+        pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     kept = pipeline.memory if both else kept
     return Decision(cluster, booked, plan, checked, placed, kept, pipeline.memory, seen)
 

@@ -196,15 +196,15 @@ def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
     }
 
 
+# Types as JSON has them: `bool` is none of them. Tens of thousands of figures are read back for each decision.
+_NUMBERS = frozenset((int, float))
+
+
 def numbers(row: Any, count: int) -> list[float] | None:
     """A row of `count` amounts; None if it is not one."""
     if not isinstance(row, list | tuple) or len(row) != count:
         return None
-    values = [
-        float(value)
-        for value in row
-        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
-    ]
+    values = [float(value) for value in row if type(value) in _NUMBERS and 0.0 <= value <= MOST]
     return values if len(values) == count else None
 
 

@@ -62,7 +62,7 @@ class Arrivals:
         witnesses: By broker, the newest last.
         factors: By broker, the part of the truth that its figures are; kept until other witnesses contradict.
         pulse: The cluster's pulse at the last decision, for changes of all load (`shedders.weighted_move.doubt`).
-        namespaces: How many the cluster has.
+        namespaces: How many the cluster has (`count_namespaces`).
     """
 
     departures: dict[str, BundleOnMove] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Arrivals:
 
         Args:
             pulse: The cluster's pulse; 0 if it is unknown.
-            namespaces: How many the cluster has.
+            namespaces: How many the cluster has (`count_namespaces`).
             slow: Brokers that serve a part of what they are asked, now and then: their bundles are no evidence.
         """
         if self.pulse > 0 and pulse > 0 and abs(pulse / self.pulse - 1) > DRIFT:
@@ -234,6 +234,16 @@ class Arrivals:
             self.witnesses.pop(name, None)
         elif name not in self.factors and all(abs(each.ratio - 1) < WRONG for each in rows):
             del rows[:-1]
+
+
+def count_namespaces(bundles: Iterable[Bundle]) -> int:
+    """How many namespaces these have; at most `OTHERS`, as more make no difference."""
+    namespaces: set[str] = set()
+    for bundle in bundles:
+        namespaces.add(bundle.namespace)
+        if len(namespaces) == OTHERS:
+            break
+    return len(namespaces)
 
 
 def agreed(witnesses: Iterable[Witness], namespaces: int, known: Container[int] = ()) -> float | None:

@@ -19,6 +19,7 @@ from shedders.model.plan import Plan, Reason, SplitWanted
 from shedders.model.readings import LEAST_LIMIT, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake
 from shedders.shedding.draft import Draft
+from shedders.weighted_move.arrivals import count_namespaces
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
 from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PROBED, ROSE, Peak, SlowBroker, pulse_of
@@ -248,8 +249,9 @@ class Cycle:
             if pulse is not None:
                 pulses[name] = pulse
             doubts.look_at(name, sizes, changed=name in changed)
-        pulse, namespaces = median(pulses.values()) if pulses else 0.0, len(self._cluster.bundles_in)
-        doubts.arrivals.look(self._cluster.bundles, pulse, namespaces=namespaces, slow=doubts.slow)
+        pulse = median(pulses.values()) if pulses else 0.0
+        bundles = self._cluster.bundles
+        doubts.arrivals.look(bundles, pulse, namespaces=count_namespaces(bundles.values()), slow=doubts.slow)
         levels = {}
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]

@@ -296,28 +296,32 @@ class Steps:
         self, source: BrokerLevel, takers: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
     ) -> list[CandidateMove]:
         candidates: list[CandidateMove] = []
-        rules = self._rules
+        cost, least, level = self._rules.move_cost, self._rules.least, source.level
+        mine = self._bundles_of(source)
+        without: dict[int, tuple[float, str]] = {}
         for side in takers:
+            theirs = self._bundles_of(side)
             closed = self._filters.closed_to(side.name)
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
             for demand in self._sized(source, side, may_go):
                 use = demand.use
-                after = source.with_(-use[0], -use[1], -use[2], -use[3]), side.with_(*use)
+                full = side.with_(*use)
+                if not full < level:
+                    continue
+                known = without.get(id(demand))
+                if known is None:
+                    left = source.with_(-use[0], -use[1], -use[2], -use[3])
+                    known = without[id(demand)] = left, demand.bundle.namespace
+                after = known[0], full
                 if not is_improvement(source, side, after):
                     continue
-                value = gained(source, side, after) / (demand.churn + rules.move_cost)
-                if value >= rules.least:
+                value = gained(source, side, after) / (demand.churn + cost)
+                if value >= least:
                     value /= self._backs(demand.bundle, side)
-                if value >= rules.least and (source.urgent or not demand.young):
-                    rank = value * self._evens(demand.bundle, source, side)
+                if value >= least and (source.urgent or not demand.young):
+                    rank = value * evens(mine.get(known[1], 0) - 1, theirs.get(known[1], 0))
                     candidates.append(CandidateMove(rank, value, demand, None, source, side, after))
         return candidates
-
-    def _evens(self, bundle: Bundle, source: BrokerLevel, side: BrokerLevel) -> float:
-        """By how much more a move is preferred that spreads a namespace evenly: its bundles tend to be busy at the same time."""
-        namespace = bundle.namespace
-        mine, theirs = self._bundles_of(source)[namespace] - 1, self._bundles_of(side)[namespace]
-        return 1 + SPREAD * (mine - theirs) / max(1, mine + theirs)
 
     def _bundles_of(self, side: BrokerLevel) -> Counter[str]:
         """How many bundles of each namespace a broker has after the steps so far."""
@@ -462,6 +466,15 @@ def is_improvement(source: BrokerLevel, side: BrokerLevel, after: tuple[float, f
     """Whether both end below the source's level; well below it, if the destination ends as the busier of the two."""
     top = max(after)
     return top < source.level and (after[1] <= after[0] or source.level - top >= QUARTER * (source.level - side.level))
+
+
+def evens(mine: int, theirs: int) -> float:
+    """By how much more a move is preferred that spreads a namespace evenly: its bundles tend to be busy at the same time.
+
+    Args:
+        mine: Other bundles of the namespace that the source has; `theirs`: those of the destination.
+    """
+    return 1 + SPREAD * (mine - theirs) / max(1, mine + theirs)
 
 
 def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -> float:
