@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import fsum
 
 from pydantic import Field
@@ -345,7 +346,7 @@ def admit(
     going: list[BundleMove] = []
     left: list[Left] = []
     for group in together(moves):
-        need = sum(shares.of_bundle(cluster, move.bundle) for move in group)
+        need = sum(shares.of_bundle(move.bundle) for move in group)
         alone = not going and not on_the_way
         if len(group) <= moves_left and (need <= load_left or alone):
             going += group
@@ -364,30 +365,40 @@ def admit(
 class _Shares:
     """Traffic in percent of the whole cluster's.
 
-    The whole is the sum of the brokers' reports; where a broker has none, that of the bundles, if it is larger: the leader may
-    know only the heaviest of them.
+    The whole is the sum of the brokers' reports or of the bundles, whichever is larger: the leader may know only the heaviest.
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @cached_property
+    def _whole(self) -> tuple[float, float]:
+        """Bytes and messages a second of the whole cluster; computed only if something moves."""
+        throughputs, rates = [], []
+        for (
+            bundle
+        ) in self._cluster.bundles.values():  # may be a hundred thousand: properties would take most of the time
+            traffic = traffic_of(bundle)
+            throughputs.append(traffic.msg_throughput_in + traffic.msg_throughput_out)
+            rates.append(traffic.msg_rate_in + traffic.msg_rate_out)
         loads = [
             broker.load
-            for broker in cluster.brokers.values()
+            for broker in self._cluster.brokers.values()
             if broker.load is not None and is_amount(broker.load.msg_throughput) and is_amount(broker.load.msg_rate)
         ]
-        self._bytes = fsum(load.msg_throughput for load in loads)
-        self._messages = fsum(load.msg_rate for load in loads)
-        if len(loads) < len(cluster.brokers):
-            traffic = [traffic_of(bundle) for bundle in cluster.bundles.values()]
-            self._bytes = max(self._bytes, fsum(bundle.msg_throughput for bundle in traffic))
-            self._messages = max(self._messages, fsum(bundle.msg_rate for bundle in traffic))
+        return (
+            max(fsum(throughputs), fsum(load.msg_throughput for load in loads)),
+            max(fsum(rates), fsum(load.msg_rate for load in loads)),
+        )
 
     def of(self, throughput: float, rate: float) -> float:
-        by_bytes = throughput / self._bytes if self._bytes > 0 else 0.0
-        by_messages = rate / self._messages if self._messages > 0 else 0.0
+        throughputs, rates = self._whole
+        by_bytes = throughput / throughputs if throughputs > 0 else 0.0
+        by_messages = rate / rates if rates > 0 else 0.0
         return 100 * max(by_bytes, by_messages)
 
-    def of_bundle(self, cluster: Cluster, name: str) -> float:
-        bundle = cluster.bundles.get(name)
+    def of_bundle(self, name: str) -> float:
+        bundle = self._cluster.bundles.get(name)
         if bundle is None:
             return 0.0
         traffic = traffic_of(bundle)

@@ -460,7 +460,7 @@ class Cycle:
 
     def _count(self, name: str) -> Counter[str]:
         """A broker's bundles by namespace."""
-        return Counter(bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name))
+        return Counter([bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name)])
 
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""

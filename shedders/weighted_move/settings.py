@@ -78,9 +78,9 @@ class WeightedMoveSettings(StrategySettings):
         "when the number of brokers doubles, half of it moves.",
     )
     max_moves: int = Field(
-        default=1_000,
+        default=500,
         ge=1,
-        description="Maximum number of bundles that one decision moves: about what one minute allows.",
+        description="Maximum number of bundles that one decision moves: as many as the balancer lets start at once (budget.moves).",
     )
     cpu_weight: float = Field(
         default=1.0,

@@ -231,8 +231,9 @@ class Steps:
         self._refusal = ""
         cargo = self._cargo(source)
         refusals = 0
+        without: dict[int, tuple[float, str]] = {}
         for takers in self._takers(source):
-            ranked = self._singles(source, takers, cargo)
+            ranked = self._singles(source, takers, cargo, without)
             ranked.sort(key=_worst_last)
             for candidate in ranked:
                 fault = self._refused(candidate.going.bundle, candidate.destination)
@@ -293,23 +294,29 @@ class Steps:
         return False
 
     def _singles(
-        self, source: BrokerLevel, takers: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
+        self,
+        source: BrokerLevel,
+        takers: Sequence[BrokerLevel],
+        cargo: Sequence[BundleDemand],
+        without: dict[int, tuple[float, str]],
     ) -> list[CandidateMove]:
+        """Possible moves to these brokers.
+
+        Args:
+            without: Cache for this source: by bundle demand, the level that it leaves behind, and its namespace.
+        """
         candidates: list[CandidateMove] = []
         cost, least, level = self._rules.move_cost, self._rules.least, source.level
-        mine = self._bundles_of(source)
-        without: dict[int, tuple[float, str]] = {}
         for side in takers:
-            theirs = self._bundles_of(side)
             closed = self._filters.closed_to(side.name)
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
-            for demand in self._sized(source, side, may_go):
-                use = demand.use
-                full = side.with_(*use)
+            sized = self._sized(source, side, may_go)
+            for demand, full in zip(sized, side.with_each(sized), strict=True):
                 if not full < level:
                     continue
                 known = without.get(id(demand))
                 if known is None:
+                    use = demand.use
                     left = source.with_(-use[0], -use[1], -use[2], -use[3])
                     known = without[id(demand)] = left, demand.bundle.namespace
                 after = known[0], full
@@ -319,6 +326,7 @@ class Steps:
                 if value >= least:
                     value /= self._backs(demand.bundle, side)
                 if value >= least and (source.urgent or not demand.young):
+                    mine, theirs = self._bundles_of(source), self._bundles_of(side)
                     rank = value * evens(mine.get(known[1], 0) - 1, theirs.get(known[1], 0))
                     candidates.append(CandidateMove(rank, value, demand, None, source, side, after))
         return candidates
@@ -392,8 +400,8 @@ class Steps:
             (
                 (level, side.name, side)
                 for _, _, side in self._cold
-                if side is not source
-                and (level := side.level_of(resource)) < high
+                if (level := side.use[resource] * side.inverse[resource] * side.scale) < high
+                and side is not source
                 and not self._is_closed(source, side)
             ),
         )
@@ -437,7 +445,7 @@ class Steps:
     def _take(self, candidate: CandidateMove) -> None:
         source, side = candidate.source, candidate.destination
         before, resource = (source.level, side.level), source.busiest
-        self._cold.remove((side.level, side.name, side))
+        del self._cold[bisect_left(self._cold, (side.level, side.name))]
         for demand, giver, taker in ((candidate.going, source, side), (candidate.back, side, source)):
             if demand is None:
                 continue
@@ -453,7 +461,7 @@ class Steps:
         insort(self._cold, (side.level, side.name, side))
         heappush(self._hot, (-side.level, side.name, side))
         if not source.gives and source.takes:
-            self._cold = [entry for entry in self._cold if entry[2] is not source]
+            del self._cold[bisect_left(self._cold, (before[0], source.name))]
         source.gives = side.taken = True
         if not source.level > source.aim:
             self._over.discard(source.name)

@@ -9,14 +9,17 @@ A file holds blocks:
     = 7
 
 A command may follow settings of the environment: `$ COLUMNS=80 statechannel ...` shows it as on a terminal of that width.
-`= N` is the exit code and ends a block. `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
+`= N` is the exit code and ends a block; outside of blocks there are only comments. `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+
+_END = re.compile(r"= (\d+)")
 
 
 @dataclass
@@ -50,13 +53,15 @@ def read_cases(path: Path) -> list[Case]:
         if line.startswith("$ "):
             cases.append(Case(line[2:], before))
             before, inside = [], True
-        elif line.startswith("= ") and inside:
-            cases[-1].code = int(line[2:])
+        elif inside and (end := _END.fullmatch(line)):
+            cases[-1].code = int(end[1])
             inside = False
         elif inside:
             cases[-1].output.append(line)
-        else:
+        elif line.startswith("#") or not line:
             before.append(line)
+        else:
+            raise ValueError(f"{path.name}: outside of a case: {line!r}")
     return cases
 
 
