@@ -117,7 +117,7 @@ class BrokerLevel:
         return level * self.scale
 
     def with_each(self, demands: Sequence[BundleDemand]) -> list[float]:
-        """Its level with each of these bundles added: `with_` without a call for each, as a decision compares a hundred thousand."""
+        """Its level with each of these bundles added; without a call of `with_` for each, as a decision compares many of them."""
         (cpu, inwards, outwards, memory), scale = self.use, self.scale
         by_cpu, by_inwards, by_outwards, by_memory = self.inverse
         levels = []

@@ -80,7 +80,7 @@ class WeightedMoveSettings(StrategySettings):
     max_moves: int = Field(
         default=500,
         ge=1,
-        description="Maximum number of bundles that one decision moves: as many as the balancer lets start at once (budget.moves).",
+        description="Maximum number of bundles that one decision moves: as many as may be in flight (budget.moves).",
     )
     cpu_weight: float = Field(
         default=1.0,

@@ -9,7 +9,8 @@ A file holds blocks:
     = 7
 
 A command may follow settings of the environment: `$ COLUMNS=80 statechannel ...` shows it as on a terminal of that width.
-`= N` is the exit code and ends a block; outside of blocks there are only comments. `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
+`= N` is the exit code and ends a block; outside of blocks there are only comments.
+`REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
 """
 
 from __future__ import annotations
