@@ -1,13 +1,18 @@
 """Whatever the cluster: planning ends, twice gives the same, and again from the end gives nothing."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shedders.kafka_rebalance.planning import byte_savings, chains
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.search import Search
+from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 from tests.support.clusters import carried_out, random_cluster
+from tests.support.partition_clusters import big_cluster
 
 seeds = st.integers(0, 2**32)
 
@@ -50,3 +55,45 @@ def test_a_target_that_is_reached_needs_no_more_moves(mode: PlanMode, seed: int)
     assert plan == plan_partitions(layout, loads, request)
     check_moves(plan, mode, request)
     assert not plan_partitions(carried_out(layout, plan), loads, request).moves
+
+
+def forget_everything(patch: pytest.MonkeyPatch) -> None:
+    """Let the search compute everything whenever it is needed."""
+
+    following = chains._Finder._next
+
+    def follow(finder: chains._Finder, chain: chains._Chain, *, above: bool) -> object:
+        search = finder._search
+        search.pieces, finder._known, search.dead_ends = {}, {}, {}
+        return following(finder, chain, above=above)
+
+    def movable(search: Search, broker: int) -> object:
+        held = search.cluster.on_broker(broker)
+        return held[search.scope.movable(held, np.full(len(held), broker))]
+
+    def candidates(search: Search, measure: int, broker: int) -> object:
+        free = search.movable(broker)
+        weight = search.cluster.weight(free, search.cluster.leader[free] == broker, measure)
+        return free[weight > 0], weight[weight > 0]
+
+    patch.setattr(Search, "movable", movable)
+    patch.setattr(Search, "candidates", candidates)
+    patch.setattr(chains._Finder, "_next", follow)
+    patch.setattr(byte_savings, "_is_dead", lambda *_: False)
+    patch.setattr(
+        VirtualCluster, "on_broker", lambda cluster, broker: np.nonzero((cluster.replicas == broker).any(axis=1))[0]
+    )
+
+
+@pytest.mark.parametrize("mode", [PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode.REMOVE_BROKERS])
+@given(seed=seeds)
+@settings(max_examples=5, deadline=None)
+def test_what_the_search_remembers_changes_no_plan(mode: PlanMode, seed: int) -> None:
+    empty = 2 if mode is PlanMode.ADD_BROKERS else 0
+    layout, loads = big_cluster(seed, replicas=900, brokers=9, topics=8, empty=empty)
+    request = asked(mode, [broker.id for broker in layout.brokers], empty)
+    assert request is not None
+    plan = plan_partitions(layout, loads, request)
+    with pytest.MonkeyPatch.context() as patch:
+        forget_everything(patch)
+        assert plan_partitions(layout, loads, request) == plan

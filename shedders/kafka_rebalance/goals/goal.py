@@ -178,7 +178,7 @@ class BrokerGoal(Goal):
         cluster, scope = search.cluster, search.scope
         spare = np.where(np.arange(len(self.cells)) == broker, 0, self.spare())
         sources = [broker] if above else np.argsort(-spare, kind="stable")[:_RICHEST].tolist()
-        held = [cluster.on_broker(source)[0][:WITNESS_REPLICAS_MAX] for source in sources]
+        held = [cluster.on_broker(source)[:WITNESS_REPLICAS_MAX] for source in sources]
         partitions, here = np.concatenate(held), np.repeat(np.array(sources), [len(rows) for rows in held])
         weight = self.weight(partitions, cluster.leader[partitions] == here)
         heavy = weight > 0

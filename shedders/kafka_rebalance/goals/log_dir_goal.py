@@ -150,7 +150,7 @@ class LogDirs(LogDirGoal):
     def _disks_of(self, broker: KafkaBroker) -> tuple[list[OpenDirectory], dict[Place, str], dict[Place, int]]:
         """Open directories with what stays on the broker, where that is now, and sizes of what comes."""
         cluster, place = self.cluster, self.cluster.index[broker.id]
-        rows, _ = cluster.on_broker(place)
+        rows = cluster.on_broker(place)
         held = {(cluster.topics[cluster.topic_of[row]], int(cluster.partition_of[row])): int(row) for row in rows}
         disks = {path: OpenDirectory(path) for path in _open_paths(broker)}
         before: dict[Place, str] = {}

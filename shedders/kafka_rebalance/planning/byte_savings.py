@@ -160,6 +160,8 @@ PAIRS_MAX: Final = 200
 """Pairs of brokers per pass, those with most bytes between them first."""
 ONES_MAX: Final = 64
 """Moved replicas per pair, the largest first."""
+CHANGES_MAX: Final = 10_000
+"""Most changes that are looked through before a pair of brokers is searched again."""
 
 
 def trade(search: Search, limits: GoalLimits) -> int:
@@ -192,8 +194,29 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
     trades = 0
     for place in np.lexsort((pairs, -bytes_of))[:PAIRS_MAX].tolist():
         ones = rows[order[first[place] : first[place] + min(int(count[place]), ONES_MAX)]]
-        trades += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
+        broker, home = divmod(int(pairs[place]), len(scope.homes))
+        if _is_dead(search, limits, broker, home):
+            continue
+        count_here = _between(search, limits, ones, broker, home)
+        if not count_here and search.trail is None:
+            changes = cluster.changes[broker], cluster.changes[home], len(cluster.changed_partitions)
+            search.dead_trades[broker, home] = limits, *changes
+        trades += count_here
     return trades
+
+
+def _is_dead(search: Search, limits: GoalLimits, broker: int, home: int) -> bool:
+    """Whether nothing could be traded between two brokers, and neither they nor partitions that they hold have changed since."""
+    known, cluster = search.dead_trades.get((broker, home)), search.cluster
+    if search.trail is not None:
+        return False  # in a trial partitions are frozen
+    if known is None or known[0] is not limits or known[1:3] != (cluster.changes[broker], cluster.changes[home]):
+        return False
+    since = cluster.changed_partitions[known[3] :]
+    if len(since) > CHANGES_MAX:
+        return False
+    held_by = cluster.replicas[since]
+    return not ((held_by == broker) | (held_by == home)).any()
 
 
 def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: int) -> int:
@@ -205,7 +228,7 @@ def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: i
     count = 0
     while len(ones):
         search.look()
-        held, _ = cluster.on_broker(home)
+        held = cluster.on_broker(home)
         at_home = np.full(len(held), home)
         fits = scope.movable(held, at_home) & ~scope.placed(held, at_home) & (size[held] < size[ones].max())
         fits &= ~(cluster.replicas[held] == broker).any(axis=1)

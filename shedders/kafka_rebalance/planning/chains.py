@@ -114,7 +114,10 @@ class _Finder:
         self._least = np.minimum(limits.low[self._rows], sums)
         self._left = WORK_MAX
         self._followed = FOLLOWED_FEW if search.cluster.size <= FEW_PARTITIONS else FOLLOWED
-        self._known: dict[int, list[_Steps]] = {}
+        state = goal.name, moves, search.steps_made
+        if search.chain_steps is None or search.chain_steps[0] != state:
+            search.chain_steps = state, {}
+        self._known = search.chain_steps[1]
 
     def find(self, broker: int) -> bool:
         """Look for a chain from here, and make it."""
@@ -122,7 +125,8 @@ class _Finder:
         above = bool(goal.values[broker] > goal.high[broker])
         empty = np.zeros((len(self._rows), len(goal.cells)), dtype=np.int64)
         chains = [_Chain(broker, (), empty, {})]
-        for length in range(1, (2 if self._moves else LENGTH_MAX) + 1):
+        length_max = 2 if self._moves else LENGTH_MAX
+        for length in range(1, length_max + 1):
             best: tuple[Any, ...] | None = None
             grown: list[tuple[int, int, int, _Chain, _Steps, int]] = []
             for number, chain in enumerate(chains):
@@ -133,8 +137,9 @@ class _Finder:
                     place = None if length == 1 else self._best(chain, steps, gain, weight)
                     if place is not None and (best is None or gain[place] > best[0]):
                         best = int(gain[place]), chain, steps, place
-                    rows = np.lexsort((steps.to, steps.partitions, left))[: 2 * self._followed].tolist()
-                    grown += [(int(left[row]), number, row, chain, steps, int(weight[row])) for row in rows]
+                    if length < length_max:
+                        rows = _least(2 * self._followed, left, steps)
+                        grown += [(int(left[row]), number, row, chain, steps, int(weight[row])) for row in rows]
             if best is not None:
                 self._make(*best[1:])
                 return True
@@ -163,14 +168,14 @@ class _Finder:
 
     def _next(self, chain: _Chain, *, above: bool) -> Iterator[_Steps]:
         """Steps that may follow, of partitions that have none in the chain."""
-        known = self._known.get(chain.end)
+        known = self._known.get((chain.end, above))
         if known is None:
             known = []
             if self._goal.by_leader:
                 known.append(self._switches_from(chain.end) if above else self._switches_to(chain.end))
             if self._moves:
                 known.append(self._moves_from(chain.end) if above else self._moves_to(chain.end))
-            self._known[chain.end] = known
+            self._known[chain.end, above] = known
         for steps in known:
             fresh = np.ones(len(steps.partitions), dtype=bool)
             for partition, _, _ in chain.steps:
@@ -179,7 +184,7 @@ class _Finder:
 
     def _switches_from(self, broker: int) -> _Steps:
         cluster, scope = self._search.cluster, self._search.scope
-        held, _ = cluster.on_broker(broker)
+        held = cluster.on_broker(broker)
         led = held[cluster.leader[held] == broker]
         led = led[scope.may_switch(led)]
         targets = cluster.replicas[led]
@@ -187,7 +192,7 @@ class _Finder:
 
     def _switches_to(self, broker: int) -> _Steps:
         cluster, scope = self._search.cluster, self._search.scope
-        held, _ = cluster.on_broker(broker)
+        held = cluster.on_broker(broker)
         held = held[cluster.leader[held] != broker]
         held = held[scope.may_switch(held)]
         return self._switching(held, np.full(len(held), broker))
@@ -220,14 +225,14 @@ class _Finder:
         return self._moving(partitions, sources, np.full(len(partitions), broker))
 
     def _pieces(self, broker: int) -> NDArray[np.int64]:
-        cluster, scope, goal = self._search.cluster, self._search.scope, self._goal
-        held, _ = cluster.on_broker(broker)
-        held = held[scope.movable(held, np.full(len(held), broker))]
-        weight = goal.weight(held, cluster.leader[held] == broker)
-        held, weight = held[weight > 0], weight[weight > 0]
-        order = np.lexsort((held, cluster.load[held, LoadColumn.DISK], weight))
-        pieces: NDArray[np.int64] = held[order[:: max(1, len(order) // PIECES_MAX)]]
-        return pieces
+        """Replicas of all weights, from the lightest to the heaviest."""
+        search, key = self._search, (int(self._goal.measure), broker)
+        held, weight = search.candidates(self._goal.measure, broker)
+        known = search.pieces.get(key)
+        if known is None or known[0] is not held:
+            order = np.lexsort((held, search.cluster.load[held, LoadColumn.DISK], weight))
+            known = search.pieces[key] = held, held[order[:: max(1, len(order) // PIECES_MAX)]]
+        return known[1]
 
     def _moving(self, partitions: Any, sources: Any, to: Any) -> _Steps:
         cluster, scope = self._search.cluster, self._search.scope
@@ -265,49 +270,70 @@ class _Finder:
         left = int(now.sum()) - now[source] - now[to] + after
         return before - left, weight, left
 
-    def _allowed(self, chain: _Chain, steps: _Steps) -> NDArray[np.bool_]:
-        """Whether a chain that ends with this step keeps the limits of earlier goals."""
-        allowed = np.ones(len(steps.partitions), dtype=bool)
+    def _allowed(self, chain: _Chain, steps: _Steps) -> NDArray[np.int64]:
+        """Steps, as places in the arrays, with which the chain may end: it keeps the limits of earlier goals.
+
+        Mostly the chain so far breaks a limit that few steps mend: the others are left out first.
+        """
+        rows: NDArray[np.int64] = np.arange(len(steps.partitions))
+        bounds: list[tuple[int, Any, Any, Any]] = []
         for at, row in enumerate(self._rows):
             if not at and not self._own_is_bound and not self._goal.hard:
                 continue
-            weight, change = self._weights(steps, row), chain.change[at]
-            now = self._sums[at] + change
-            most, least = self._most[at], self._least[at]
+            now, most, least = self._sums[at] + chain.change[at], self._most[at], self._least[at]
             if not at and self._goal.hard:
                 most = np.minimum(most, np.maximum(self._goal.high, self._sums[at]))
-            beyond = set(np.nonzero((now > most) | (now < least))[0].tolist())
-            for brokers, sign in ((steps.sources, -1), (steps.to, 1)):
+            bounds.append((row, now, most, least))
+            for broker in np.nonzero((now > most) | (now < least))[0].tolist():
+                rows = rows[(steps.sources[rows] == broker) | (steps.to[rows] == broker)]
+        rows = self._mending(chain, steps, rows)
+        for row, now, most, least in bounds:
+            if not len(rows):
+                break
+            left = steps.of(rows)
+            weight, allowed = self._weights(left, row), np.ones(len(rows), dtype=bool)
+            for brokers, sign in ((left.sources, -1), (left.to, 1)):
                 then = now[brokers] + sign * weight
                 allowed &= (then <= most[brokers]) & (then >= least[brokers])
-            for broker in sorted(beyond):
-                allowed &= (steps.sources == broker) | (steps.to == broker)
-        return self._allowed_by_topic(chain, steps, allowed)
+            rows = rows[allowed]
+        return self._allowed_by_topic(chain, steps, rows)
 
-    def _allowed_by_topic(self, chain: _Chain, steps: _Steps, allowed: Any) -> NDArray[np.bool_]:
+    def _mending(self, chain: _Chain, steps: _Steps, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of these steps that mend each range of a topic that the chain so far breaks."""
         cluster = self._search.cluster
-        topics = cluster.topic_of[steps.partitions]
+        for number, topic, broker, more in self._counts(chain):
+            range_ = self._search.limits.topics[number]
+            began = int((cluster.topic_leaders if range_.leaders else cluster.topic_replicas)[topic, broker])
+            most, least = max(int(range_.high[topic, broker]), began), min(int(range_.low[topic, broker]), began)
+            if range_.cells[broker] and not least <= began + more <= most:
+                counted = steps.leads[rows] if range_.leaders else steps.moves
+                at = (steps.sources[rows] == broker) | (steps.to[rows] == broker)
+                rows = rows[counted & at & (cluster.topic_of[steps.partitions[rows]] == topic)]
+        return rows
+
+    def _counts(self, chain: _Chain) -> list[tuple[int, int, int, int]]:
+        """What topics on brokers get: the number of the range, the topic, the broker, and how many."""
+        return [(*cell, more) for cell, more in chain.counts.items() if more]
+
+    def _allowed_by_topic(self, chain: _Chain, steps: _Steps, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of these steps that keep the ranges of topics on their two brokers."""
+        cluster = self._search.cluster
         for number, range_ in enumerate(self._search.limits.topics):
             table = cluster.topic_leaders if range_.leaders else cluster.topic_replicas
-            counted = steps.leads if range_.leaders else np.full(len(topics), steps.moves)
-            entries = {cell[1:]: more for cell, more in chain.counts.items() if cell[0] == number and more}
-            for brokers, sign in ((steps.sources, -1), (steps.to, 1)):
+            for all_brokers, sign in ((steps.sources, -1), (steps.to, 1)):
+                if not len(rows):
+                    return rows
+                brokers, topics = all_brokers[rows], cluster.topic_of[steps.partitions[rows]]
+                counted = steps.leads[rows] if range_.leaders else np.full(len(rows), steps.moves)
                 began = table[topics, brokers].astype(np.int64)
                 then = began + sign
-                for (topic, broker), more in entries.items():
-                    then[(topics == topic) & (brokers == broker)] += more
+                for at, topic, broker, more in self._counts(chain):
+                    if at == number:
+                        then[(topics == topic) & (brokers == broker)] += more
                 low, high = range_.low[topics, brokers], range_.high[topics, brokers]
                 kept = (then <= np.maximum(high, began)) & (then >= np.minimum(low, began))
-                allowed = allowed & (kept | ~counted | ~range_.cells[brokers])
-            for (topic, broker), more in entries.items():
-                began_here = int(table[topic, broker])
-                most = max(int(range_.high[topic, broker]), began_here)
-                least = min(int(range_.low[topic, broker]), began_here)
-                if range_.cells[broker] and not least <= began_here + more <= most:
-                    mended = (topics == topic) & ((steps.sources == broker) | (steps.to == broker))
-                    allowed = allowed & mended & counted
-        result: NDArray[np.bool_] = allowed
-        return result
+                rows = rows[kept | ~counted | ~range_.cells[brokers]]
+        return rows
 
     # --- growing and making ------------------------------------------------------------------
 
@@ -333,6 +359,15 @@ class _Finder:
         """Make all steps of a chain, and the last one, together."""
         last = int(steps.partitions[row]), int(steps.sources[row]), int(steps.to[row])
         self._search.make(*_moves_of(self._search, [*chain.steps, last]))
+
+
+def _least(count: int, left: NDArray[np.int64], steps: _Steps) -> list[int]:
+    """Places of the steps with the least left, in order."""
+    rows = np.arange(len(left))
+    if len(left) > count:  # few are sorted, as all would take half of the time of a search
+        rows = np.nonzero(left <= np.partition(left, count - 1)[count - 1])[0]
+    order: list[int] = rows[np.lexsort((steps.to[rows], steps.partitions[rows], left[rows]))][:count].tolist()
+    return order
 
 
 class Links(NamedTuple):

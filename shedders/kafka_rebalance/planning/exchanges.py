@@ -164,8 +164,7 @@ class _Exchanges:
     # --- steps -------------------------------------------------------------------------------
 
     def _from(self, broker: int) -> _Moves:
-        held, _ = self._search.cluster.on_broker(broker)
-        held = held[self._search.scope.movable(held, np.full(len(held), broker))]
+        held = self._search.movable(broker)
         count = len(self._brokers)
         return self._moves(
             np.repeat(held, count), np.full(len(held) * count, broker), np.tile(self._brokers, len(held))

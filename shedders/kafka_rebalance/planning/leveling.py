@@ -97,35 +97,22 @@ PARTNERS: Final = 8
 def swap_down(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """Give a broker above its range less, by one swap."""
     excess = int(goal.values[broker] - goal.high[broker])
-    mine, heavy = candidates(search, goal, broker)
+    mine, heavy = search.candidates(goal.measure, broker)
     chosen = mine[_fitting(search, goal, mine, heavy, excess)]
     partners = _partners(search, goal, broker, goal.relative())
-    return any(_exchange(search, goal, chosen, broker, _all(search, partner), partner) for partner in partners)
+    return any(_exchange(search, goal, chosen, broker, search.movable(partner), partner) for partner in partners)
 
 
 def swap_up(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """Give a broker below its range more, by one swap."""
     missing = int(goal.low[broker] - goal.values[broker])
-    here = _all(search, broker)
+    here = search.movable(broker)
     for partner in _partners(search, goal, broker, -goal.relative()):
-        theirs, heavy = candidates(search, goal, partner)
+        theirs, heavy = search.candidates(goal.measure, partner)
         chosen = theirs[_fitting(search, goal, theirs, heavy, missing)]
         if _exchange(search, goal, chosen, partner, here, broker):
             return True
     return False
-
-
-def candidates(search: Search, goal: BrokerGoal, broker: int) -> tuple[Any, Any]:
-    """Replicas on a broker that may move and weigh something, and what they weigh."""
-    cluster, kept = search.cluster, search.kept
-    entry = kept.get((goal.measure, broker))
-    if entry is None or entry[0] != cluster.changes[broker]:
-        held, _ = cluster.on_broker(broker)
-        weight = goal.weight(held, cluster.leader[held] == broker)
-        held, weight = held[weight > 0], weight[weight > 0]
-        free = search.scope.movable(held, np.full(len(held), broker))
-        entry = kept[goal.measure, broker] = cluster.changes[broker], held[free], weight[free]
-    return entry[1], entry[2]
 
 
 def _partners(search: Search, goal: BrokerGoal, broker: int, key: Any) -> list[int]:
@@ -134,11 +121,6 @@ def _partners(search: Search, goal: BrokerGoal, broker: int, key: Any) -> list[i
         return []
     order = np.lexsort((np.arange(len(key)), key)).tolist()
     return [partner for partner in order if partner != broker and goal.cells[partner] and takers[partner]][:PARTNERS]
-
-
-def _all(search: Search, broker: int) -> Any:
-    held, _ = search.cluster.on_broker(broker)
-    return held[search.scope.movable(held, np.full(len(held), broker))]
 
 
 def _fitting(search: Search, goal: BrokerGoal, partitions: Any, weight: Any, amount: int) -> Any:
@@ -240,7 +222,7 @@ def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyo
 
 def _switch_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
     cluster = search.cluster
-    held, _ = cluster.on_broker(broker)
+    held = cluster.on_broker(broker)
     led = held[cluster.leader[held] == broker]
     led = led[search.scope.may_switch(led)]
     if not len(led):
@@ -256,7 +238,7 @@ def _switch_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     if not search.scope.leaders[broker]:
         return False
     cluster = search.cluster
-    held, _ = cluster.on_broker(broker)
+    held = cluster.on_broker(broker)
     held = held[(cluster.leader[held] != broker)]
     held = held[search.scope.may_switch(held)]
     return _switch_best(search, goal, held, np.full(len(held), broker, dtype=np.int32))
@@ -293,7 +275,7 @@ def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> 
 
 def _move_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """Move pieces off a broker; whether one was moved."""
-    partitions, weight = candidates(search, goal, broker)
+    partitions, weight = search.candidates(goal.measure, broker)
     if not len(partitions):
         return False
     excess = int(goal.values[broker] - goal.high[broker])
@@ -370,7 +352,7 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     for begin, end in _chunks(len(order), GROUPS):
         if goal.values[broker] >= goal.low[broker]:
             break
-        offers = [(source, *candidates(search, goal, source)) for source in order[begin:end]]
+        offers = [(source, *search.candidates(goal.measure, source)) for source in order[begin:end]]
         partitions = np.concatenate([offer[1] for offer in offers])
         weight = np.concatenate([offer[2] for offer in offers])
         sources = np.repeat([offer[0] for offer in offers], [len(offer[1]) for offer in offers])

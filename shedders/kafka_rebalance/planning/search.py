@@ -60,7 +60,9 @@ class Search:
         steps_made: Number of steps so far.
         trail: Inverses of all moves since it was set, for a trial that may be reverted; else None.
         dead_ends: Goals and brokers without a chain, with the number of steps at that time; -1 stands for all brokers.
-        kept: What brokers can give by a measure, as long as nothing about them is changed.
+        chain_steps: Steps of chains of a goal, as long as no step is made: mostly no broker has a chain.
+        dead_trades: Pairs of brokers that had nothing to trade; with the limits, the changes of both, and of all partitions.
+        pieces: Replicas that chains of moves may take from a broker, by measure and broker; each with what it was chosen from.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
     """
@@ -83,8 +85,12 @@ class Search:
         self.steps = steps
         self.stinted = False
         self.steps_made = 0
+        self.dead_trades: dict[tuple[int, int], tuple[GoalLimits, int, int, int]] = {}
         self.dead_ends: dict[tuple[str, int, bool], int] = {}
-        self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
+        self.chain_steps: tuple[tuple[str, bool, int], dict[tuple[int, bool], list[Any]]] | None = None
+        self.pieces: dict[tuple[int, int], tuple[Any, NDArray[np.int64]]] = {}
+        self._movable: dict[int, tuple[Any, NDArray[np.int64]]] = {}
+        self._candidates: dict[tuple[int, int], tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
         self.trail: list[Move] | None = None
@@ -95,7 +101,8 @@ class Search:
 
     def begin(self, goal: str, bit: int, limits: GoalLimits, earlier: tuple[LimitingGoal, ...]) -> None:
         """The next moves are this goal's."""
-        self.kept = {}
+        self.chain_steps = None
+        self.pieces, self._movable, self._candidates = {}, {}, {}
         self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
 
     def look(self) -> None:
@@ -106,6 +113,26 @@ class Search:
         """
         if self._end_s is not None and self._now_s is not None and self._now_s() >= self._end_s:
             raise TimeSpentError
+
+    # --- what brokers can give: computed once as long as nothing about them changes -------------
+
+    def movable(self, broker: int) -> NDArray[np.int64]:
+        """Partitions whose replica on this broker may move, ascending."""
+        held, known = self.cluster.on_broker(broker), self._movable.get(broker)
+        if known is None or known[0] is not held:
+            free = self.scope.movable(held, np.full(len(held), broker))
+            known = self._movable[broker] = held, held[free]
+        return known[1]
+
+    def candidates(self, measure: Measure, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those of them that weigh something by a measure, and what they weigh."""
+        cluster, known = self.cluster, self._candidates.get((measure, broker))
+        if known is None or known[0] != cluster.changes[broker]:
+            free = self.movable(broker)
+            weight = cluster.weight(free, cluster.leader[free] == broker, measure)
+            some = weight > 0
+            known = self._candidates[measure, broker] = cluster.changes[broker], free[some], weight[some]
+        return known[1], known[2]
 
     # --- what may be done -------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class VirtualCluster:
         load: Disk, bytes in, bytes out, CPU of the leader; 0 where not known. P x 4. `known`: P x 4.
         as_leader: Load of a leader of each partition, one row per `Measure`. 8 x P. `as_follower`: of a follower.
         sums: Loads of brokers. 8 x B.
-        changes: Number of changes to a broker's replicas or leaders. B.
+        changes: Number of changes to a broker's replicas or leaders. B. `changed_partitions`: those of all changes, in order.
         topic_replicas: Replicas of a topic on a broker. T x B. `topic_leaders`: its leaders.
     """
 
@@ -232,8 +232,8 @@ class VirtualCluster:
                     known[row, column] = True
         self.load, self.known = figures, known
         disk, taken, measured, cpu = figures.T
-        self.as_leader = np.zeros((len(Measure), count), dtype=np.int64)
-        self.as_follower = np.zeros((len(Measure), count), dtype=np.int64)
+        self.as_leader = np.zeros((len(Measure), count), dtype=np.int64, order="F")
+        self.as_follower = np.zeros((len(Measure), count), dtype=np.int64, order="F")
         followers = (self.replicas >= 0).sum(axis=1) - 1
         weighing: dict[Measure, tuple[Any, Any]] = {
             Measure.REPLICAS: (1, 1),
@@ -265,7 +265,9 @@ class VirtualCluster:
         order = np.argsort(at, kind="stable")
         self._held = np.split(rows[order], np.searchsorted(at[order], np.arange(1, brokers)))
         self.changes = [0] * brokers
+        self.changed_partitions: list[int] = []
         self._came: list[list[int]] = [[] for _ in range(brokers)]
+        self._moved: set[int] = set()
 
     # --- asking ----------------------------------------------------------------------------
 
@@ -278,18 +280,16 @@ class VirtualCluster:
         brokers: list[int] = self.replicas[partition].tolist()
         return [broker for broker in brokers if broker >= 0]
 
-    def on_broker(self, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Partitions that it holds, ascending, and the place of its replica in each."""
-        rows = self._held[broker]
-        if self._came[broker]:
-            rows = np.union1d(rows, np.array(self._came[broker], dtype=rows.dtype))
-            self._came[broker] = []
-        hit = self.replicas[rows] == broker
-        there = hit.any(axis=1)
-        if not there.all():
-            rows, hit = rows[there], hit[there]
-        self._held[broker] = rows
-        return rows, hit.argmax(axis=1)
+    def on_broker(self, broker: int) -> NDArray[np.int64]:
+        """Partitions that it holds, ascending: the same array as long as they are the same."""
+        if broker in self._moved:
+            rows = self._held[broker]
+            if self._came[broker]:
+                rows = np.union1d(rows, np.array(self._came[broker], dtype=rows.dtype))
+                self._came[broker] = []
+            self._held[broker] = rows[(self.replicas[rows] == broker).any(axis=1)]
+            self._moved.discard(broker)
+        return self._held[broker]
 
     def rows_of(self, keys: Collection[tuple[str, int]]) -> NDArray[np.bool_]:
         """Which partitions are among these; those that do not exist are ignored."""
@@ -329,6 +329,7 @@ class VirtualCluster:
         Returns:
             Inverse of the move, which restores the state before it.
         """
+        self.changed_partitions += [move.partition, move.other] if isinstance(move, Swap) else [move.partition]
         match move:
             case SwitchLeader(partition, to):
                 before = int(self.leader[partition])
@@ -378,6 +379,7 @@ class VirtualCluster:
         self.changes[source] += 1
         self.changes[to] += 1
         self._came[to].append(partition)
+        self._moved |= {source, to}
         return source
 
     def _insert(self, partition: int, place: int, broker: int) -> None:
@@ -389,6 +391,7 @@ class VirtualCluster:
         self.sums[:, broker] += self.as_follower[:, partition]
         self.topic_replicas[self.topic_of[partition], broker] += 1
         self._came[broker].append(partition)
+        self._moved.add(broker)
 
     def _delete(self, partition: int, place: int) -> int:
         row = self.replicas[partition]
@@ -401,6 +404,7 @@ class VirtualCluster:
         self.changes[broker] += 1
         self.sums[:, broker] -= self.as_follower[:, partition]
         self.topic_replicas[self.topic_of[partition], broker] -= 1
+        self._moved.add(broker)
         return broker
 
     def _followers(self, partition: int, more: int) -> None:
