@@ -10,7 +10,7 @@ from shedders.kafka_rebalance.planning.limits import GoalLimits
 from shedders.kafka_rebalance.planning.request import PlanRequest
 from shedders.kafka_rebalance.planning.scope import Scope
 from shedders.kafka_rebalance.planning.search import Search
-from shedders.kafka_rebalance.planning.virtual_cluster import MoveReplica, VirtualCluster
+from shedders.kafka_rebalance.planning.virtual_cluster import Measure, MoveReplica, VirtualCluster
 from tests.support.clusters import layout, loads
 
 LARGE, SMALL, OTHER = range(3)
@@ -31,10 +31,10 @@ class NextTo:
 class Bench:
     """The first broker has given its large partition to the second, and could have given the small one."""
 
-    def __init__(self, small: list[int]) -> None:
-        cluster = layout(4, {"t": [[1], small, [4]]})
+    def __init__(self, small: list[int], *, other: int = 4, other_bytes: int = 10) -> None:
+        cluster = layout(4, {"t": [[1], small, [other]]})
         request = PlanRequest()
-        self.cluster = VirtualCluster(cluster, loads({"t": [100, 50, 10]}))
+        self.cluster = VirtualCluster(cluster, loads({"t": [100, 50, other_bytes]}))
         scope = Scope(self.cluster, cluster, request, np.zeros(self.cluster.size, dtype=bool))
         self.search = Search(self.cluster, scope, request)
         self.limits = GoalLimits(self.cluster)
@@ -74,6 +74,15 @@ def test_it_is_searched_again_once_one_of_the_two_has_changed(monkeypatch: pytes
     bench = Bench([1, 2])
     assert bench.trade(monkeypatch) == (0, 1)
     bench.move(SMALL, SECOND, THIRD)
+    assert bench.trade(monkeypatch)[0] == 1
+
+
+def test_it_is_searched_again_once_something_has_left_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench([1], other=1, other_bytes=200)
+    bench.limits.bound.append(Measure.DISK)
+    bench.limits.high[Measure.DISK, FIRST] = bench.cluster.sums[Measure.DISK, FIRST]  # no room for the large one
+    assert bench.trade(monkeypatch) == (0, 1)
+    bench.move(OTHER, FIRST, FOURTH)
     assert bench.trade(monkeypatch)[0] == 1
 
 
