@@ -78,9 +78,9 @@ def test_it_is_searched_again_once_one_of_the_two_has_changed(monkeypatch: pytes
 
 
 def test_it_is_searched_again_once_something_has_left_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench([1], other=1, other_bytes=200)
+    bench = Bench([1], other=1, other_bytes=49)
     bench.limits.bound.append(Measure.DISK)
-    bench.limits.high[Measure.DISK, FIRST] = bench.cluster.sums[Measure.DISK, FIRST]  # no room for the large one
+    bench.limits.high[Measure.DISK, FIRST] = 100  # it has 99: no room for the large one in place of a smaller one
     assert bench.trade(monkeypatch) == (0, 1)
     bench.move(OTHER, FIRST, FOURTH)
     assert bench.trade(monkeypatch)[0] == 1
