@@ -2,8 +2,9 @@
 
 The condition is the first that holds, each strictly greater: topics > `max_topics` (`Topics`); producers and consumers >
 `max_sessions`, 0 for no limit (`Sessions`); messages a second both ways > `max_msg_rate` (`MsgRate`); bytes a second both ways
-> `max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. The split algorithm decides
-where to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
+> `max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row; where the long-term average is
+within the limit, so that the traffic has only risen, more than `burst_hit_threshold` times. The split algorithm decides where
+to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
 
 Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, nine cycles in a row. Eight times
 it is left with `hits`, then it is cut in the middle, at 0x40000000, with reason `MsgRate`. If one of its topics alone has
@@ -86,6 +87,12 @@ class SplitSettings(StrategySettings):
         description="A bundle is split if the condition held more than this many times in a row "
         "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold, 3): longer than a typical burst, like `hits` of "
         "`weighted-move`, since all clients of a bundle that is split connect again.",
+    )
+    burst_hit_threshold: int = Field(
+        default=30,
+        ge=0,
+        description="The same for a bundle whose long-term average is within the limit: it has only risen, and most bursts end "
+        "by themselves. Upstream: no such rule.",
     )
     measure: Literal["now", "short", "long"] = Field(
         default="now",
@@ -243,12 +250,17 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """A bundle over a limit: upstream's reason, by how much, and the figures."""
+    """A bundle over a limit: upstream's reason, by how much, and the figures.
+
+    Attributes:
+        usual: Its long-term average, for people, where that is within all limits: then it has only risen; else empty.
+    """
 
     bundle: Bundle
     reason: str
     heat: float
     why: str
+    usual: str = ""
 
 
 class SplitWhen:
@@ -409,9 +421,13 @@ class _Cycle:
     def _too_seldom(self, over: _Over) -> tuple[str, str] | None:
         name = over.bundle.name
         hits = self._hits[name] = self._hits.get(name, 0) + 1
-        if hits > self._settings.hit_threshold:
+        needed, because = self._settings.hit_threshold, ""
+        if over.usual and not self._settings.upstream:
+            needed = max(needed, self._settings.burst_hit_threshold)
+            because = f", as its long-term average is {over.usual}"
+        if hits > needed:
             return None
-        return "hits", f"{over.why}; {hits} times in a row, more than {self._settings.hit_threshold} are needed"
+        return "hits", f"{over.why}; {hits} times in a row, more than {needed} are needed{because}"
 
     def _traffic(self, bundle: Bundle, stats: BundleStats) -> TrafficRates:
         if self._settings.measure == "now":
@@ -440,7 +456,21 @@ class _Cycle:
         heat = max(value / max(limit, 1.0) for _, value, limit, _ in over)
         reason, value, limit, unit = over[0]
         most = rate(limit, unit) if unit == BYTES else f"{limit:.0f}"
-        return _Over(bundle, reason, heat, f"{rate(value, unit)}, at most {most}")
+        usual = self._usual(bundle, [reason for reason, *_ in over])
+        return _Over(bundle, reason, heat, f"{rate(value, unit)}, at most {most}", usual)
+
+    def _usual(self, bundle: Bundle, reasons: Sequence[str]) -> str:
+        """The long-term average of what is over its limit, for people, if that is within it; else empty."""
+        long, limits = bundle.averages.long, self._limits
+        averages = {
+            "MsgRate": (long.msg_rate, limits.msg_rate, MESSAGES),
+            "Bandwidth": (long.msg_throughput, limits.throughput, BYTES),
+        }
+        known = [averages[reason] for reason in reasons if reason in averages]
+        if not long.samples or len(known) < len(reasons) or any(average > limit for average, limit, _ in known):
+            return ""
+        average, _, unit = known[0]
+        return rate(average, unit)
 
     def _in_vain(self, over: _Over) -> tuple[str, str] | None:
         """Why splitting would not help: one topic is the cause."""

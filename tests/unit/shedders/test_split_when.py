@@ -128,6 +128,58 @@ def test_averages_can_be_what_counts() -> None:
     assert words(look(base, hit_threshold=0, measure="long")) == [(A, "MsgRate", [0x40000000])]
 
 
+USUAL = BundleAverages(long=MessageAverage(msg_rate_in=20_000, samples=60))
+BUSY = BundleAverages(long=MessageAverage(msg_rate_in=31_000, samples=60))
+WIDE = BundleStats(msg_throughput_in=200 * MIB, topics=5)
+
+
+def test_a_bundle_that_has_only_risen_is_given_time() -> None:
+    base = cluster(bundle(averages=USUAL))
+    plan = look(base, times=30).plans[0]
+    assert (plan.reason, list(plan.positions)) == ("hits", [])
+    assert plan.why == (
+        "40000 messages/s, at most 30000; 30 times in a row, more than 30 are needed, as its long-term average is 20000 messages/s"
+    )
+    assert words(look(base, times=31)) == [(A, "MsgRate", [0x40000000])]
+    assert words(look(base, times=4, hit_threshold=2, burst_hit_threshold=3)) == [(A, "MsgRate", [0x40000000])]
+    assert words(look(base, times=3, hit_threshold=2, burst_hit_threshold=3)) == [(A, "hits", [])]
+    assert words(look(base, times=9, burst_hit_threshold=0)) == [(A, "MsgRate", [0x40000000])]
+
+
+@pytest.mark.parametrize(
+    ("stats", "averages", "settings"),
+    [
+        (HOT, BUSY, {}),  # it usually is so
+        (HOT, BundleAverages(long=MessageAverage(msg_rate_in=20_000, samples=0)), {}),  # what is usual is not known
+        (BundleStats(topics=1_001), USUAL, {}),  # topics do not come in bursts
+        (BundleStats(msg_rate_in=40_000, topics=1_001), USUAL, {}),
+        (BundleStats(msg_rate_in=40_000, topics=5, consumers=1_001), USUAL, {}),
+        (BundleStats(msg_rate_in=40_000, msg_throughput_in=200 * MIB, topics=5), BUSY, {}),
+        (
+            WIDE,
+            BundleAverages(long=MessageAverage(msg_throughput_in=150 * MIB, samples=60)),
+            {},
+        ),
+        (HOT, USUAL, {"upstream": True}),
+    ],
+)
+def test_other_bundles_over_a_limit_are_not(
+    stats: BundleStats, averages: BundleAverages, settings: dict[str, Any]
+) -> None:
+    base = cluster(bundle(stats=stats, averages=averages))
+    assert [word for _, word, _ in words(look(base, times=8, **settings))] == ["hits"]
+    assert [word for _, word, _ in words(look(base, times=9, **settings))] != ["hits"]
+
+
+def test_each_limit_has_its_own_average() -> None:
+    by_bytes = BundleAverages(long=MessageAverage(msg_rate_in=1.0, msg_throughput_in=50 * MIB, samples=60))
+    assert words(look(cluster(bundle(stats=WIDE, averages=by_bytes)), times=9)) == [(A, "hits", [])]
+    both = BundleStats(msg_rate_in=40_000, msg_throughput_in=200 * MIB, topics=5)
+    assert words(look(cluster(bundle(stats=both, averages=by_bytes)), times=9)) == [(A, "hits", [])]
+    one = BundleAverages(long=MessageAverage(msg_rate_in=20_000, msg_throughput_in=150 * MIB, samples=60))
+    assert words(look(cluster(bundle(stats=both, averages=one)), times=9)) == [(A, "MsgRate", [0x40000000])]
+
+
 def test_hits_count_in_a_row_only() -> None:
     memory = look(cluster(bundle()), times=3).memory
     assert memory["hits"] == {A: 3}
