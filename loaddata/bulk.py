@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No search for cycles meanwhile: of a large snapshot everything lives on, and the search took most of the time.
+class _Pause:
+    """How many sections are open in all threads, and whether the collector ran before the first of them."""
 
-    For seconds only, and not around anything that waits. Where others do the same at once, it ends with the first of them.
-    What was made counts as old then, so that the next search does not begin with it.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            if not gc.get_freeze_count():
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._ran = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._open:
+                self._ran = gc.isenabled()
+                gc.disable()
+            self._open += 1
+
+    def end(self, *, lasting: bool) -> None:
+        with self._lock:
+            self._open -= 1
+            if lasting and self._ran and not gc.get_freeze_count():
                 # Both together move everything to the oldest generation, without looking at it. What somebody else has
                 # frozen would come back, too.
                 gc.freeze()
                 gc.unfreeze()
-            gc.enable()
+            if not self._open and self._ran:
+                gc.enable()
+
+
+_pause = _Pause()
+
+
+@contextmanager
+def uncollected(*, lasting: bool = True) -> Iterator[None]:
+    """No search for cycles meanwhile: of a large snapshot everything lives on, and the search took most of the time.
+
+    For seconds only, and not around anything that waits. Where several threads do so at once, it ends with the last of them.
+
+    Args:
+        lasting: What was made lives on, and counts as old then, so that the next search does not begin with it. Not for what is
+            done again and again: the collector counts anew each time, and would never come to search everything.
+    """
+    _pause.begin()
+    try:
+        yield
+    finally:
+        _pause.end(lasting=lasting)

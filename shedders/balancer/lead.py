@@ -53,7 +53,7 @@ class Balance:
 
         def answer() -> Decision:
             # What a decision makes is gone with it, mostly: to search it for cycles took a third of the time.
-            with uncollected():
+            with uncollected(lasting=False):
                 return decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=booked)
 
         return answer

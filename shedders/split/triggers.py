@@ -424,7 +424,7 @@ class _Cycle:
         needed, because = self._settings.hit_threshold, ""
         if over.usual and not self._settings.upstream:
             needed = max(needed, self._settings.burst_hit_threshold)
-            because = f", as its long-term average is {over.usual}"
+            because = f", as its average is {over.usual}"
         if hits > needed:
             return None
         return "hits", f"{over.why}; {hits} times in a row, more than {needed} are needed{because}"

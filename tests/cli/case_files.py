@@ -52,6 +52,8 @@ def read_cases(path: Path) -> list[Case]:
     inside = False
     for line in path.read_text().splitlines():
         if line.startswith("$ "):
+            if inside:
+                raise ValueError(f"{path.name}: no end of the case before {line!r}")
             cases.append(Case(line[2:], before))
             before, inside = [], True
         elif inside and (end := _END.fullmatch(line)):
@@ -63,6 +65,8 @@ def read_cases(path: Path) -> list[Case]:
             before.append(line)
         else:
             raise ValueError(f"{path.name}: outside of a case: {line!r}")
+    if inside or before:
+        raise ValueError(f"{path.name}: the last case has no end, or a comment no case")
     return cases
 
 

@@ -129,7 +129,9 @@ def test_generated_load_settles_and_why_answers_for_each_move(cluster: BrokerClu
 
     told = {(one["id"], move["bundle"]): move for one in found for move in moves(one)}
     ends = {key: move["result"] for key, move in told.items()}
-    assert set(ends.values()) == {"done"}, ends
+    # What still waited for its turn when shedding was switched off does not move any more.
+    assert set(ends.values()) <= {"done", "abandoned"}, ends
+    assert "done" in ends.values()
     for name in {bundle for _, bundle in told}:
         answer = cluster("why", name)
         assert answer["owner"] == owners[name]

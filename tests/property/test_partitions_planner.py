@@ -13,6 +13,7 @@ from shedders.kafka_rebalance.planning.search import Search
 from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 from tests.support.clusters import carried_out, random_cluster
 from tests.support.partition_clusters import big_cluster
+from tests.support.partition_clusters import random_cluster as small_cluster
 
 seeds = st.integers(0, 2**32)
 
@@ -97,3 +98,12 @@ def test_what_the_search_remembers_changes_no_plan(mode: PlanMode, seed: int) ->
     with pytest.MonkeyPatch.context() as patch:
         forget_everything(patch)
         assert plan_partitions(layout, loads, request) == plan
+
+
+def test_each_goal_begins_without_what_others_remembered() -> None:
+    small = small_cluster(5, brokers_max=10)
+    request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=small.empty)
+    plan = plan_partitions(small.layout, small.loads, request)
+    with pytest.MonkeyPatch.context() as patch:
+        forget_everything(patch)
+        assert plan_partitions(small.layout, small.loads, request) == plan

@@ -198,7 +198,8 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
         if _is_dead(search, limits, broker, home):
             continue
         count_here = _between(search, limits, ones, broker, home)
-        if not count_here and search.trail is None:
+        # After a trade others of this pass may become possible: then the pair is not done yet.
+        if not trades and not count_here and search.trail is None:
             changes = cluster.changes[broker], cluster.changes[home], len(cluster.changed_partitions)
             search.dead_trades[broker, home] = limits, *changes
         trades += count_here

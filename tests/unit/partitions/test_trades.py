@@ -31,10 +31,10 @@ class NextTo:
 class Bench:
     """The first broker has given its large partition to the second, and could have given the small one."""
 
-    def __init__(self, small: list[int], *, other: int = 4, other_bytes: int = 10) -> None:
+    def __init__(self, small: list[int], *, other: int = 4, other_bytes: int = 10, bytes_in: int = 0) -> None:
         cluster = layout(4, {"t": [[1], small, [other]]})
         request = PlanRequest()
-        self.cluster = VirtualCluster(cluster, loads({"t": [100, 50, other_bytes]}))
+        self.cluster = VirtualCluster(cluster, loads({"t": [100, 50, other_bytes]}, {"t": [0, bytes_in, bytes_in]}))
         scope = Scope(self.cluster, cluster, request, np.zeros(self.cluster.size, dtype=bool))
         self.search = Search(self.cluster, scope, request)
         self.limits = GoalLimits(self.cluster)
@@ -77,7 +77,18 @@ def test_it_is_searched_again_once_one_of_the_two_has_changed(monkeypatch: pytes
     assert bench.trade(monkeypatch)[0] == 1
 
 
-def test_it_is_searched_again_once_something_has_left_one_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_searched_again_once_something_has_left_where_the_moved_replica_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench([1], other=2, bytes_in=100)
+    bench.limits.bound.append(Measure.LEADER_IN)
+    bench.limits.high[Measure.LEADER_IN, SECOND] = 150  # it has 100: no room for the traffic of the small one
+    assert bench.trade(monkeypatch) == (0, 1)
+    bench.move(OTHER, SECOND, FOURTH)
+    assert bench.trade(monkeypatch)[0] == 1
+
+
+def test_it_is_searched_again_once_something_has_left_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench([1], other=1, other_bytes=49)
     bench.limits.bound.append(Measure.DISK)
     bench.limits.high[Measure.DISK, FIRST] = 100  # it has 99: no room for the large one in place of a smaller one

@@ -1,6 +1,7 @@
 """The cluster: its bundles by owner and by namespace; and the collector at rest while large ones are made."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -75,6 +76,31 @@ def test_the_collector_runs_again_afterwards_and_not_if_it_did_not_before() -> N
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_it_runs_again_after_the_last_of_several_threads() -> None:
+    first, second = uncollected(lasting=False), uncollected(lasting=False)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
+def test_what_is_done_again_and_again_does_not_keep_the_collector_from_searching() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+    gc.collect()
+    alive = {id(cycle): weakref.ref(cycle) for cycle in (Cycle() for _ in range(100))}
+    young = gc.get_count()[0]
+    with uncollected(lasting=False):
+        pass
+    assert gc.get_count()[0] >= young
+    gc.collect(0)
+    assert not any(cycle() for cycle in alive.values())
 
 
 def test_what_was_made_meanwhile_is_old_afterwards_and_what_others_froze_stays_frozen() -> None:
