@@ -357,7 +357,15 @@ def hot(topics: int = 8) -> Cluster:
 
 
 def test_splits_are_made_between_the_cycles() -> None:
-    decisions = list(run_splits(hot(), SplitSettings(hit_threshold=1), SplitRange(SplitRange.Settings()), {}, cycles=6))
+    decisions = list(
+        run_splits(
+            hot(),
+            SplitSettings(hit_threshold=1, burst_hit_threshold=1),
+            SplitRange(SplitRange.Settings()),
+            {},
+            cycles=6,
+        )
+    )
     cut = [[split for split in each.splits if split.positions] for each in decisions]
     assert [len(item) for item in cut[:2]] == [0, 2]
     assert len(decisions[2].cluster.bundles) == 4
