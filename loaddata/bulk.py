@@ -27,7 +27,7 @@ class _Pause:
         with self._lock:
             self._open -= 1
             if lasting and self._ran and not gc.get_freeze_count():
-                # Both together move everything to the oldest generation, without looking at it. What somebody else has
+                # Both together move everything to the oldest generation, without looking at it. What others have
                 # frozen would come back, too.
                 gc.freeze()
                 gc.unfreeze()
@@ -46,7 +46,7 @@ def uncollected(*, lasting: bool = True) -> Iterator[None]:
 
     Args:
         lasting: What was made lives on, and counts as old then, so that the next search does not begin with it. Not for what is
-            done again and again: the collector counts anew each time, and would never come to search everything.
+            done again and again: the collector's counts restart each time, so that it would never search everything.
     """
     _pause.begin()
     try:
