@@ -9,29 +9,29 @@ from contextlib import contextmanager
 
 
 class _Pause:
-    """How many sections are open in all threads, and whether the collector ran before the first of them."""
+    """Number of open sections of all threads, and whether the collector was enabled before the first of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
-        self._ran = False
+        self._was_enabled = False
 
     def begin(self) -> None:
         with self._lock:
             if not self._open:
-                self._ran = gc.isenabled()
+                self._was_enabled = gc.isenabled()
                 gc.disable()
             self._open += 1
 
     def end(self, *, lasting: bool) -> None:
         with self._lock:
             self._open -= 1
-            if lasting and self._ran and not gc.get_freeze_count():
+            if lasting and self._was_enabled and not gc.get_freeze_count():
                 # Both together move everything to the oldest generation, without looking at it. What others have
                 # frozen would come back, too.
                 gc.freeze()
                 gc.unfreeze()
-            if not self._open and self._ran:
+            if not self._open and self._was_enabled:
                 gc.enable()
 
 

@@ -196,7 +196,7 @@ def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
     }
 
 
-# Types as JSON has them: `bool` is none of them. Tens of thousands of figures are read back for each decision.
+# The number types of JSON, without `bool`. Exact types are compared as each decision reads tens of thousands of figures.
 _NUMBERS = frozenset((int, float))
 
 

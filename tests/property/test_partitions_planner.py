@@ -65,7 +65,7 @@ def forget_everything(patch: pytest.MonkeyPatch) -> None:
 
     def follow(finder: chains._Finder, chain: chains._Chain, *, above: bool) -> object:
         search = finder._search
-        search.pieces, finder._known, search.dead_ends = {}, {}, {}
+        search._of_brokers, finder._known, search.dead_ends = {}, {}, {}
         return following(finder, chain, above=above)
 
     def movable(search: Search, broker: int) -> object:

@@ -14,6 +14,7 @@ import numpy as np
 
 from shedders.kafka_rebalance.planning.exchanges import exchange
 from shedders.kafka_rebalance.planning.request import PlanMode
+from shedders.kafka_rebalance.planning.search import DeadTrade
 from shedders.kafka_rebalance.planning.virtual_cluster import (
     LoadColumn,
     MoveReplica,
@@ -192,28 +193,28 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
     pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
     bytes_of = np.add.reduceat(size[order], first) if len(first) else size
     trades = 0
+    is_trial = search.trail is not None  # with other frozen partitions
     for place in np.lexsort((pairs, -bytes_of))[:PAIRS_MAX].tolist():
         ones = rows[order[first[place] : first[place] + min(int(count[place]), ONES_MAX)]]
         broker, home = divmod(int(pairs[place]), len(scope.homes))
-        if _is_dead(search, limits, broker, home):
+        if not is_trial and _is_dead(search, limits, broker, home):
             continue
-        count_here = _between(search, limits, ones, broker, home)
-        # After a trade others of this pass may become possible: then the pair is not done yet.
-        if not trades and not count_here and search.trail is None:
-            changes = cluster.changes[broker], cluster.changes[home], len(cluster.changed_partitions)
-            search.dead_trades[broker, home] = limits, *changes
-        trades += count_here
+        traded = _between(search, limits, ones, broker, home)
+        trades += traded
+        # An earlier trade of the pass may have made others possible, which the next pass looks for.
+        if not trades and not is_trial:
+            changes = cluster.changes[broker], cluster.changes[home]
+            search.dead_trades[broker, home] = DeadTrade(limits, changes, len(cluster.changed_partitions))
     return trades
 
 
 def _is_dead(search: Search, limits: GoalLimits, broker: int, home: int) -> bool:
     """Whether nothing could be traded between two brokers, and neither they nor partitions that they hold have changed since."""
-    known, cluster = search.dead_trades.get((broker, home)), search.cluster
-    if search.trail is not None:
-        return False  # in a trial partitions are frozen
-    if known is None or known[0] is not limits or known[1:3] != (cluster.changes[broker], cluster.changes[home]):
+    dead, cluster = search.dead_trades.get((broker, home)), search.cluster
+    changes = cluster.changes[broker], cluster.changes[home]
+    if dead is None or dead.limits is not limits or dead.changes != changes:
         return False
-    since = cluster.changed_partitions[known[3] :]
+    since = cluster.changed_partitions[dead.partition_changes :]
     if len(since) > CHANGES_MAX:
         return False
     held_by = cluster.replicas[since]

@@ -226,13 +226,12 @@ class _Finder:
 
     def _pieces(self, broker: int) -> NDArray[np.int64]:
         """Replicas of all weights, from the lightest to the heaviest."""
-        search, key = self._search, (int(self._goal.measure), broker)
-        held, weight = search.candidates(self._goal.measure, broker)
-        known = search.pieces.get(key)
-        if known is None or known[0] is not held:
-            order = np.lexsort((held, search.cluster.load[held, LoadColumn.DISK], weight))
-            known = search.pieces[key] = held, held[order[:: max(1, len(order) // PIECES_MAX)]]
-        return known[1]
+        return self._search.of_broker("pieces", broker, self._goal.measure, lambda: self._choose_pieces(broker))
+
+    def _choose_pieces(self, broker: int) -> NDArray[np.int64]:
+        held, weight = self._search.candidates(self._goal.measure, broker)
+        order = np.lexsort((held, self._search.cluster.load[held, LoadColumn.DISK], weight))
+        return held[order[:: max(1, len(order) // PIECES_MAX)]]
 
     def _moving(self, partitions: Any, sources: Any, to: Any) -> _Steps:
         cluster, scope = self._search.cluster, self._search.scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -49,6 +49,25 @@ class SearchStep(NamedTuple):
     upto: str = ""
 
 
+class DeadTrade(NamedTuple):
+    """The state in which nothing could be traded between two brokers.
+
+    Attributes:
+        limits: Limits of the trades.
+        changes: `VirtualCluster.changes` of both brokers.
+        partition_changes: Number of changes to partitions by then.
+    """
+
+    limits: GoalLimits
+    changes: tuple[int, int]
+    partition_changes: int
+
+
+T = TypeVar("T")
+ANY_MEASURE: Final = -1
+"""In place of a measure, for properties that do not depend on it."""
+
+
 class Search:
     """State of one search.
 
@@ -61,8 +80,7 @@ class Search:
         trail: Inverses of all moves since it was set, for a trial that may be reverted; else None.
         dead_ends: Goals and brokers without a chain, with the number of steps at that time; -1 stands for all brokers.
         chain_steps: Steps of chains of a goal, as long as no step is made: mostly no broker has a chain.
-        dead_trades: Pairs of brokers that had nothing to trade; with the limits, the changes of both, and of all partitions.
-        pieces: Replicas that chains of moves may take from a broker, by measure and broker; each with what it was chosen from.
+        dead_trades: Pairs of brokers without a trade.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
     """
@@ -85,12 +103,10 @@ class Search:
         self.steps = steps
         self.stinted = False
         self.steps_made = 0
-        self.dead_trades: dict[tuple[int, int], tuple[GoalLimits, int, int, int]] = {}
+        self.dead_trades: dict[tuple[int, int], DeadTrade] = {}
         self.dead_ends: dict[tuple[str, int, bool], int] = {}
         self.chain_steps: tuple[tuple[str, bool, int], dict[tuple[int, bool], list[Any]]] | None = None
-        self.pieces: dict[tuple[int, int], tuple[Any, NDArray[np.int64]]] = {}
-        self._movable: dict[int, tuple[Any, NDArray[np.int64]]] = {}
-        self._candidates: dict[tuple[int, int], tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._of_brokers: dict[tuple[str, int, int], tuple[int, Any]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
         self.trail: list[Move] | None = None
@@ -102,7 +118,7 @@ class Search:
     def begin(self, goal: str, bit: int, limits: GoalLimits, earlier: tuple[LimitingGoal, ...]) -> None:
         """The next moves are this goal's."""
         self.chain_steps = None
-        self.pieces, self._movable, self._candidates = {}, {}, {}
+        self._of_brokers = {}
         self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
 
     def look(self) -> None:
@@ -114,25 +130,37 @@ class Search:
         if self._end_s is not None and self._now_s is not None and self._now_s() >= self._end_s:
             raise TimeSpentError
 
-    # --- what brokers can give: computed once as long as nothing about them changes -------------
+    # --- what brokers can give ----------------------------------------------------------------
+
+    def of_broker(self, kind: str, broker: int, measure: int, compute: Callable[[], T]) -> T:
+        """A property of a broker, computed again only after its replicas or leaders have changed, or in another search.
+
+        Args:
+            kind: Name of the property; with the measure it identifies it.
+        """
+        changes, key = self.cluster.changes[broker], (kind, broker, measure)
+        version, value = self._of_brokers.get(key, (-1, None))
+        if version != changes:
+            value = compute()
+            self._of_brokers[key] = changes, value
+        return cast("T", value)
 
     def movable(self, broker: int) -> NDArray[np.int64]:
         """Partitions whose replica on this broker may move, ascending."""
-        held, known = self.cluster.on_broker(broker), self._movable.get(broker)
-        if known is None or known[0] is not held:
-            free = self.scope.movable(held, np.full(len(held), broker))
-            known = self._movable[broker] = held, held[free]
-        return known[1]
+        return self.of_broker("movable", broker, ANY_MEASURE, lambda: self._find_movable(broker))
+
+    def _find_movable(self, broker: int) -> NDArray[np.int64]:
+        held = self.cluster.on_broker(broker)
+        return held[self.scope.movable(held, np.full(len(held), broker))]
 
     def candidates(self, measure: Measure, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Those of them that weigh something by a measure, and what they weigh."""
-        cluster, known = self.cluster, self._candidates.get((measure, broker))
-        if known is None or known[0] != cluster.changes[broker]:
-            free = self.movable(broker)
-            weight = cluster.weight(free, cluster.leader[free] == broker, measure)
-            some = weight > 0
-            known = self._candidates[measure, broker] = cluster.changes[broker], free[some], weight[some]
-        return known[1], known[2]
+        return self.of_broker("candidates", broker, measure, lambda: self._find_candidates(measure, broker))
+
+    def _find_candidates(self, measure: Measure, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        free = self.movable(broker)
+        weight = self.cluster.weight(free, self.cluster.leader[free] == broker, measure)
+        return free[weight > 0], weight[weight > 0]
 
     # --- what may be done -------------------------------------------------------------------
 
