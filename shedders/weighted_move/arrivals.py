@@ -120,13 +120,16 @@ class Arrivals:
         if amount > 0:
             self.departures[bundle.name] = BundleOnMove(source, destination, amount, 0.0)
 
-    def look(self, bundles: Mapping[str, Bundle], pulse: float, *, namespaces: int, slow: Container[str] = ()) -> None:
+    def look(
+        self, bundles: Mapping[str, Bundle], pulse: float, *, namespaces: int, strained: Container[str] = ()
+    ) -> None:
         """Compare moved bundles that have been measured by their new brokers.
 
         Args:
             pulse: The cluster's pulse; 0 if it is unknown.
             namespaces: How many the cluster has (`count_namespaces`).
-            slow: Brokers that serve a part of what they are asked, now and then: their bundles are no evidence.
+            strained: Brokers that are slow, or full: now and then they serve a part of what they are asked, so that their bundles
+                are no evidence.
         """
         if self.pulse > 0 and pulse > 0 and abs(pulse / self.pulse - 1) > DRIFT:
             self.departures = {}  # so much load came or went by itself that it cannot be told apart
@@ -138,7 +141,7 @@ class Arrivals:
             if now is None:
                 continue
             del self.departures[name]
-            if departure.source in slow or departure.destination in slow:
+            if departure.source in strained or departure.destination in strained:
                 continue
             space = _hash(name.rpartition("/")[0])
             source, destination = departure.source, departure.destination

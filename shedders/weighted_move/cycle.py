@@ -22,10 +22,11 @@ from shedders.shedding.draft import Draft
 from shedders.weighted_move.arrivals import count_namespaces
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
-from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PROBED, ROSE, Peak, SlowBroker, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PROBED, ROSE, Peak, is_full, pulse_of
 from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
     MEMORY,
+    OVERLOADED,
     RESOURCES,
     SAMPLES,
     BrokerLevel,
@@ -43,8 +44,8 @@ from shedders.weighted_move.loads import (
 )
 from shedders.weighted_move.memory import GAP_MAX_S, BrokerHistory, Memory
 from shedders.weighted_move.settings import WeightedMoveSettings
+from shedders.weighted_move.slow_broker import SlowBroker
 from shedders.weighted_move.steps import (
-    OVERLOADED,
     RELIEVED,
     FilterRefusals,
     MoveStep,
@@ -251,7 +252,8 @@ class Cycle:
             doubts.look_at(name, sizes, changed=name in changed)
         pulse = median(pulses.values()) if pulses else 0.0
         bundles = self._cluster.bundles
-        doubts.arrivals.look(bundles, pulse, namespaces=count_namespaces(bundles.values()), slow=doubts.slow)
+        strained = doubts.slow.keys() | {name for name in loads if is_full(self._levels[name])}
+        doubts.arrivals.look(bundles, pulse, namespaces=count_namespaces(bundles.values()), strained=strained)
         levels = {}
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
@@ -483,7 +485,8 @@ class Cycle:
         if step.back:
             self._draft.moves[-1] = replace(self._draft.moves[-1], swap=True)
         self._memory.came.setdefault(cargo.bundle.name, []).append((source.name, 0.0))
-        self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name)
+        if not is_full(self._levels[source.name]):
+            self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name)
 
     def _added(self, side: BrokerLevel) -> float:
         """What the plan adds to (or takes from) a broker's most used resource but direct memory, in parts of the limit."""

@@ -15,7 +15,8 @@ moved to a broker has to show in its reports.
                 gets no bundles, and a part of its load is moved away. If its usage does not fall, or if it falls and later stays
                 at the same peak again, it is saturated: it was asked for a little more than it can do
 
-A doubt ends when the pulse is back, at the latest after `DOUBT_S`.
+A doubt ends when the pulse is back, at the latest after `DOUBT_S`. A broker that reports itself overloaded may serve less than
+it is asked, for a known reason: its pulse shows nothing then, and at its limits neither do moved bundles.
 
 What was found out stays, as time repairs no broker:
 
@@ -41,7 +42,8 @@ from typing import Any, NamedTuple
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST, numbers, remembered
 from shedders.weighted_move.arrivals import Arrivals
-from shedders.weighted_move.loads import RESOURCES
+from shedders.weighted_move.loads import OVERLOADED, RESOURCES
+from shedders.weighted_move.slow_broker import ABOVE, FULL, LEAST_SERVED, TRIED, SlowBroker
 
 FELL, ROSE, LIES, UNMOVED, CAPPED = "fell", "rose", "lies", "unmoved", "capped"
 KINDS = (FELL, ROSE, LIES, UNMOVED, CAPPED)
@@ -58,30 +60,22 @@ LONG_STEADY = 240  # an average of this many samples (20 minutes) cannot jump
 QUARTERS, SIZES_KEPT = 4, 3
 BUNDLES = 4  # fewer bundles do not make a pulse
 DOUBT_S = 1_800.0
-RETRY_S = 7_200.0  # time until a slow broker is tried with more load; doubled with each try that fails
-RETRY_MAX_S = 86_400.0
-STEP_S = 600.0  # the same after a try that succeeded
-TRY_S = 150.0  # a try's load has to show within this time
-TRIED = 1.2  # level of a try, in parts of the known capacity
-ABOVE = 1.05  # usage above this part of the known capacity shows that it can do more
-FULL = 0.95  # usage above this part of the capacity means that it may serve less than it is asked
 SUMS_S = 1_200.0  # time over which small moves to a broker are added up
 PEAK_S = 28_800.0  # time over which a broker's highest level fades
 STUCK = 0.5  # part of the moved load, as the broker would report it, below which its usage did not follow
 # Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
 PROBED = 0.2
 RESPONSE = 0.4  # part of the moved load that has to show
-RESOURCE_COUNT = len(RESOURCES)
-NOTHING_BEYOND = (0.0,) * RESOURCE_COUNT
-LEAST_SERVED = 0.05  # least assumed part of what it is asked that a broker serves
 AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
 VARIES = 0.4  # where more than this part of most brokers' samples are at their peaks, load does not vary, and peaks show nothing
 ABOUT = 0.01  # two levels that differ by less count as equal
 SAME_CEILING = 0.005  # two peaks that differ by less have the same cause
 CEILING_S = 21_600.0  # time for which the level of a broker that was probed as capped is remembered
-CAPPED_MAX = 0.85  # a broker above this part of its limit is limited by that
 CAPPED_SERVED = 0.95  # what such a broker is assumed to serve of what it is asked
 SHOWS = 0.03  # a smaller part of a broker's limit is within the error
+STAYS = 0.06  # usage that falls by less than this part has stayed
+RISEN = 0.03  # if usage rises by more than this part while load is moved away, other load has come
+SERVES_ALL = 0.95  # with a pulse from here on, a broker serves what it is asked
 
 
 @dataclass(slots=True)
@@ -112,107 +106,6 @@ class Peak(NamedTuple):
 
 
 NO_PEAKS: Mapping[str, Peak] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class SlowBroker:
-    """What a slow broker can do.
-
-    Attributes:
-        capacity: Part of its reported limit that it can use.
-        resource: Index of that resource (`shedders.weighted_move.loads.RESOURCES`).
-        served: Part of what it is asked that it served when it was last full.
-        waited_s: Since it was found slow, or since the last try began or ended.
-        retry_s: Time until the next try.
-        trying: It is being filled beyond its capacity.
-        beyond: What it has used of its other resources beyond that part. Which resource limits it does not show: until then no
-            resource counts with more than that part.
-    """
-
-    capacity: float
-    resource: int = 0
-    served: float = 1.0
-    waited_s: float = 0.0
-    retry_s: float = RETRY_S
-    trying: bool = False
-    beyond: Sequence[float] = NOTHING_BEYOND
-
-    @classmethod
-    def recall(cls, row: Any, passed_s: float) -> SlowBroker | None:
-        """From JSON; None if it is not a row of `dumped`."""
-        beyond = numbers(row[6:], RESOURCE_COUNT) if isinstance(row, list | tuple) else None
-        values = numbers(row if beyond is None else row[:6], 6)
-        if values is None or not 0 < values[0] <= 1 or not 0 < values[2] <= 1:
-            return None
-        capacity, resource, served, waited_s, retry_s, trying = values
-        if resource not in range(RESOURCE_COUNT):
-            return None
-        return cls(
-            capacity,
-            int(resource),
-            served,
-            waited_s + passed_s,
-            min(retry_s, RETRY_MAX_S),
-            trying > 0,
-            beyond or NOTHING_BEYOND,
-        )
-
-    def dumped(self) -> list[float]:
-        parts = round(self.capacity, 4), self.resource, round(self.served, 4)
-        beyond = [round(each, 4) for each in self.beyond] if any(self.beyond) else []
-        return [*parts, round(self.waited_s, 1), self.retry_s, int(self.trying), *beyond]
-
-    def watch(self, level: float, levels: Sequence[float] = ()) -> None:
-        """Compare its capacity with its present usage of that resource, and begin or end a try.
-
-        Args:
-            levels: Its usage of all resources.
-        """
-        if any(each > self.capacity * ABOVE for each in levels):
-            self.beyond = [
-                max(before, min(1.0, each)) if place != self.resource and each > self.capacity * ABOVE else before
-                for place, (before, each) in enumerate(zip(self.beyond, levels, strict=True))
-            ]
-        if level < self.capacity * FULL:
-            self.served = 1.0
-        if level > self.capacity * ABOVE:
-            self.capacity = min(1.0, level)
-            self.waited_s, self.retry_s, self.trying = 0.0, STEP_S, False
-        elif self.trying and self.waited_s >= TRY_S:
-            if level >= self.capacity * FULL:
-                self.served = min(self.served, 1 / TRIED)
-            self.waited_s, self.retry_s, self.trying = 0.0, min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s)), False
-        elif not self.trying and self.waited_s >= self.retry_s:
-            self.waited_s, self.trying = 0.0, True
-
-    def assumed(self, level: float, resource: int | None = None) -> float:
-        """The capacity to count with; in a try, that of which the cluster's level (`level`) is the usage to try.
-
-        Args:
-            resource: Of another resource.
-        """
-        beyond = 0.0 if resource is None or resource == self.resource else self.beyond[resource]
-        if not self.trying or not level > 0:
-            return max(self.capacity, beyond)
-        return min(1.0, max(self.capacity, beyond, TRIED * self.capacity / level))
-
-    def has_recovered(self, level: float) -> bool:
-        """Whether its steps have brought it so far that it is not full at the cluster's level (`level`)."""
-        return self.retry_s == STEP_S and self.capacity * CAPPED_MAX >= level
-
-    def limited(self, resource: int, level: float, served: float) -> None:
-        """It does not get beyond this usage of a resource, though more was moved there, of which it serves a part."""
-        if self.trying:
-            self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))
-        if resource != self.resource:
-            self.beyond = [self.capacity if place == self.resource else each for place, each in enumerate(self.beyond)]
-        self.capacity, self.resource = min(1.0, level), resource
-        self.served = max(LEAST_SERVED, min(self.served, served))
-        self.waited_s, self.trying = 0.0, False
-
-    def relieved(self, part: float) -> None:
-        """A plan takes this part of what it is asked from it."""
-        self.served = min(1.0, self.served / max(0.05, 1 - part))
 
 
 @dataclass(slots=True)
@@ -326,20 +219,18 @@ class Doubts:
             levels: Present usage of each broker's resources, as parts of its reported limits.
             peaks: Of each broker's report.
         """
-        self._responses(levels)
-        self._find_capped(levels, peaks)
-        for name in self.slow.keys() & levels.keys():
-            self.slow[name].watch(levels[name][self.slow[name].resource], levels[name])
-        if len(pulses) <= HITS:
-            return
-        middle = median(pulses.values())
+        middle = median(pulses.values()) if len(pulses) > HITS else 0.0
         relative = {name: pulse / middle for name, pulse in pulses.items()} if middle > 0 else {}
         self.now = {name: value / self.calm.get(name, value) for name, value in relative.items() if value > 0}
+        self._responses(levels)
+        self._find_capped(levels, peaks)
+        self._watch_slow(levels)
         spread = median(abs(value - 1) for value in self.now.values()) if self.now else 0.0
         step = max(STEP, SPREAD * spread)
         for name, value in self.now.items():
-            self._judge_one(name, value, step)
-            if name not in self.doubts:
+            overloaded = name in levels and max(levels[name]) > OVERLOADED
+            self._judge_one(name, value, step, overloaded=overloaded)
+            if name not in self.doubts and not overloaded:
                 self.calm[name] = (1 - CALM) * self.calm.get(name, relative[name]) + CALM * relative[name]
 
     def look_at(self, name: str, sizes: Sequence[float] | None, *, changed: bool) -> None:
@@ -415,20 +306,27 @@ class Doubts:
 
     def tried(self, name: str, level: float, part: float) -> None:
         """Record that a part of its load is moved away; if it is much less than intended, it shows nothing."""
-        doubt = self.doubts[name]
-        if doubt.kind == CAPPED and part < PROBED / 2:
+        self.doubts[name].hits = ASKED
+        if part < PROBED / 2:
             self.pause(name)
-            return
-        self.probes[name] = level, part
-        doubt.hits = ASKED
+        else:
+            self.probes[name] = level, part
 
     def pause(self, name: str) -> None:
         """Record that a probe of a broker at its peak has no answer, or that nothing could be moved away for it."""
         if self.doubts[name].kind == CAPPED:
             self.doubts[name].hits = PAUSED
 
-    def _judge_one(self, name: str, value: float, step: float) -> None:
-        kind = FELL if value < 1 - step else ROSE if value > 1 + step else None
+    def _watch_slow(self, levels: Mapping[str, Sequence[float]]) -> None:
+        for name in sorted(self.slow.keys() & levels.keys()):
+            slow = self.slow[name]
+            if slow.is_refuted(levels[name]):
+                del self.slow[name]
+            else:
+                slow.watch(levels[name][slow.resource], levels[name])
+
+    def _judge_one(self, name: str, value: float, step: float, *, overloaded: bool) -> None:
+        kind = FELL if value < 1 - step and not overloaded else ROSE if value > 1 + step else None
         known = self.doubts.get(name)
         if known is None:
             if kind is not None:
@@ -439,7 +337,7 @@ class Doubts:
             known.hits = max(known.hits, min(known.hits + 1, HITS))
         elif kind is not None:
             self.doubts[name] = ReportDoubt(kind)
-        elif not known.holds or abs(value - 1) < step / 2:
+        elif not known.holds or abs(value - 1) < step / 2 or (overloaded and known.kind == FELL):
             del self.doubts[name]
 
     def _find_capped(self, levels: Mapping[str, Sequence[float]], peaks: Mapping[str, Peak]) -> None:
@@ -457,7 +355,7 @@ class Doubts:
                 varies
                 and peak.share >= AT_PEAK
                 and abs(peak.present - peak.usage) < ABOUT * peak.usage
-                and max(SHOWS, middle / 2) < level < CAPPED_MAX
+                and max(SHOWS, middle / 2) < level < OVERLOADED
             )
             ceiling, _ = self.ceilings.get(name, (level, 0.0))
             if not is_stuck or abs(level - ceiling) >= SAME_CEILING * ceiling:
@@ -497,9 +395,13 @@ class Doubts:
     def _probed(self, name: str, before: float, part: float, levels: Sequence[float]) -> None:
         """Whether a broker's usage fell with its load: if not, it was saturated."""
         level, known = max(levels), self.doubts.get(name)
-        capped = known is not None and known.kind == CAPPED
-        fell = before - level >= before * part / 2
-        if level > 0 and not fell and not (capped and level > before * (1 + ABOUT)):
+        kind = None if known is None else known.kind
+        capped = kind == CAPPED
+        most = part / 2
+        if kind == FELL and self.now.get(name, 1.0) < SERVES_ALL:
+            most = min(most, STAYS)  # if it still does not serve all, it has to be as busy as before
+        risen = ABOUT if capped else RISEN
+        if 0 < level <= before * (1 + risen) and before - level < before * most:
             scale = before / level if capped else 1.0  # its peak is what it can do; a pulse falls at any level
             self._slowed(name, [scale * each for each in levels], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
         elif capped:
@@ -516,6 +418,8 @@ class Doubts:
         factor, shown = self.arrivals.factors.get(name, 1.0), max(levels) - base
         if factor < 1 and added >= SHOWS and shown < STUCK * factor * added:
             self._slowed(name, levels, factor)
+        elif is_full(max(levels)):
+            pass  # it could not show
         elif shown < RESPONSE * min(1.0, factor) * added - SHOWS:
             self.doubts[name] = ReportDoubt(UNMOVED)
         elif shown < RESPONSE * added or added < SHOWS:
@@ -527,21 +431,29 @@ class Doubts:
         base, added, _ = self.sums[name]
         if added < 2 * SHOWS:
             return
-        level = max(levels)
-        if 0 < level < base + STUCK * added:
-            self.slow[name].limited(levels.index(level), level, level / (base + added))
+        slow, level = self.slow[name], max(levels)
+        served = level / (base + added)
+        # What its bundles send may have fallen meanwhile. If it serves less than it is asked, its pulse has fallen as well.
+        limited = level >= FULL * slow.capacity or self.now.get(name, 0.0) < (1 + served) / 2
+        if 0 < level < base + STUCK * added and limited:
+            slow.limited(levels.index(level), level, served)
         del self.sums[name]
 
     def _slowed(self, name: str, levels: Sequence[float], served: float) -> None:
-        """A broker's usage did not follow its load: that is its capacity."""
-        if name in self.slow:
-            return
+        """A broker's usage did not follow its load: that is its capacity, unless it is as much as it says that it can do."""
         level = max(levels)
+        if name in self.slow or level > OVERLOADED:
+            return
         self.slow[name] = SlowBroker(min(1.0, level), levels.index(level), served)
         self.arrivals.forget(name)
         self.ceilings.pop(name, None)
         if self.of(name) in (UNMOVED, CAPPED):
             del self.doubts[name]
+
+
+def is_full(level: float) -> bool:
+    """Whether a broker is at its limits, and serves a part of what it is asked. Usage far beyond a limit is a wrong figure."""
+    return FULL <= level <= ABOVE
 
 
 def pulse_of(

@@ -29,6 +29,7 @@ from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
 MEMORY = 3  # place of direct memory
+OVERLOADED = 0.85  # a broker above this part of a limit is overloaded, and limited by that (upstream's overload limit)
 OTHERS = ""  # the tenants without a cost of their own
 LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")

@@ -19,7 +19,7 @@ from shedders.model.cluster import Bundle
 from shedders.model.plan import SplitWanted
 from shedders.model.strategy import CanTake
 from shedders.shedding.draft import refused
-from shedders.weighted_move.loads import BrokerLevel, BundleDemand
+from shedders.weighted_move.loads import OVERLOADED, BrokerLevel, BundleDemand
 from shedders.weighted_move.memory import Memory
 
 # After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision.
@@ -76,9 +76,7 @@ EXCHANGED = 12  # number of a broker's bundles for which an exchange is searched
 COMPLEMENTS = 8  # number of brokers, with the least use of a source's busiest resource, for exchanges across resources
 COMPLEMENT_GAIN = 4.0  # such an exchange has to gain this multiple of the least gain: it moves much for a small change
 COMPLEMENT_SEARCHES = 64  # maximum number of sources of one decision for which they are searched: a tenth of a second
-# A broker above this part of a limit is relieved after at most two hits (upstream's overload limit).
-OVERLOADED: Final = 0.85
-RELIEVED: Final = 0.8  # such a broker gives bundles down to this part of its limit
+RELIEVED: Final = 0.8  # an overloaded broker gives bundles down to this part of its limit
 # From this multiple of that part on a relief ends rather than with a bundle that takes more than twice as much as is missing: the
 # next decisions would have to bring it, or others, back.
 NEAR_ENOUGH: Final = OVERLOADED / RELIEVED

@@ -7,16 +7,8 @@ import pytest
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.model.cluster import Bundle
 from shedders.weighted_move.arrivals import Arrivals, Witness, agreed
-from shedders.weighted_move.doubt import (
-    RETRY_MAX_S,
-    RETRY_S,
-    STEP_S,
-    TRIED,
-    TRY_S,
-    UNMOVED,
-    Doubts,
-    SlowBroker,
-)
+from shedders.weighted_move.doubt import UNMOVED, Doubts
+from shedders.weighted_move.slow_broker import RETRY_MAX_S, RETRY_S, STEP_S, TRIED, TRY_S, SlowBroker
 from tests.support.loads import bundle
 
 NAMES = dict.fromkeys("abcdefgh")
@@ -160,7 +152,7 @@ def test_bundles_of_slow_brokers_are_no_evidence():
     for item in items:
         arrivals.left(item, str(item.owner), "a")
     arrivals.look(
-        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, slow={"a"}
+        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, strained={"a"}
     )
     assert not arrivals.factors
 
@@ -208,6 +200,28 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     slow.watch(0.6)
     assert slow.has_recovered(0.5)
     assert not SlowBroker(0.6).has_recovered(0.5)  # that is what it could do when it was found, and no more
+
+
+def test_a_broker_that_does_far_more_than_it_was_found_to_be_able_to_is_not_slow():
+    doubts = Doubts(slow={"a": SlowBroker(0.4), "b": SlowBroker(0.4)})
+    doubts.judge({}, {"a": (0.47, 0.1, 0.0, 0.0), "b": (0.45, 0.9, 0.0, 0.0)})
+    assert list(doubts.slow) == ["b"]  # which does more of another resource
+    assert doubts.slow["b"].capacity == 0.45
+
+
+def test_a_slow_broker_that_stays_at_its_capacity_is_limited_whatever_its_pulse():
+    """With load that has been too much for long, less is usual."""
+    doubts = Doubts(slow={"a": SlowBroker(0.4)}, sent={"a": (0.39, 0.1, 2.0)}, calm=dict.fromkeys(NAMES, 1.0))
+    doubts.judge(dict.fromkeys(NAMES, 1.0), use(0.385))
+    assert doubts.slow["a"].capacity == 0.385
+    assert doubts.slow["a"].served == pytest.approx(0.385 / 0.49)
+
+
+def test_a_try_without_load_shows_nothing():
+    slow = SlowBroker(0.4, trying=True, waited_s=TRY_S, retry_s=RETRY_S)
+    slow.watch(0.3)
+    assert (slow.trying, slow.waited_s, slow.retry_s) == (False, 0.0, RETRY_S)
+    assert slow.served == 1.0
 
 
 def use(level: float) -> dict[str, tuple[float, float, float, float]]:
@@ -266,3 +280,11 @@ def test_what_a_slow_broker_can_do_is_known_by_what_comes_to_it(network: float, 
     assert SlowBroker.recall(slow.dumped(), 0.0) == replace(slow, served=round(slow.served, 4))
     assert slow.served == pytest.approx(0.33 / 0.42 if resource else 1.0)
     assert slow.trying is False
+
+
+@pytest.mark.parametrize(("pulse", "capacity"), [(1.0, 0.9), (0.8, 0.9), (0.5, 0.3)])
+def test_load_that_went_by_itself_is_not_what_a_slow_broker_can_do(pulse: float, capacity: float):
+    """It was at 0.5 and has got 0.1, and is at 0.3 now. If that were its limit, it would serve half of what it is asked."""
+    doubts = Doubts(slow={"a": SlowBroker(0.9)}, sent={"a": (0.5, 0.1, 2.0)}, calm=dict.fromkeys(NAMES, 1.0))
+    doubts.judge({**dict.fromkeys(NAMES, 1.0), "a": pulse}, use(0.3))
+    assert doubts.slow["a"].capacity == capacity

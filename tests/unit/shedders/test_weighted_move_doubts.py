@@ -9,8 +9,9 @@ from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PAUSED, ROSE, UNMOVED, Doubts, Peak, SlowBroker, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PAUSED, ROSE, UNMOVED, Doubts, Peak, is_full, pulse_of
 from shedders.weighted_move.loads import cpu_costs
+from shedders.weighted_move.slow_broker import SlowBroker
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
 
@@ -99,6 +100,67 @@ def test_a_strained_broker_does_as_much_after_giving_a_part_away():
         assert not doubts.to_try("a")
         judged(doubts, 0.7, a=after)
         assert doubts.slow == ({"a": SlowBroker(after, served=pytest.approx(0.7))} if slow else {})
+
+
+@pytest.mark.parametrize(
+    ("pulse", "after", "slow"),
+    [
+        (0.7, 0.39, True),  # it serves less than it is asked, and is as busy as before
+        (0.7, 0.37, False),  # less than before, and yet it would not serve all: its bundles have less to do
+        (0.99, 0.37, True),  # it serves all now: it was asked for a little too much
+        (0.99, 0.35, False),
+        (0.7, 0.42, False),  # other load came, so that nothing shows
+    ],
+)
+def test_noise_in_a_probe_is_no_saturation(pulse: float, after: float, slow: bool):
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    for _ in range(3):
+        judged(doubts, 0.7)
+    doubts.tried("a", 0.4, 0.2)
+    judged(doubts, pulse, a=after)
+    assert ("a" in doubts.slow) == slow
+
+
+def test_a_probe_of_next_to_nothing_shows_nothing_and_is_not_repeated():
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    for _ in range(3):
+        judged(doubts, 0.7)
+    doubts.tried("a", 0.4, 0.05)
+    judged(doubts, 0.7, a=0.4)
+    assert not doubts.slow
+    assert not doubts.to_try("a")
+
+
+def test_an_overloaded_broker_serves_less_for_a_known_reason():
+    """It is not doubted, does not become slow, and what it usually has is not learned from it."""
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    usual = dict(doubts.calm)
+    for _ in range(4):
+        judged(doubts, 0.6, a=1.0)
+    assert not doubts.doubts
+    assert doubts.calm["a"] == usual["a"]
+    for _ in range(3):
+        judged(doubts, 0.6)
+    assert doubts.of("a") == FELL
+    doubts.tried("a", 0.95, 0.2)
+    judged(doubts, 0.6, a=0.95)  # overloaded now: that explains it
+    assert not doubts.slow
+    assert not doubts.doubts
+
+
+@pytest.mark.parametrize(("level", "full"), [(0.94, False), (0.95, True), (1.05, True), (1.06, False), (2.2, False)])
+def test_usage_far_beyond_a_limit_is_a_wrong_figure(level: float, full: bool):
+    assert is_full(level) == full
+
+
+def test_what_is_sent_to_a_full_broker_cannot_show():
+    doubts = Doubts(sent={"a": (0.99, 0.2, 2.0)})
+    doubts.judge({}, use({"a": 1.0}))
+    assert doubts.of("a") is None
+    assert not doubts.sums
 
 
 def peaked(doubts: Doubts, level: float, *, share: float = 1.0, others: float = 0.2, times: int = 1) -> None:
@@ -339,6 +401,34 @@ def test_a_liar_is_no_part_of_the_average():
     plan = decided(*[world()] * 3, *[world(lying=0.33)] * 2)[-1]
     assert plan.stats["level"] == pytest.approx(0.5)
     assert plan.stats["doubted"] == 1.0
+
+
+def strained(level: float) -> Cluster:
+    """A world in which a reports this level."""
+    crowded = world()
+    busy = broker("a", level, bytes_per_s=crowded.brokers["a"].load.msg_throughput_in)
+    return replace(crowded, brokers={**crowded.brokers, "a": busy})
+
+
+@pytest.mark.parametrize(("level", "known"), [(0.93, True), (1.0, False)])
+def test_bundles_of_a_full_broker_are_no_evidence(level: float, known: bool):
+    """They have less traffic there than they are sent, and would seem to grow wherever they go."""
+    plan = decided(*[strained(level)] * 2)[-1]
+    assert "a" in {move.source for move in plan.moves}
+    departures = plan.memory["doubts"].get("arrivals", {}).get("departures", {})
+    assert any(source == "a" for source, *_ in departures.values()) == known
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_bundles_that_came_to_a_full_broker_are_no_evidence(full: bool):
+    before = decided(*[strained(0.93)] * 2)[-1]
+    gone = {move.bundle: move.destination for move in before.moves}
+    after = strained(0.6)
+    bundles = {name: replace(bundle, owner=gone.get(name, bundle.owner)) for name, bundle in after.bundles.items()}
+    crowded = {name: broker(name, 1.0) for name in gone.values()} if full else {}
+    after = replace(after, bundles=bundles, brokers={**after.brokers, **crowded}, now_ms=1_000_000 + 2 * 60_000)
+    plan = WeightedMove(WeightedMoveSettings()).plan(after, before.memory)
+    assert ("witnesses" in plan.memory["doubts"].get("arrivals", {})) != full
 
 
 # --- CPU ---------------------------------------------------------------------------------------------------------------
