@@ -37,12 +37,17 @@ _NAMES = 1 << 16
 
 
 class BundleOnMove(NamedTuple):
-    """A bundle that has left one broker for another: these brokers, its traffic at the first, and the seconds since."""
+    """A bundle that has left one broker for another: these brokers, its traffic at the first, and the seconds since.
+
+    Attributes:
+        full: The first broker was full, so that its traffic may have been less than what was sent.
+    """
 
     source: str
     destination: str
     traffic: float
     age_s: float
+    full: bool = False
 
 
 class Witness(NamedTuple):
@@ -100,7 +105,7 @@ class Arrivals:
         """For JSON."""
         tables: dict[str, dict[str, Any]] = {
             "departures": {
-                name: [row.source, row.destination, _short(row.traffic), round(row.age_s, 1)]
+                name: [row.source, row.destination, _short(row.traffic), round(row.age_s, 1), int(row.full)]
                 for name, row in self.departures.items()
             },
             "factors": {name: _short(factor) for name, factor in self.factors.items()},
@@ -113,23 +118,33 @@ class Arrivals:
         kept: dict[str, Any] = {name: dict(sorted(table.items())) for name, table in tables.items() if table}
         return kept | {"pulse": _short(self.pulse)} if self.departures else kept
 
-    def left(self, bundle: Bundle, source: str, destination: str) -> None:
-        """Record that a plan moves a bundle; its traffic counts as its present broker reports it."""
+    def left(self, bundle: Bundle, source: str, destination: str, *, full: bool = False) -> None:
+        """Record that a plan moves a bundle; its traffic counts as its present broker reports it.
+
+        Args:
+            full: The source is full.
+        """
         traffic = None if bundle.estimated else traffic_of(bundle)
         amount = 0.0 if traffic is None else traffic.msg_throughput or traffic.msg_rate
         if amount > 0:
-            self.departures[bundle.name] = BundleOnMove(source, destination, amount, 0.0)
+            self.departures[bundle.name] = BundleOnMove(source, destination, amount, 0.0, full)
 
     def look(
-        self, bundles: Mapping[str, Bundle], pulse: float, *, namespaces: int, strained: Container[str] = ()
+        self,
+        bundles: Mapping[str, Bundle],
+        pulse: float,
+        *,
+        namespaces: int,
+        slow: Container[str] = (),
+        full: Container[str] = (),
     ) -> None:
         """Compare moved bundles that have been measured by their new brokers.
 
         Args:
             pulse: The cluster's pulse; 0 if it is unknown.
             namespaces: How many the cluster has (`count_namespaces`).
-            strained: Brokers that are slow, or full: now and then they serve a part of what they are asked, so that their bundles
-                are no evidence.
+            slow: Brokers that serve a part of what they are asked, now and then: their bundles are no evidence.
+            full: Brokers at their limits.
         """
         if self.pulse > 0 and pulse > 0 and abs(pulse / self.pulse - 1) > DRIFT:
             self.departures = {}  # so much load came or went by itself that it cannot be told apart
@@ -141,11 +156,16 @@ class Arrivals:
             if now is None:
                 continue
             del self.departures[name]
-            if departure.source in strained or departure.destination in strained:
+            if departure.source in slow or departure.destination in slow:
                 continue
             space = _hash(name.rpartition("/")[0])
             source, destination = departure.source, departure.destination
             ratio = _bounded(now / departure.traffic)
+            # A full broker serves a part of what it is asked: bundles grow when they leave it, and shrink when they come.
+            if departure.full:
+                ratio = min(1.0, ratio)
+            if destination in full:
+                ratio = max(1.0, ratio)
             self._add(destination, Witness(_bounded(ratio * self.factors.get(source, 1.0)), _hash(source), space))
             self._add(source, Witness(_bounded(self.factors.get(destination, 1.0) / ratio), _hash(destination), space))
             new |= {source, destination}
@@ -313,14 +333,15 @@ def _some(rows: Any) -> Iterable[Any]:
 
 
 def _departure(row: Any, passed_s: float) -> BundleOnMove | None:
-    if not isinstance(row, list | tuple) or len(row) != 4:  # noqa: PLR2004 - the fields of a departure
+    if not isinstance(row, list | tuple) or len(row) not in (4, 5):  # of former versions 4
         return None
     source, destination, *rest = row
-    values = numbers(rest, 2)
+    values = numbers([*rest, 0][:3], 3)
     if values is None or not isinstance(source, str) or not isinstance(destination, str):
         return None
     traffic, age_s = values[0], values[1] + passed_s
-    return BundleOnMove(source, destination, traffic, age_s) if age_s <= SEEN_S and 0 < traffic <= MOST else None
+    known = age_s <= SEEN_S and 0 < traffic <= MOST
+    return BundleOnMove(source, destination, traffic, age_s, values[2] > 0) if known else None
 
 
 def _witness(row: Any) -> Witness | None:

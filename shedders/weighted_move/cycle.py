@@ -22,7 +22,7 @@ from shedders.shedding.draft import Draft
 from shedders.weighted_move.arrivals import count_namespaces
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
-from shedders.weighted_move.doubt import CAPPED, FELL, LIES, PROBED, ROSE, Peak, is_full, pulse_of
+from shedders.weighted_move.doubt import CAPPED, FELL, PROBED, ROSE, Peak, pulse_of
 from shedders.weighted_move.habits import MOST_BUNDLES, bytes_of
 from shedders.weighted_move.loads import (
     MEMORY,
@@ -35,6 +35,7 @@ from shedders.weighted_move.loads import (
     Use,
     Weights,
     inverse_of,
+    is_full,
     memory_share,
     parts_of,
     times,
@@ -92,6 +93,7 @@ class Cycle:
         self._sides: dict[str, BrokerLevel] = {}
         self._began: dict[str, float] = {}
         self._levels: dict[str, float] = {}
+        self._usages: dict[str, float] = {}
         self._heavy: dict[str, list[Bundle]] = {}
         self._as_usual: set[str] = set()
         self._present: dict[str, Use] = {}
@@ -158,6 +160,8 @@ class Cycle:
         for name in sorted(draft.loads.keys() - loads.keys()):
             draft.leave(name, "not-accepting", "not caught up, draining, or in safe mode")
         self._levels = {name: parts_of(use_of(load), inverse_of(load, self._weights)) for name, load in loads.items()}
+        plain = ResourceWeights(*(float(weight > 0) for weight in self._weights))
+        self._usages = {name: parts_of(use_of(load), inverse_of(load, plain)) for name, load in loads.items()}
         weights = self._counting(loads)
         uses, inverses = {}, {name: inverse_of(load, weights) for name, load in loads.items()}
         changed: set[str] = set()
@@ -252,8 +256,9 @@ class Cycle:
             doubts.look_at(name, sizes, changed=name in changed)
         pulse = median(pulses.values()) if pulses else 0.0
         bundles = self._cluster.bundles
-        strained = doubts.slow.keys() | {name for name in loads if is_full(self._levels[name])}
-        doubts.arrivals.look(bundles, pulse, namespaces=count_namespaces(bundles.values()), strained=strained)
+        full = {name for name, usage in self._usages.items() if is_full(usage)}
+        namespaces = count_namespaces(bundles.values())
+        doubts.arrivals.look(bundles, pulse, namespaces=namespaces, slow=doubts.slow, full=full)
         levels = {}
         for name, load in loads.items():
             use, inverse = use_of(load), inverses[name]
@@ -261,7 +266,7 @@ class Cycle:
         peaks = {
             name: Peak(load.peak_usage, load.peak_share, load.usage_without_memory) for name, load in loads.items()
         }
-        doubts.judge(pulses, levels, peaks)
+        doubts.judge(pulses, levels, peaks, self._usages)
 
     def _correct(self, loads: Mapping[str, BrokerLoad], uses: dict[str, Use], inverses: dict[str, Use]) -> None:
         """Count brokers whose figures are a part of the truth, and slow ones, by what is known of them."""
@@ -397,7 +402,7 @@ class Cycle:
         if kind is None or (name in doubts.slow and kind in (FELL, ROSE)):
             return False
         probing = doubts.to_try(name)
-        if (kind in (LIES, ROSE) or (kind == CAPPED and not probing)) and side.level / side.scale > OVERLOADED:
+        if not probing and side.level / side.scale > OVERLOADED:
             return False
         if probing and kind == CAPPED and self._probes >= max(PROBES_MAX, len(self._sides) // PROBES_OF):
             side.waits = True
@@ -485,8 +490,8 @@ class Cycle:
         if step.back:
             self._draft.moves[-1] = replace(self._draft.moves[-1], swap=True)
         self._memory.came.setdefault(cargo.bundle.name, []).append((source.name, 0.0))
-        if not is_full(self._levels[source.name]):
-            self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name)
+        full = is_full(self._usages[source.name])
+        self._memory.doubts.arrivals.left(cargo.bundle, source.name, side.name, full=full)
 
     def _added(self, side: BrokerLevel) -> float:
         """What the plan adds to (or takes from) a broker's most used resource but direct memory, in parts of the limit."""

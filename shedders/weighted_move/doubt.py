@@ -16,7 +16,7 @@ moved to a broker has to show in its reports.
                 at the same peak again, it is saturated: it was asked for a little more than it can do
 
 A doubt ends when the pulse is back, at the latest after `DOUBT_S`. A broker that reports itself overloaded may serve less than
-it is asked, for a known reason: its pulse shows nothing then, and at its limits neither do moved bundles.
+it is asked, for a known reason: it is not doubted for its pulse, and not found slow.
 
 What was found out stays, as time repairs no broker:
 
@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST, numbers, remembered
 from shedders.weighted_move.arrivals import Arrivals
-from shedders.weighted_move.loads import OVERLOADED, RESOURCES
-from shedders.weighted_move.slow_broker import ABOVE, FULL, LEAST_SERVED, TRIED, SlowBroker
+from shedders.weighted_move.loads import OVERLOADED, RESOURCES, is_full
+from shedders.weighted_move.slow_broker import FULL, LEAST_SERVED, TRIED, SlowBroker
 
 FELL, ROSE, LIES, UNMOVED, CAPPED = "fell", "rose", "lies", "unmoved", "capped"
 KINDS = (FELL, ROSE, LIES, UNMOVED, CAPPED)
@@ -63,8 +63,7 @@ DOUBT_S = 1_800.0
 SUMS_S = 1_200.0  # time over which small moves to a broker are added up
 PEAK_S = 28_800.0  # time over which a broker's highest level fades
 STUCK = 0.5  # part of the moved load, as the broker would report it, below which its usage did not follow
-# Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated.
-PROBED = 0.2
+PROBED = 0.2  # part of its load that is moved away from a doubted broker, to see whether its usage falls
 RESPONSE = 0.4  # part of the moved load that has to show
 AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
 VARIES = 0.4  # where more than this part of most brokers' samples are at their peaks, load does not vary, and peaks show nothing
@@ -73,7 +72,8 @@ SAME_CEILING = 0.005  # two peaks that differ by less have the same cause
 CEILING_S = 21_600.0  # time for which the level of a broker that was probed as capped is remembered
 CAPPED_SERVED = 0.95  # what such a broker is assumed to serve of what it is asked
 SHOWS = 0.03  # a smaller part of a broker's limit is within the error
-STAYS = 0.06  # usage that falls by less than this part has stayed
+PROBES_S = 300.0  # time from the first sign on in which a probe is repeated: once or twice, as each takes load away
+STAYS = 0.06  # usage that falls by less than this part has stayed, where the pulse has stayed low
 RISEN = 0.03  # if usage rises by more than this part while load is moved away, other load has come
 SERVES_ALL = 0.95  # with a pulse from here on, a broker serves what it is asked
 
@@ -106,6 +106,7 @@ class Peak(NamedTuple):
 
 
 NO_PEAKS: Mapping[str, Peak] = MappingProxyType({})
+NO_USAGES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ class Doubts:
         taken: The same of load that the plan moved away.
         peaks: Highest level of a broker, fading: at a lower one it is not at its end.
         ceilings: Level of a broker before it was probed as capped, and the seconds since.
+        usages: Usage of each broker's most used resource at this decision, without weights.
         sums: Level of a broker before several plans, the load that they moved there, and the seconds since the first.
     """
 
@@ -138,6 +140,7 @@ class Doubts:
     sent: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     sizes: dict[str, Sequence[float]] = field(default_factory=dict)
     ceilings: dict[str, tuple[float, float]] = field(default_factory=dict)
+    usages: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Doubts:
@@ -157,7 +160,7 @@ class Doubts:
             for name, row in (rows.items() if isinstance(rows, Mapping) else ())
             if name in present and (broker := SlowBroker.recall(row, passed_s)) is not None
         }
-        calm = {name: value for name, value in remembered(memory, "calm").items() if name in present}
+        calm = {name: value for name, value in remembered(memory, "calm").items() if name in present and value > 0}
         sizes = {name: row for name, row in _rows(memory, "sizes", SIZES_KEPT).items() if name in present}
         return cls(
             calm,
@@ -191,7 +194,7 @@ class Doubts:
         tables: dict[str, dict[str, Any]] = {
             "age_s": {name: doubt.age_s for name, doubt in self.doubts.items()},
             "ceilings": {name: [round(level, 4), round(age_s, 1)] for name, (level, age_s) in self.ceilings.items()},
-            "calm": {name: round(value, 4) for name, value in self.calm.items()},
+            "calm": {name: float(f"{value:.4g}") for name, value in self.calm.items()},
             "hits": {name: doubt.hits for name, doubt in self.doubts.items()},
             "kinds": {name: doubt.kind for name, doubt in self.doubts.items()},
             "peaks": {name: round(value, 4) for name, value in self.peaks.items()},
@@ -212,23 +215,27 @@ class Doubts:
         pulses: Mapping[str, float],
         levels: Mapping[str, Sequence[float]],
         peaks: Mapping[str, Peak] = NO_PEAKS,
+        usages: Mapping[str, float] = NO_USAGES,
     ) -> None:
         """Judge the pulses of this decision, the responses to load that was moved, and the peaks.
 
         Args:
             levels: Present usage of each broker's resources, as parts of its reported limits.
             peaks: Of each broker's report.
+            usages: Usage of each broker's most used resource, in parts of its limit without weights; by default that of `levels`.
         """
+        self.usages = {name: usages.get(name, max(each)) for name, each in levels.items()}
         middle = median(pulses.values()) if len(pulses) > HITS else 0.0
         relative = {name: pulse / middle for name, pulse in pulses.items()} if middle > 0 else {}
         self.now = {name: value / self.calm.get(name, value) for name, value in relative.items() if value > 0}
         self._responses(levels)
         self._find_capped(levels, peaks)
-        self._watch_slow(levels)
+        for name in self.slow.keys() & levels.keys():
+            self.slow[name].watch(levels[name][self.slow[name].resource], levels[name])
         spread = median(abs(value - 1) for value in self.now.values()) if self.now else 0.0
         step = max(STEP, SPREAD * spread)
         for name, value in self.now.items():
-            overloaded = name in levels and max(levels[name]) > OVERLOADED
+            overloaded = self.usages.get(name, 0.0) > OVERLOADED
             self._judge_one(name, value, step, overloaded=overloaded)
             if name not in self.doubts and not overloaded:
                 self.calm[name] = (1 - CALM) * self.calm.get(name, relative[name]) + CALM * relative[name]
@@ -317,14 +324,6 @@ class Doubts:
         if self.doubts[name].kind == CAPPED:
             self.doubts[name].hits = PAUSED
 
-    def _watch_slow(self, levels: Mapping[str, Sequence[float]]) -> None:
-        for name in sorted(self.slow.keys() & levels.keys()):
-            slow = self.slow[name]
-            if slow.is_refuted(levels[name]):
-                del self.slow[name]
-            else:
-                slow.watch(levels[name][slow.resource], levels[name])
-
     def _judge_one(self, name: str, value: float, step: float, *, overloaded: bool) -> None:
         kind = FELL if value < 1 - step and not overloaded else ROSE if value > 1 + step else None
         known = self.doubts.get(name)
@@ -397,16 +396,19 @@ class Doubts:
         level, known = max(levels), self.doubts.get(name)
         kind = None if known is None else known.kind
         capped = kind == CAPPED
-        most = part / 2
+        change = before * part / 2
+        fallen, risen = change, before * (ABOUT if capped else RISEN)
         if kind == FELL and self.now.get(name, 1.0) < SERVES_ALL:
-            most = min(most, STAYS)  # if it still does not serve all, it has to be as busy as before
-        risen = ABOUT if capped else RISEN
-        if 0 < level <= before * (1 + risen) and before - level < before * most:
+            # It does not serve all that it is asked yet: a slow broker is as busy as before, or nearly so.
+            fallen, risen = min(change, before * STAYS), change
+        if level > 0 and before * part >= SHOWS and before - fallen < level <= before + risen:
             scale = before / level if capped else 1.0  # its peak is what it can do; a pulse falls at any level
             self._slowed(name, [scale * each for each in levels], min(1.0, max(LEAST_SERVED, self.now.get(name, 1.0))))
         elif capped:
             self.ceilings[name] = before, 0.0
             del self.doubts[name]
+        elif known is not None and kind == FELL and abs(before - level) < change and known.age_s < PROBES_S:
+            known.hits = 1  # neither as busy as before nor relieved: it is probed again if its pulse stays low
 
     def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
         """Whether it may be saturated: it has not been busier than now for long, or is slow."""
@@ -418,7 +420,7 @@ class Doubts:
         factor, shown = self.arrivals.factors.get(name, 1.0), max(levels) - base
         if factor < 1 and added >= SHOWS and shown < STUCK * factor * added:
             self._slowed(name, levels, factor)
-        elif is_full(max(levels)):
+        elif is_full(self.usages[name]):
             pass  # it could not show
         elif shown < RESPONSE * min(1.0, factor) * added - SHOWS:
             self.doubts[name] = ReportDoubt(UNMOVED)
@@ -441,19 +443,14 @@ class Doubts:
 
     def _slowed(self, name: str, levels: Sequence[float], served: float) -> None:
         """A broker's usage did not follow its load: that is its capacity, unless it is as much as it says that it can do."""
-        level = max(levels)
-        if name in self.slow or level > OVERLOADED:
+        if name in self.slow or self.usages[name] > OVERLOADED:
             return
+        level = max(levels)
         self.slow[name] = SlowBroker(min(1.0, level), levels.index(level), served)
         self.arrivals.forget(name)
         self.ceilings.pop(name, None)
         if self.of(name) in (UNMOVED, CAPPED):
             del self.doubts[name]
-
-
-def is_full(level: float) -> bool:
-    """Whether a broker is at its limits, and serves a part of what it is asked. Usage far beyond a limit is a wrong figure."""
-    return FULL <= level <= ABOVE
 
 
 def pulse_of(

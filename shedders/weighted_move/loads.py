@@ -30,6 +30,10 @@ from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
 MEMORY = 3  # place of direct memory
 OVERLOADED = 0.85  # a broker above this part of a limit is overloaded, and limited by that (upstream's overload limit)
+FULL_FROM, FULL_TO = (
+    0.95,
+    1.05,
+)  # between these parts of a limit it serves a part of what it is asked; more is a wrong figure
 OTHERS = ""  # the tenants without a cost of their own
 LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")
@@ -188,6 +192,11 @@ def memory_share(load: BrokerLoad) -> float:
     """The part of its direct memory that a broker uses; 0 without a limit."""
     memory = load.direct_memory
     return memory.usage / memory.limit if memory.limit >= LEAST_LIMIT else 0.0
+
+
+def is_full(usage: float) -> bool:
+    """Whether a broker whose most used resource has this usage, in parts of its limit, serves a part of what it is asked."""
+    return FULL_FROM <= usage <= FULL_TO
 
 
 def times(use: Use, factor: float) -> Use:

@@ -9,9 +9,6 @@ from typing import Any
 from shedders.model.readings import numbers
 from shedders.weighted_move.loads import OVERLOADED, RESOURCES
 
-REFUTED = (
-    1.15  # usage above this part of the known capacity shows that it was wrong: a try does not take a broker that far
-)
 RETRY_S = 7_200.0  # time until a slow broker is tried with more load; doubled with each try that fails
 RETRY_MAX_S = 86_400.0
 STEP_S = 600.0  # the same after a try that succeeded
@@ -90,19 +87,11 @@ class SlowBroker:
             self.waited_s, self.retry_s, self.trying = 0.0, STEP_S, False
         elif self.trying and self.waited_s >= TRY_S:
             if level >= self.capacity * FULL:
-                self.served = min(self.served, 1 / TRIED)
-                self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))
-            self.waited_s, self.trying = 0.0, False  # without the load that was to come, the try has shown nothing
+                self.served, self.retry_s = min(self.served, 1 / TRIED), min(RETRY_MAX_S, 2 * self.retry_s)
+            # A try without the load that was to come has shown nothing.
+            self.waited_s, self.retry_s, self.trying = 0.0, max(RETRY_S, self.retry_s), False
         elif not self.trying and self.waited_s >= self.retry_s:
             self.waited_s, self.trying = 0.0, True
-
-    def is_refuted(self, levels: Sequence[float]) -> bool:
-        """Whether it uses far more of that resource than it was found to be able to: it is not slow.
-
-        Args:
-            levels: Its usage of all resources.
-        """
-        return levels[self.resource] > self.capacity * REFUTED
 
     def assumed(self, level: float, resource: int | None = None) -> float:
         """The capacity to count with; in a try, that of which the cluster's level (`level`) is the usage to try.

@@ -152,7 +152,7 @@ def test_bundles_of_slow_brokers_are_no_evidence():
     for item in items:
         arrivals.left(item, str(item.owner), "a")
     arrivals.look(
-        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, strained={"a"}
+        {item.name: replace(measured_as(item, 4.0), owner="a") for item in items}, 0.0, namespaces=2, slow={"a"}
     )
     assert not arrivals.factors
 
@@ -202,13 +202,6 @@ def test_a_broker_that_has_recovered_gets_more_with_each_step():
     assert not SlowBroker(0.6).has_recovered(0.5)  # that is what it could do when it was found, and no more
 
 
-def test_a_broker_that_does_far_more_than_it_was_found_to_be_able_to_is_not_slow():
-    doubts = Doubts(slow={"a": SlowBroker(0.4), "b": SlowBroker(0.4)})
-    doubts.judge({}, {"a": (0.47, 0.1, 0.0, 0.0), "b": (0.45, 0.9, 0.0, 0.0)})
-    assert list(doubts.slow) == ["b"]  # which does more of another resource
-    assert doubts.slow["b"].capacity == 0.45
-
-
 def test_a_slow_broker_that_stays_at_its_capacity_is_limited_whatever_its_pulse():
     """With load that has been too much for long, less is usual."""
     doubts = Doubts(slow={"a": SlowBroker(0.4)}, sent={"a": (0.39, 0.1, 2.0)}, calm=dict.fromkeys(NAMES, 1.0))
@@ -217,11 +210,39 @@ def test_a_slow_broker_that_stays_at_its_capacity_is_limited_whatever_its_pulse(
     assert doubts.slow["a"].served == pytest.approx(0.385 / 0.49)
 
 
-def test_a_try_without_load_shows_nothing():
-    slow = SlowBroker(0.4, trying=True, waited_s=TRY_S, retry_s=RETRY_S)
+@pytest.mark.parametrize("retry_s", [STEP_S, RETRY_S, 2 * RETRY_S])
+def test_a_try_without_load_shows_nothing(retry_s: float):
+    slow = SlowBroker(0.4, trying=True, waited_s=TRY_S, retry_s=retry_s)
     slow.watch(0.3)
-    assert (slow.trying, slow.waited_s, slow.retry_s) == (False, 0.0, RETRY_S)
+    assert (slow.trying, slow.waited_s, slow.retry_s) == (False, 0.0, max(RETRY_S, retry_s))
     assert slow.served == 1.0
+
+
+@pytest.mark.parametrize(
+    ("full", "crowded", "traffic", "ratio"),
+    [
+        (True, set(), 20.0, 1.0),  # it grows: its former broker served a part of it
+        (True, set(), 5.0, 0.5),  # it shrinks, though: the former broker reports too much
+        (False, {"b"}, 5.0, 1.0),  # it shrinks: its new broker is full
+        (False, {"b"}, 20.0, 2.0),  # it grows, though: the new broker reports too much
+        (False, {"a"}, 20.0, 2.0),  # its former broker is full now, and was not
+    ],
+)
+def test_a_full_broker_explains_only_what_it_makes_less(full: bool, crowded: set[str], traffic: float, ratio: float):
+    arrivals = Arrivals()
+    arrivals.left(measured(1, "a", 10.0), "a", "b", full=full)
+    arrivals = Arrivals.recall(arrivals.dumped(), 60.0, NAMES)
+    moved = measured(1, "b", traffic)
+    arrivals.look({moved.name: moved}, 0.0, namespaces=2, full=crowded)
+    assert [each.ratio for each in arrivals.witnesses["b"]] == [ratio]
+
+
+def test_departures_of_a_former_version_are_read():
+    arrivals = Arrivals()
+    arrivals.left(measured(1, "a", 10.0), "a", "b")
+    memory = arrivals.dumped()
+    former = {**memory, "departures": {name: row[:4] for name, row in memory["departures"].items()}}
+    assert Arrivals.recall(former, 60.0, NAMES).departures == Arrivals.recall(memory, 60.0, NAMES).departures
 
 
 def use(level: float) -> dict[str, tuple[float, float, float, float]]:
