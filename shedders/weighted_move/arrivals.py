@@ -340,8 +340,8 @@ def _departure(row: Any, passed_s: float) -> BundleOnMove | None:
     if values is None or not isinstance(source, str) or not isinstance(destination, str):
         return None
     traffic, age_s = values[0], values[1] + passed_s
-    known = age_s <= SEEN_S and 0 < traffic <= MOST
-    return BundleOnMove(source, destination, traffic, age_s, values[2] > 0) if known else None
+    is_usable = age_s <= SEEN_S and 0 < traffic <= MOST
+    return BundleOnMove(source, destination, traffic, age_s, values[2] > 0) if is_usable else None
 
 
 def _witness(row: Any) -> Witness | None:

@@ -393,8 +393,8 @@ class Doubts:
 
     def _probed(self, name: str, before: float, part: float, levels: Sequence[float]) -> None:
         """Whether a broker's usage fell with its load: if not, it was saturated."""
-        level, known = max(levels), self.doubts.get(name)
-        kind = None if known is None else known.kind
+        level, doubt = max(levels), self.doubts.get(name)
+        kind = doubt.kind if doubt is not None else ""
         capped = kind == CAPPED
         change = before * part / 2
         fallen, risen = change, before * (ABOUT if capped else RISEN)
@@ -407,8 +407,8 @@ class Doubts:
         elif capped:
             self.ceilings[name] = before, 0.0
             del self.doubts[name]
-        elif known is not None and kind == FELL and abs(before - level) < change and known.age_s < PROBES_S:
-            known.hits = 1  # neither as busy as before nor relieved: it is probed again if its pulse stays low
+        elif doubt is not None and kind == FELL and abs(before - level) < change and doubt.age_s < PROBES_S:
+            doubt.hits = 1  # neither as busy as before nor relieved: it is probed again if its pulse stays low
 
     def _at_its_end(self, name: str, levels: Sequence[float]) -> bool:
         """Whether it may be saturated: it has not been busier than now for long, or is slow."""

@@ -87,7 +87,8 @@ class SlowBroker:
             self.waited_s, self.retry_s, self.trying = 0.0, STEP_S, False
         elif self.trying and self.waited_s >= TRY_S:
             if level >= self.capacity * FULL:
-                self.served, self.retry_s = min(self.served, 1 / TRIED), min(RETRY_MAX_S, 2 * self.retry_s)
+                self.served = min(self.served, 1 / TRIED)
+                self._back_off()
             # A try without the load that was to come has shown nothing.
             self.waited_s, self.retry_s, self.trying = 0.0, max(RETRY_S, self.retry_s), False
         elif not self.trying and self.waited_s >= self.retry_s:
@@ -111,7 +112,7 @@ class SlowBroker:
     def limited(self, resource: int, level: float, served: float) -> None:
         """It does not get beyond this usage of a resource, though more was moved there, of which it serves a part."""
         if self.trying:
-            self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))
+            self._back_off()
         if resource != self.resource:
             self.beyond = [self.capacity if place == self.resource else each for place, each in enumerate(self.beyond)]
         self.capacity, self.resource = min(1.0, level), resource
@@ -121,3 +122,7 @@ class SlowBroker:
     def relieved(self, part: float) -> None:
         """A plan takes this part of what it is asked from it."""
         self.served = min(1.0, self.served / max(0.05, 1 - part))
+
+    def _back_off(self) -> None:
+        """A try has failed."""
+        self.retry_s = min(RETRY_MAX_S, max(RETRY_S, 2 * self.retry_s))

@@ -53,6 +53,15 @@ def judged(doubts: Doubts, odd: float, **levels: float) -> None:
     doubts.judge(pulses, use({**dict.fromkeys(NAMES, 0.5), **levels}))
 
 
+def fallen() -> Doubts:
+    """The pulse of `a` has fallen, for long enough to probe it."""
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    for _ in range(3):
+        judged(doubts, 0.7)
+    return doubts
+
+
 def use(levels: dict[str, float]) -> dict[str, tuple[float, float, float, float]]:
     """Usage of each resource, CPU first."""
     return {name: (level, level / 2, 0.0, 0.0) for name, level in levels.items()}
@@ -91,10 +100,7 @@ def test_where_pulses_differ_much_it_takes_more():
 
 def test_a_strained_broker_does_as_much_after_giving_a_part_away():
     for after, slow in ((0.39, True), (0.33, False)):
-        doubts = Doubts()
-        judged(doubts, 1.0)
-        for _ in range(3):
-            judged(doubts, 0.7)
+        doubts = fallen()
         assert doubts.to_try("a")
         doubts.tried("a", 0.4, 0.2)
         assert not doubts.to_try("a")
@@ -115,10 +121,7 @@ def test_a_strained_broker_does_as_much_after_giving_a_part_away():
     ],
 )
 def test_noise_in_a_probe_is_no_saturation(pulse: float, after: float, slow: bool):
-    doubts = Doubts()
-    judged(doubts, 1.0)
-    for _ in range(3):
-        judged(doubts, 0.7)
+    doubts = fallen()
     doubts.tried("a", 0.4, 0.2)
     judged(doubts, pulse, a=after)
     assert ("a" in doubts.slow) == slow
@@ -126,10 +129,7 @@ def test_noise_in_a_probe_is_no_saturation(pulse: float, after: float, slow: boo
 
 @pytest.mark.parametrize(("after", "again"), [(0.37, True), (0.35, False)])
 def test_a_probe_that_shows_neither_is_repeated(after: float, again: bool):
-    doubts = Doubts()
-    judged(doubts, 1.0)
-    for _ in range(3):
-        judged(doubts, 0.7)
+    doubts = fallen()
     doubts.tried("a", 0.4, 0.2)
     for _ in range(2):
         judged(doubts, 0.7, a=after)
@@ -138,10 +138,7 @@ def test_a_probe_that_shows_neither_is_repeated(after: float, again: bool):
 
 
 def test_a_broker_with_next_to_no_load_is_not_found_slow():
-    doubts = Doubts()
-    judged(doubts, 1.0)
-    for _ in range(3):
-        judged(doubts, 0.7)
+    doubts = fallen()
     doubts.tried("a", 0.08, 0.3)
     judged(doubts, 0.7, a=0.08)
     assert not doubts.slow
@@ -182,10 +179,7 @@ def test_a_broker_is_full_by_its_limits_whatever_the_weights():
 
 
 def test_a_probe_of_next_to_nothing_shows_nothing_and_is_not_repeated():
-    doubts = Doubts()
-    judged(doubts, 1.0)
-    for _ in range(3):
-        judged(doubts, 0.7)
+    doubts = fallen()
     doubts.tried("a", 0.4, 0.05)
     judged(doubts, 0.7, a=0.4)
     assert not doubts.slow
