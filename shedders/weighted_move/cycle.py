@@ -44,11 +44,11 @@ from shedders.weighted_move.loads import (
     without_memory,
 )
 from shedders.weighted_move.memory import GAP_MAX_S, BrokerHistory, Memory
+from shedders.weighted_move.refusals import FilterRefusals
 from shedders.weighted_move.settings import WeightedMoveSettings
 from shedders.weighted_move.slow_broker import SlowBroker
 from shedders.weighted_move.steps import (
     RELIEVED,
-    FilterRefusals,
     MoveStep,
     StepRules,
     Steps,
@@ -467,7 +467,7 @@ class Cycle:
 
     def _count(self, name: str) -> Counter[str]:
         """A broker's bundles by namespace."""
-        return Counter([bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name)])
+        return Counter([bundle.name.rpartition("/")[0] for bundle in self._cluster.bundles_of.unsorted(name)])
 
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""

@@ -1,8 +1,4 @@
-"""Steps of a `weighted-move` plan: the choice of moves by gain per churn, with a cache of the filters' refusals. Pure.
-
-As a rule filters refuse a broker to whole namespaces: isolation, anti-affinity, versions. It may be that none of a busy broker's
-namespaces may use the idlest brokers of a cluster; these must not hide the ones that may be used.
-"""
+"""Steps of a `weighted-move` plan: the choice of moves by gain per churn. Pure."""
 
 from __future__ import annotations
 
@@ -10,60 +6,17 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, nlargest, nsmallest
-from math import sqrt
+from heapq import heapify, heappop, heappush, nlargest
+from itertools import islice
+from math import inf, sqrt
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from shedders.model.cluster import Bundle
 from shedders.model.plan import SplitWanted
-from shedders.model.strategy import CanTake
-from shedders.shedding.draft import refused
-from shedders.weighted_move.loads import OVERLOADED, BrokerLevel, BundleDemand
+from shedders.weighted_move.loads import OVERLOADED, BrokerLevel, BundleDemand, per
 from shedders.weighted_move.memory import Memory
-
-# After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision.
-CLOSED: Final = 2
-_NONE: Final[frozenset[str]] = frozenset()
-
-
-class FilterRefusals:
-    """Cache of the filters' refusals in one decision.
-
-    Args:
-        can_take: Filters; None: every broker may take every bundle.
-
-    Attributes:
-        count: Number of refusals.
-        closed: By broker, the namespaces that it is closed to.
-    """
-
-    def __init__(self, can_take: CanTake | None) -> None:
-        self._can_take = can_take
-        self._times: Counter[tuple[str, str]] = Counter()
-        self._open: set[tuple[str, str]] = set()
-        self.count = 0
-        self.closed: dict[str, set[str]] = {}
-
-    def why(self, bundle: Bundle, broker: str) -> str | None:
-        """Why a broker may not take a bundle; None if it may."""
-        if self._can_take is None:
-            return None
-        fault = refused(self._can_take, bundle, broker)
-        key = broker, bundle.namespace
-        if fault is None:
-            self._open.add(key)
-            return None
-        self.count += 1
-        self._times[key] += 1
-        if self._times[key] >= CLOSED and key not in self._open:
-            self.closed.setdefault(broker, set()).add(bundle.namespace)
-        return fault
-
-    def closed_to(self, broker: str) -> set[str] | frozenset[str]:
-        """Namespaces that this broker is closed to."""
-        return self.closed.get(broker, _NONE)
-
+from shedders.weighted_move.refusals import FilterRefusals
 
 DESTINATIONS = 3  # number of brokers compared at once for a bundle: the idlest that are left
 DESTINATIONS_MAX = 24  # maximum number of destinations tried for one source
@@ -80,7 +33,9 @@ RELIEVED: Final = 0.8  # an overloaded broker gives bundles down to this part of
 # From this multiple of that part on a relief ends rather than with a bundle that takes more than twice as much as is missing: the
 # next decisions would have to bring it, or others, back.
 NEAR_ENOUGH: Final = OVERLOADED / RELIEVED
+ROUNDED: Final = 1 + 1e-9  # a bound has to hold for rounded figures as well
 SPREAD = 0.25  # part of its value by which a move ranks higher that takes a bundle of a namespace to a broker that has none of it
+RANK_MAX: Final = (1 + SPREAD) * ROUNDED  # the most by which a move ranks higher than its value
 QUARTER = 0.25  # a move of more than half a gap has to lower the busier of the two by at least this part of the gap
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
 SPLITS_MAX = 4  # maximum number of splits in one decision: each costs its clients a reconnect
@@ -170,6 +125,8 @@ class Steps:
         self._refused = refused
         self._filters = filters or FilterRefusals(None)
         self._namespaces: dict[str, frozenset[str]] = {}
+        self._densities: dict[tuple[str, int], float] = {}
+        self._sorted: dict[int, tuple[int, Sequence[tuple[float, str, BrokerLevel]]]] = {}
         self._skipped = self._searches = 0
         # What a bundle has of it is not known for sure: an exchange might fill a broker with it.
         self._memory_is_scarce = any(side.memory_is_scarce for side in sides)
@@ -229,11 +186,9 @@ class Steps:
         self._refusal = ""
         cargo = self._cargo(source)
         refusals = 0
-        without: dict[int, tuple[float, str]] = {}
+        without: dict[int, float] = {}
         for takers in self._takers(source):
-            ranked = self._singles(source, takers, cargo, without)
-            ranked.sort(key=_worst_last)
-            for candidate in ranked:
+            for candidate in self._singles(source, takers, cargo, without):
                 fault = self._refused(candidate.going.bundle, candidate.destination)
                 if fault is None:
                     return candidate
@@ -296,38 +251,90 @@ class Steps:
         source: BrokerLevel,
         takers: Sequence[BrokerLevel],
         cargo: Sequence[BundleDemand],
-        without: dict[int, tuple[float, str]],
-    ) -> list[CandidateMove]:
-        """Possible moves to these brokers.
+        without: dict[int, float],
+    ) -> Iterator[CandidateMove]:
+        """Possible moves to these brokers, the best first.
 
         Args:
-            without: Cache for this source: by bundle demand, the level that it leaves behind, and its namespace.
+            without: Cache for this source: by bundle demand, the level that it leaves behind.
         """
-        candidates: list[CandidateMove] = []
-        cost, least, level = self._rules.move_cost, self._rules.least, source.level
+        valued: list[tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]] = []
+        cost, least, level, urgent = self._rules.move_cost, self._rules.least, source.level, source.urgent
+        density = self._density(source, cargo)
         for side in takers:
+            if self._highest_value(source, side, density) < least:
+                continue
             closed = self._filters.closed_to(side.name)
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
             sized = self._sized(source, side, may_go)
             for demand, full in zip(sized, side.with_each(sized), strict=True):
                 if not full < level:
                     continue
-                known = without.get(id(demand))
-                if known is None:
+                left = without.get(id(demand))
+                if left is None:
                     use = demand.use
-                    left = source.with_(-use[0], -use[1], -use[2], -use[3])
-                    known = without[id(demand)] = left, demand.bundle.namespace
-                after = known[0], full
-                if not is_improvement(source, side, after):
-                    continue
-                value = gained(source, side, after) / (demand.churn + cost)
-                if value >= least:
-                    value /= self._backs(demand.bundle, side)
-                if value >= least and (source.urgent or not demand.young):
-                    mine, theirs = self._bundles_of(source), self._bundles_of(side)
-                    rank = value * evens(mine.get(known[1], 0) - 1, theirs.get(known[1], 0))
-                    candidates.append(CandidateMove(rank, value, demand, None, source, side, after))
-        return candidates
+                    left = without[id(demand)] = source.with_(-use[0], -use[1], -use[2], -use[3])
+                value = gained(source, side, left, full) / (demand.churn + cost)
+                if value >= least and (urgent or not demand.young):
+                    valued.append((-value, demand.bundle.name, side.name, demand, side, (left, full)))
+        valued.sort()
+        return self._ranked(source, valued)
+
+    def _ranked(
+        self,
+        source: BrokerLevel,
+        valued: Sequence[tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]],
+    ) -> Iterator[CandidateMove]:
+        """These moves by rank. Mostly the first is taken, so that the ranks of the rest are computed only when needed.
+
+        Args:
+            valued: By value, which is negated, the most first.
+        """
+        least = self._rules.least
+        waiting: list[tuple[float, str, str, CandidateMove]] = []
+        for negated, bundle, broker, demand, side, after in valued:
+            while waiting and -waiting[0][0] > -negated * RANK_MAX:
+                yield heappop(waiting)[3]
+            value = -negated / self._backs(demand.bundle, side)
+            if value >= least:
+                space = demand.bundle.namespace
+                rank = value * evens(self._bundles_of(source)[space] - 1, self._bundles_of(side)[space])
+                heappush(
+                    waiting, (-rank, bundle, broker, CandidateMove(rank, value, demand, None, source, side, after))
+                )
+        while waiting:
+            yield heappop(waiting)[3]
+
+    def _density(self, source: BrokerLevel, cargo: Sequence[BundleDemand]) -> float:
+        """The most by which any of its bundles lowers a broker's level for its churn."""
+        resource = source.busiest
+        density = self._densities.get((source.name, resource))
+        if density is None:
+            scale = source.inverse[resource] * source.scale
+            density = max((per(demand.use[resource] * scale, demand.churn) for demand in cargo), default=0.0)
+            self._densities[source.name, resource] = density
+        return density
+
+    def _highest_value(self, source: BrokerLevel, side: BrokerLevel, density: float) -> float:
+        """A bound on the value of each move to a broker that is busiest by the same resource.
+
+        A bundle that lowers the source's level a by s raises the other's level b by at least r * s, and costs at least
+        s / density + cost:
+
+            value <= density * (2 * s * (C_a * a - C_b * b * r) - s^2 * (C_a + C_b * r^2)) / (s + density * cost)
+
+        which has its maximum where s^2 + 2 * s * density * cost = 2 * density * cost * (first factor) / (second factor).
+        """
+        resource = source.busiest
+        if side.busiest != resource or not side.inverse[resource] > 0:
+            return inf
+        ratio = side.inverse[resource] * side.scale / (source.inverse[resource] * source.scale)
+        slope = source.capacity * source.level - side.capacity * side.level * ratio
+        if not slope > 0:
+            return 0.0
+        curve, cost = source.capacity + side.capacity * ratio * ratio, density * self._rules.move_cost
+        size = sqrt(cost * cost + 2 * cost * slope / curve) - cost
+        return density * size * (2 * slope - size * curve) / (size + cost) * ROUNDED if size + cost > 0 else 0.0
 
     def _bundles_of(self, side: BrokerLevel) -> Counter[str]:
         """How many bundles of each namespace a broker has after the steps so far."""
@@ -392,20 +399,14 @@ class Steps:
         if not several or self._memory_is_scarce or self._searches >= COMPLEMENT_SEARCHES:
             return None
         self._searches += 1
-        high = source.level - least / 2
-        complements = nsmallest(
-            COMPLEMENTS,
-            (
-                (level, side.name, side)
-                for _, _, side in self._cold
-                if (level := side.use[resource] * side.inverse[resource] * side.scale) < high
-                and side is not source
-                and not self._is_closed(source, side)
-            ),
+        levels = self._by_use(resource)
+        low = (levels[place][2] for place in range(bisect_left(levels, (source.level - least / 2,))))
+        complements = islice(
+            (side for side in low if side is not source and not self._is_closed(source, side)), COMPLEMENTS
         )
         going = _of_most((demand for demand in cargo if not demand.young), lambda demand: demand.use[resource])
         candidates: list[CandidateMove] = []
-        for _, _, side in complements:
+        for side in complements:
             inverse = side.inverse[resource]
             coming = _of_most(self._cargo(side), lambda demand: demand.size - demand.use[resource] * inverse)  # noqa: B023
             for demand in going:
@@ -415,6 +416,16 @@ class Steps:
                         if exchange is not None:
                             candidates.append(exchange)
         return self._permitted(candidates)
+
+    def _by_use(self, resource: int) -> Sequence[tuple[float, str, BrokerLevel]]:
+        """The brokers that may get bundles, with their levels by this resource alone, the lowest first."""
+        known = self._sorted.get(resource)
+        if known is None or known[0] != len(self.steps):
+            levels = sorted(
+                (side.use[resource] * side.inverse[resource] * side.scale, side.name, side) for _, _, side in self._cold
+            )
+            known = self._sorted[resource] = len(self.steps), levels
+        return known[1]
 
     def _permitted(self, exchanges: Iterable[CandidateMove]) -> CandidateMove | None:
         """The best of these that no filter refuses."""
@@ -433,9 +444,7 @@ class Steps:
             return None
         cpu, inwards, outwards, cached = (there - back for there, back in zip(demand.use, other.use, strict=True))
         after = source.with_(-cpu, -inwards, -outwards, -cached), side.with_(cpu, inwards, outwards, cached)
-        if not is_improvement(source, side, after):
-            return None
-        value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
+        value = gained(source, side, *after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
         if value >= least:
             value /= max(self._backs(demand.bundle, side), self._backs(other.bundle, source))
         return CandidateMove(value, value, demand, other, source, side, after) if value >= least else None
@@ -468,12 +477,6 @@ class Steps:
             self._under.discard(side.name)
 
 
-def is_improvement(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -> bool:
-    """Whether both end below the source's level; well below it, if the destination ends as the busier of the two."""
-    top = max(after)
-    return top < source.level and (after[1] <= after[0] or source.level - top >= QUARTER * (source.level - side.level))
-
-
 def evens(mine: int, theirs: int) -> float:
     """By how much more a move is preferred that spreads a namespace evenly: its bundles tend to be busy at the same time.
 
@@ -483,10 +486,19 @@ def evens(mine: int, theirs: int) -> float:
     return 1 + SPREAD * (mine - theirs) / max(1, mine + theirs)
 
 
-def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -> float:
-    """By how much the squares of two levels fall, each weighted with its broker's capacity."""
-    lost = source.capacity * (source.level * source.level - after[0] * after[0])
-    return lost - side.capacity * (after[1] * after[1] - side.level * side.level)
+def gained(source: BrokerLevel, side: BrokerLevel, left: float, full: float) -> float:
+    """By how much the squares of two levels fall, each weighted with its broker's capacity.
+
+    0 unless both end below the source's level; well below it, if the destination ends as the busier of the two.
+
+    Args:
+        left: The source's level afterwards; `full`: the destination's.
+    """
+    before, level = source.level, side.level
+    top = max(full, left)
+    if not top < before or (full > left and before - top < QUARTER * (before - level)):
+        return 0.0
+    return source.capacity * (before * before - left * left) - side.capacity * (full * full - level * level)
 
 
 def _of_most(cargo: Iterable[BundleDemand], part: Callable[[BundleDemand], float]) -> list[BundleDemand]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -14,8 +15,8 @@ from loaddata.model.broker_load import ResourceUsage
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
 from shedders.decision.dry_run import carried, nonsense
 from shedders.model.cluster import Bundle, Cluster
-from shedders.weighted_move.loads import BrokerLevel, BundleDemand
-from shedders.weighted_move.steps import QUARTER, StepRules, Steps
+from shedders.weighted_move.loads import BrokerLevel, BundleDemand, Use
+from shedders.weighted_move.steps import QUARTER, StepRules, Steps, evens
 from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster
 from tests.support.uneven import check_moves, clusters, plain, shuffled
@@ -123,6 +124,80 @@ def test_each_step_lowers_the_larger_of_two(seed: int):
         assert now <= highest + 1e-9
         highest = now
     assert len(taken) <= rules.moves + 1
+
+
+def first(use: Use, count: int) -> Use:
+    """A use of the first resources alone."""
+    return tuple(part if place < count else 0.0 for place, part in enumerate(use))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=800, deadline=None)
+def test_first_step_is_the_best_of_all_tried_one_by_one(seed: int):
+    """Bounds and ranks that are computed only when needed change nothing, whatever filters refuse and going back costs."""
+    random = Random(seed)
+    result, cargo = sides(random)
+    # With one resource, and churn in proportion to it, bounds are close to the values.
+    parts, ratio, scale = random.choice([1, 4]), random.choice([0.1, 1.0]), random.uniform(1, 4)
+    result = [replace(side, scale=scale, use=first(side.use, parts)) for side in result[:4]]
+    for side in result:
+        side.over, side.under, side.aim = side.level > 1.05, False, 1.02
+        cargo[side.name] = [
+            demand._replace(
+                use=tuple(part * ratio for part in first(demand.use, parts)),
+                churn=demand.use[0] * ratio / 200 * scale if parts == 1 else demand.churn * random.choice([0.2, 1.0]),
+                young=random.random() < 0.1,
+            )
+            for demand in cargo[side.name]
+        ]
+    pairs = {
+        (demand.bundle.name, side.name): random.random()
+        for some in cargo.values()
+        for demand in some
+        for side in result
+    }
+    counts = {side.name: Counter({f"t/{name}": random.randint(0, 3) for name in "abcdef"}) for side in result}
+    rules = StepRules(0.02, random.choice([0.08, 0.8, 2.0, 4.0]), random.choice([0.01, 0.1]), 3.0, 1)
+
+    def refused(bundle: Bundle, side: BrokerLevel) -> str | None:
+        return "refused" if pairs[bundle.name, side.name] < 0.2 else None
+
+    def backs(bundle: Bundle, side: BrokerLevel) -> float:
+        return 3.0 if pairs[bundle.name, side.name] > 0.8 else 1.0
+
+    def rank(source: BrokerLevel, side: BrokerLevel, demand: BundleDemand) -> float:
+        left = level(source, [mine - part for mine, part in zip(source.use, demand.use, strict=True)])
+        full = level(side, [theirs + part for theirs, part in zip(side.use, demand.use, strict=True)])
+        fell, top = source.level - max(left, full), source.level - side.level
+        if not fell > 0 or (full > left and fell < QUARTER * top) or (demand.young and not source.urgent):
+            return 0.0
+        gain = source.capacity * (source.level**2 - left**2) - side.capacity * (full**2 - side.level**2)
+        value = gain / (demand.churn + rules.move_cost)
+        value /= backs(demand.bundle, side) if value >= rules.least else 1.0
+        space = demand.bundle.namespace
+        return value * evens(counts[source.name][space] - 1, counts[side.name][space]) if value >= rules.least else 0.0
+
+    best = None
+    for source in sorted((side for side in result if side.over), key=lambda side: (-side.level, side.name)):
+        ranked = [
+            (-value, demand.bundle.name, side.name)
+            for demand in cargo[source.name]
+            for side in result
+            if side is not source
+            and side.takes
+            and source.level - side.level > rules.least / 2
+            and (value := rank(source, side, demand)) > 0
+            and refused(demand.bundle, side) is None
+        ]
+        if ranked:
+            best = min(ranked)
+            break
+    lists = {name: list(some) for name, some in cargo.items()}
+    steps = Steps(
+        result, rules, lambda side: lists[side.name], refused, backs=backs, count=lambda name: Counter(counts[name])
+    )
+    taken = [(step.cargo.bundle.name, step.destination.name) for step in steps.run()]
+    assert taken == ([] if best is None else [best[1:]])
 
 
 @given(st.integers(0, 10**6))
