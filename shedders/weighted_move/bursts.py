@@ -3,7 +3,8 @@
 A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long it
 stayed there: if it fell by itself, until then; if bundles were moved away, until it fell by much more than what they took. A
 level that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had
-lasted for as long.
+lasted for as long. Where most of them last for longer than a few minutes, waiting only leaves brokers uneven: larger gaps are
+followed at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LASTS_S = 1_800.0
 KEPT_S = 21_600.0  # time over which counts fade
 FEW = 2.5  # two that passed are chance; three of the last hours fade to this
 SOON_S = 180.0  # three decisions
+BRIEF_S = 60.0  # what is over by the next decision says nothing about what a move is worth
 WAITS = 2  # a level that is expected to fall soon is left alone for up to this multiple of the usual hits
 PASSED = 0.5  # part of a gap by which a level falls when its cause has passed
 
@@ -112,6 +114,16 @@ class Bursts:
 
     def passes_soon(self, lasted_s: float) -> bool:
         """Whether most levels that had lasted for this long fell within `SOON_S`, to the end of that class."""
+        soon, later = self._fell(lasted_s)
+        return soon >= max(FEW, later)
+
+    @property
+    def last(self) -> bool:
+        """Whether most levels that had lasted for `BRIEF_S` stayed for longer than another `SOON_S`."""
+        soon, later = self._fell(BRIEF_S)
+        return later >= FEW and later > soon
+
+    def _fell(self, lasted_s: float) -> tuple[float, float]:
+        """Of the levels that had lasted for this long, how many fell within `SOON_S`, and how many later or never."""
         first, end = bisect_right(ENDS_S, lasted_s), bisect_left(ENDS_S, lasted_s + SOON_S) + 1
-        others = self.stayed + sum(self.passed[end:])
-        return sum(self.passed[first:end]) >= max(FEW, others)
+        return sum(self.passed[first:end]), self.stayed + sum(self.passed[end:])

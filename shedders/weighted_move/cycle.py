@@ -61,11 +61,12 @@ UNDER = 2.0  # a broker counts as idle at this multiple of the gap: an idle brok
 FINISHED = 0.5
 # Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled.
 SETTLED_S = 300.0
-BACK = 3.0  # a move straight back is worth it if it gains four times as much for its load as another one
+BACK = 6.0  # a move straight back is worth it if it gains seven times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
 # Brokers that stay at their peaks are probed a few at a time: so many, or of a large cluster one in `PROBES_OF`.
 PROBES_MAX = 2
+FOLLOWED = 2.0  # where levels that rise last, a gap of this multiple of `gap_percent` is followed at once; less is not worth it
 PROBES_OF = 20
 TINY = 1e-6
 
@@ -102,6 +103,9 @@ class Cycle:
         self._probes = 0
         self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
+        rises_last = self._memory.bursts.last
+        self._gap = settings.gap_percent / 100 * (FOLLOWED if rises_last else 1.0)
+        self._hits = 1 if rises_last else settings.hits
         self._memory_counts = False
         self._memory_costs = MemoryCosts()
         self._used: dict[str, Use] = {}
@@ -181,11 +185,11 @@ class Cycle:
         doubts = memory.doubts
         sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.slow}
         # New load counts once it has lasted: a burst raises only its own broker's level.
-        steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
+        steady = {name: times(uses[name], memory.watched[name].steady(self._hits)) for name in sound}
         costs = self._memory_costs
         self._whole = whole(sound, steady, inverses, costs)
         if self._expect(loads, uses, inverses):
-            steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
+            steady = {name: times(uses[name], memory.watched[name].steady(self._hits)) for name in sound}
             self._whole = whole(sound, steady, inverses, costs)
         for name in loads:
             self._sides[name] = self._side(name, uses[name], inverses[name])
@@ -339,7 +343,7 @@ class Cycle:
     def _judge(self, name: str) -> None:
         """Decide whether a broker has deviated for long enough."""
         side, watched, settings = self._sides[name], self._memory.watched[name], self._settings
-        gap, urgent = settings.gap_percent / 100, settings.urgent_percent / 100
+        gap, urgent = self._gap, settings.urgent_percent / 100
         noise = settings.noise_factor * watched.deviation(side.level / side.scale) * side.scale
         if self._is_doubted(side):
             return
@@ -367,7 +371,7 @@ class Cycle:
         usual = watched.usual * lift * side.scale - 1
         steady = min(off, usual) if above else -max(off, usual) / UNDER
         part = (max(urgent, band) - steady) / (max(urgent, band) - gap) if max(urgent, band) > gap else 0.0
-        needed = max(1, round(settings.hits * min(1.0, part)))
+        needed = max(1, round(self._hits * min(1.0, part)))
         changed = self._memory.touched.get(name, 0.0) if self._memory.large else 0.0
         if band < abs(off) < changed * FINISHED:
             needed = 1  # complete the last plan
@@ -379,7 +383,7 @@ class Cycle:
             side.relieved = side.aim > 1 + REST
         has_risen = above and steady < gap
         if has_risen and self._memory.bursts.passes_soon(since_s):
-            needed = settings.hits * (1 if side.level / side.scale > OVERLOADED else WAITS)
+            needed = self._hits * (1 if side.level / side.scale > OVERLOADED else WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
             if has_risen and name not in self._memory.touched:

@@ -32,7 +32,8 @@ USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three
 PLACED = 0.1
 GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
 CAME_MAX = 1_000  # moved bundles that are remembered
-SOURCES_MAX = 4  # former brokers of each
+SOURCES_MAX = 12  # former brokers of each
+SOURCES_MIN = 4  # of each of `CAME_MAX` bundles; where fewer have moved, more of each, together at most as many
 MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
 _SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
 _DIGITS = 4
@@ -208,7 +209,7 @@ class Memory:
         Args:
             grace_s: Time within which a moved bundle stays where it is.
             present: Brokers; others are dropped.
-            keep_s: Older moves are dropped, and of more than `CAME_MAX` bundles the oldest.
+            keep_s: Older moves are dropped; of more than `CAME_MAX` bundles the oldest, of many bundles the first of each.
         """
         at_ms = memory.get("at_ms")
         known = type(at_ms) is int and 0 <= at_ms <= now_ms
@@ -321,10 +322,11 @@ class Memory:
 
 
 def _newest(came: dict[str, list[tuple[str, float]]]) -> dict[str, list[tuple[str, float]]]:
-    if len(came) <= CAME_MAX:
-        return came
-    kept = nsmallest(CAME_MAX, came, key=lambda name: (came[name][-1][1], name))
-    return {name: came[name] for name in sorted(kept)}
+    kept: Iterable[str] = came
+    if len(came) > CAME_MAX:
+        kept = sorted(nsmallest(CAME_MAX, came, key=lambda name: (came[name][-1][1], name)))
+    most = min(SOURCES_MAX, SOURCES_MIN * CAME_MAX // max(1, min(CAME_MAX, len(came))))
+    return {name: came[name][-most:] for name in kept}
 
 
 def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
@@ -334,7 +336,7 @@ def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
             age = numbers(row[1:], 1)
             if age is not None and age[0] + passed_s <= keep_s:
                 sources.append((row[0], age[0] + passed_s))
-    return sources[-SOURCES_MAX:]
+    return sources
 
 
 def _table(table: Any) -> Iterable[tuple[str, Any]]:

@@ -134,6 +134,30 @@ def test_a_rise_that_stays_is_levelled():
     assert moves == [17]
 
 
+@pytest.mark.parametrize(
+    ("counts", "high", "after"),
+    [
+        ([0.0] * 11, 0.7, 7),
+        ([0.0] * 10 + [3.0], 0.7, 0),  # most levels that rose have stayed
+        ([0.0] * 10 + [3.0], 0.54, None),  # 1.08: less than twice the gap
+        ([4.0 ** (12 - place) for place in range(10)] + [0.0], 0.7, 15),  # most passed within minutes
+    ],
+)
+def test_where_levels_that_rise_last_larger_gaps_are_followed_at_once(
+    counts: list[float], high: float, after: int | None
+):
+    memory, moved = {}, None
+    for number in range(26):
+        now = high if number >= 10 else 0.5
+        cluster = by_bytes({"a": now, "b": 0.5, "c": 0.5}, {name: [1.0] * 50 for name in "abc"}, MIB)
+        plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory)
+        memory = {**plan.memory, "bursts": {"counts": counts}}
+        if plan.moves:
+            moved = number - 10
+            break
+    assert moved == after
+
+
 def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
     memory = {}
     for number in range(12):
@@ -414,7 +438,7 @@ def test_never_back_within_half_an_hour():
     parent = "t/n/0x00000000_0x00000008"
     for age_s, back in ((1_700.0, False), (1_800.0, True)):
         memory = {"came": {parent: [["c", age_s - 60.0]]}, "at_ms": EXAMPLE.now_ms - 60_000}
-        plan = shed(EXAMPLE, memory, grace_s=1_799.0)
+        plan = shed(EXAMPLE, memory, grace_s=1_799.0, back_hours=1.0)
         assert plan.moves
         assert any(move.destination == "c" for move in plan.moves) == back
 

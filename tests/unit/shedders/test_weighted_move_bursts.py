@@ -5,6 +5,7 @@ import json
 import pytest
 
 from shedders.weighted_move.bursts import Bursts, RelievedBurst
+from shedders.weighted_move.memory import CAME_MAX, SOURCES_MAX, SOURCES_MIN, Memory
 
 
 def learned(*lasted_s: float, stayed: float = 0.0) -> Bursts:
@@ -38,6 +39,25 @@ def test_a_level_passes_soon_if_most_did_that_had_lasted_for_as_long(
 def test_levels_that_stayed_count_against_it() -> None:
     assert learned(240.0, 240.0, 240.0, stayed=3.0).passes_soon(180.0)
     assert not learned(240.0, 240.0, 240.0, stayed=3.1).passes_soon(180.0)
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "stayed", "last"),
+    [
+        ((), 0.0, False),
+        ((600.0, 600.0), 0.0, False),  # two are chance
+        ((600.0, 600.0, 600.0), 0.0, True),
+        ((), 3.0, True),
+        ((60.0,) * 9 + (600.0,) * 3, 0.0, True),  # what passes at once is not waited for
+        ((180.0,) * 3 + (600.0,) * 3, 0.0, False),  # no more than what passes within minutes
+        ((180.0,) * 3 + (600.0,) * 3, 1.0, True),
+        ((240.0,) * 9, 0.0, False),
+    ],
+)
+def test_levels_last_if_most_stayed_for_longer_than_minutes(
+    lasted_s: tuple[float, ...], stayed: float, last: bool
+) -> None:
+    assert learned(*lasted_s, stayed=stayed).last == last
 
 
 def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None:
@@ -96,3 +116,13 @@ def test_a_level_of_several_times_the_mean_is_remembered() -> None:
 )
 def test_junk_is_no_memory(junk: object) -> None:
     assert Bursts.recall(junk, 0.0, {"a": None}) == Bursts()
+
+
+def test_of_few_moved_bundles_more_former_brokers_are_remembered() -> None:
+    """Where load goes round for a day, going back costs more only at brokers that are remembered."""
+    for bundles, kept in ((10, SOURCES_MAX), (500, 8), (CAME_MAX, SOURCES_MIN), (CAME_MAX + 5, SOURCES_MIN)):
+        came = {f"t/n/{number:04}": [[f"b{each}", float(20 - each)] for each in range(20)] for number in range(bundles)}
+        memory = Memory.recall({"came": came}, 0, 1_800.0, {}, 86_400.0)
+        assert len(memory.came) == min(bundles, CAME_MAX)
+        assert {len(row) for row in memory.came.values()} == {kept}
+        assert memory.came["t/n/0000"][-1] == ("b19", 1.0)
