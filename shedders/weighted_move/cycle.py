@@ -103,9 +103,8 @@ class Cycle:
         self._probes = 0
         self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
-        rises_last = self._memory.bursts.last
-        self._gap = settings.gap_percent / 100 * (FOLLOWED if rises_last else 1.0)
-        self._hits = 1 if rises_last else settings.hits
+        self._follows = self._memory.bursts.last
+        self._hits = 1 if self._follows else settings.hits
         self._memory_counts = False
         self._memory_costs = MemoryCosts()
         self._used: dict[str, Use] = {}
@@ -343,7 +342,10 @@ class Cycle:
     def _judge(self, name: str) -> None:
         """Decide whether a broker has deviated for long enough."""
         side, watched, settings = self._sides[name], self._memory.watched[name], self._settings
-        gap, urgent = self._gap, settings.urgent_percent / 100
+        gap, urgent = settings.gap_percent / 100, settings.urgent_percent / 100
+        plain, overloaded = gap, side.level / side.scale > OVERLOADED
+        if self._follows and not overloaded:
+            gap = min(FOLLOWED * gap, max(gap, urgent))
         noise = settings.noise_factor * watched.deviation(side.level / side.scale) * side.scale
         if self._is_doubted(side):
             return
@@ -354,7 +356,7 @@ class Cycle:
         memory = self._memory
         if (
             hits_before
-            and not above
+            and not off > max(plain, noise)
             and name not in memory.bursts.relieved
             and name not in memory.touched
             and memory.passed_s < GAP_MAX_S
@@ -376,14 +378,13 @@ class Cycle:
         if band < abs(off) < changed * FINISHED:
             needed = 1  # complete the last plan
         side.aim = 1 + REST
-        overloaded = above and side.level / side.scale > OVERLOADED and hits < needed
-        if overloaded:
+        if above and overloaded and hits < needed:
             # Whatever the cause, relieve the worst of it now; the rest has to wait for more hits.
             needed, side.aim = min(needed, 2), max(side.aim, RELIEVED * side.scale)
             side.relieved = side.aim > 1 + REST
         has_risen = above and steady < gap
         if has_risen and self._memory.bursts.passes_soon(since_s):
-            needed = self._hits * (1 if side.level / side.scale > OVERLOADED else WAITS)
+            needed = self._hits * (1 if overloaded else WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
             if has_risen and name not in self._memory.touched:

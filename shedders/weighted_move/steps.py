@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from shedders.model.cluster import Bundle
 from shedders.model.plan import SplitWanted
-from shedders.weighted_move.loads import OVERLOADED, BrokerLevel, BundleDemand, per
+from shedders.model.readings import MOST
+from shedders.weighted_move.loads import OVERLOADED, BrokerLevel, BundleDemand
 from shedders.weighted_move.memory import Memory
 from shedders.weighted_move.refusals import FilterRefusals
 
@@ -311,7 +312,7 @@ class Steps:
         density = self._densities.get((source.name, resource))
         if density is None:
             scale = source.inverse[resource] * source.scale
-            density = max((per(demand.use[resource] * scale, demand.churn) for demand in cargo), default=0.0)
+            density = max((_per_churn(demand.use[resource] * scale, demand.churn) for demand in cargo), default=0.0)
             self._densities[source.name, resource] = density
         return density
 
@@ -333,8 +334,11 @@ class Steps:
         if not slope > 0:
             return 0.0
         curve, cost = source.capacity + side.capacity * ratio * ratio, density * self._rules.move_cost
-        size = sqrt(cost * cost + 2 * cost * slope / curve) - cost
-        return density * size * (2 * slope - size * curve) / (size + cost) * ROUNDED if size + cost > 0 else 0.0
+        if not cost > 0:
+            return 2 * density * slope * ROUNDED
+        size = 2 * cost * slope / curve
+        size /= sqrt(cost * cost + size) + cost
+        return density * size * (2 * slope - size * curve) / (size + cost) * ROUNDED
 
     def _bundles_of(self, side: BrokerLevel) -> Counter[str]:
         """How many bundles of each namespace a broker has after the steps so far."""
@@ -475,6 +479,11 @@ class Steps:
         if side.under and not side.level < 1 - self._rules.rest:
             side.under = False
             self._under.discard(side.name)
+
+
+def _per_churn(lowers: float, churn: float) -> float:
+    """By how much a bundle lowers a level for its churn; bounded, as some have none."""
+    return min(MOST, lowers / churn) if churn > 0 else MOST * (lowers > 0)
 
 
 def evens(mine: int, theirs: int) -> float:

@@ -37,7 +37,8 @@ class WeightedMove:
       two hits are enough, and then only the worst of it moves: down to 80 %, or to a little more if the next best move would
       take more than twice as much as is missing, and no broker is idle. Where most levels that had lasted for as long fell by
       themselves within three minutes, it waits: for up to twice `hits`, above 85 % of a limit for `hits`. Where most lasted for
-      longer, one hit is enough, of a gap of twice `gap_percent` (`shedders.weighted_move.bursts`).
+      longer, one hit is enough, of a gap of twice `gap_percent`, but of no more than `urgent_percent`, and of `gap_percent` above
+      85 % of a limit (`shedders.weighted_move.bursts`).
     - Which bundles: the busiest broker first; of its bundles and the idlest brokers those with the most gain per churn. The
       destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
       have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`; of about

@@ -139,13 +139,16 @@ def test_first_step_is_the_best_of_all_tried_one_by_one(seed: int):
     result, cargo = sides(random)
     # With one resource, and churn in proportion to it, bounds are close to the values.
     parts, ratio, scale = random.choice([1, 4]), random.choice([0.1, 1.0]), random.uniform(1, 4)
+    busy = random.random() > 0.1
     result = [replace(side, scale=scale, use=first(side.use, parts)) for side in result[:4]]
     for side in result:
         side.over, side.under, side.aim = side.level > 1.05, False, 1.02
         cargo[side.name] = [
             demand._replace(
                 use=tuple(part * ratio for part in first(demand.use, parts)),
-                churn=demand.use[0] * ratio / 200 * scale if parts == 1 else demand.churn * random.choice([0.2, 1.0]),
+                churn=demand.use[0] * ratio / 200 * scale * busy
+                if parts == 1
+                else demand.churn * random.choice([0.0, 0.2, 1.0]),
                 young=random.random() < 0.1,
             )
             for demand in cargo[side.name]

@@ -158,6 +158,33 @@ def test_where_levels_that_rise_last_larger_gaps_are_followed_at_once(
     assert moved == after
 
 
+@pytest.mark.parametrize(
+    ("high", "rest", "changes"),
+    [
+        (0.97, 0.87, {}),  # 1.08, and overloaded
+        (0.8, 0.3, {"gap_percent": 50.0}),  # twice that would be more than any broker has
+        (0.63, 0.46, {"gap_percent": 20.0}),  # urgent, and less than twice the gap
+    ],
+)
+def test_where_levels_last_what_is_overloaded_or_urgent_waits_no_longer(
+    high: float, rest: float, changes: dict[str, float]
+):
+    cluster = by_bytes({"a": high} | dict.fromkeys("bcd", rest), {name: [1.0] * 50 for name in "abcd"}, MIB)
+    moved: list[int | None] = []
+    for counts in ([0.0] * 11, [0.0] * 10 + [3.0]):
+        memory, first = {}, None
+        for number in range(12):
+            plan = shed(replace(cluster, now_ms=1_000_000 + number * 60_000), memory, **changes)
+            memory = {**plan.memory, "bursts": {"counts": counts}}
+            if plan.moves:
+                first = number
+                break
+        moved.append(first)
+    assert moved[0] is not None
+    assert moved[1] is not None
+    assert moved[1] <= moved[0]
+
+
 def test_an_overload_waits_for_two_and_is_relieved_no_further_than_needed():
     memory = {}
     for number in range(12):
