@@ -375,9 +375,9 @@ class _Shares:
     def _whole(self) -> tuple[float, float]:
         """Bytes and messages a second of the whole cluster; computed only if something moves."""
         throughputs, rates = [], []
-        # There may be a hundred thousand bundles: calls of functions and properties would take most of the time.
+        # There may be a hundred thousand bundles: calls of properties would take most of the time.
         for bundle in self._cluster.bundles.values():
-            traffic = bundle.stats or traffic_of(bundle)
+            traffic = traffic_of(bundle)
             throughputs.append(traffic.msg_throughput_in + traffic.msg_throughput_out)
             rates.append(traffic.msg_rate_in + traffic.msg_rate_out)
         loads = [

@@ -118,7 +118,7 @@ class Bursts:
         return soon >= max(FEW, later)
 
     @property
-    def last(self) -> bool:
+    def are_persistent(self) -> bool:
         """Whether most levels that had lasted for `BRIEF_S` stayed for longer than another `SOON_S`."""
         soon, later = self._fell(BRIEF_S)
         return later >= FEW and later > soon

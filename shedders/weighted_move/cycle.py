@@ -55,6 +55,7 @@ from shedders.weighted_move.steps import (
     wanted_splits,
 )
 
+FOLLOWED = 2.0  # where levels that rise last, a gap of this multiple of `gap_percent` is followed at once; less is not worth it
 REST = 0.02  # levels this close to 1 count as 1: reports are not more precise
 UNDER = 2.0  # a broker counts as idle at this multiple of the gap: an idle broker does no harm, a busy one does
 # A deviation below this part of the last large plan's change counts as its error; more has another cause.
@@ -66,7 +67,6 @@ LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the report
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
 # Brokers that stay at their peaks are probed a few at a time: so many, or of a large cluster one in `PROBES_OF`.
 PROBES_MAX = 2
-FOLLOWED = 2.0  # where levels that rise last, a gap of this multiple of `gap_percent` is followed at once; less is not worth it
 PROBES_OF = 20
 TINY = 1e-6
 
@@ -103,8 +103,8 @@ class Cycle:
         self._probes = 0
         self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
-        self._follows = self._memory.bursts.last
-        self._hits = 1 if self._follows else settings.hits
+        self._overloads_persist = self._memory.bursts.are_persistent
+        self._hits = 1 if self._overloads_persist else settings.hits
         self._memory_counts = False
         self._memory_costs = MemoryCosts()
         self._used: dict[str, Use] = {}
@@ -343,8 +343,8 @@ class Cycle:
         """Decide whether a broker has deviated for long enough."""
         side, watched, settings = self._sides[name], self._memory.watched[name], self._settings
         gap, urgent = settings.gap_percent / 100, settings.urgent_percent / 100
-        plain, overloaded = gap, side.level / side.scale > OVERLOADED
-        if self._follows and not overloaded:
+        base_gap, overloaded = gap, side.level / side.scale > OVERLOADED
+        if self._overloads_persist and not overloaded:
             gap = min(FOLLOWED * gap, max(gap, urgent))
         noise = settings.noise_factor * watched.deviation(side.level / side.scale) * side.scale
         if self._is_doubted(side):
@@ -356,7 +356,7 @@ class Cycle:
         memory = self._memory
         if (
             hits_before
-            and not off > max(plain, noise)
+            and not off > max(base_gap, noise)
             and name not in memory.bursts.relieved
             and name not in memory.touched
             and memory.passed_s < GAP_MAX_S
@@ -472,7 +472,7 @@ class Cycle:
 
     def _count(self, name: str) -> Counter[str]:
         """A broker's bundles by namespace."""
-        return Counter([bundle.name.rpartition("/")[0] for bundle in self._cluster.bundles_of.unsorted(name)])
+        return Counter([bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name)])
 
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""

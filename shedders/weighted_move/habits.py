@@ -244,4 +244,4 @@ def _figures(row: Any, count: int) -> list[float] | None:
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.3g}") if value else 0.0
+    return float(f"{value:.3g}")

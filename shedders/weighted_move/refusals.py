@@ -40,16 +40,16 @@ class FilterRefusals:
         """Why a broker may not take a bundle; None if it may."""
         if self._can_take is None:
             return None
-        fault = refused(self._can_take, bundle, broker)
+        refusal = refused(self._can_take, bundle, broker)
         key = broker, bundle.namespace
-        if fault is None:
+        if refusal is None:
             self._open.add(key)
             return None
         self.count += 1
         self._times[key] += 1
         if self._times[key] >= CLOSED and key not in self._open:
             self.closed.setdefault(broker, set()).add(bundle.namespace)
-        return fault
+        return refusal
 
     def closed_to(self, broker: str) -> set[str] | frozenset[str]:
         """Namespaces that this broker is closed to."""

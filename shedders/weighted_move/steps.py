@@ -97,6 +97,10 @@ class CandidateMove(NamedTuple):
     after: tuple[float, float]
 
 
+# Value (negated, so that the most sorts first), bundle and destination, then what a `CandidateMove` needs.
+ValuedMove = tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]
+
+
 class Steps:
     """The search for the best moves.
 
@@ -259,7 +263,7 @@ class Steps:
         Args:
             without: Cache for this source: by bundle demand, the level that it leaves behind.
         """
-        valued: list[tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]] = []
+        valued: list[ValuedMove] = []
         cost, least, level, urgent = self._rules.move_cost, self._rules.least, source.level, source.urgent
         density = self._density(source, cargo)
         for side in takers:
@@ -268,28 +272,30 @@ class Steps:
             closed = self._filters.closed_to(side.name)
             may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
             sized = self._sized(source, side, may_go)
-            for demand, full in zip(sized, side.with_each(sized), strict=True):
-                if not full < level:
+            for demand, destination_after in zip(sized, side.with_each(sized), strict=True):
+                if not destination_after < level:
                     continue
-                left = without.get(id(demand))
-                if left is None:
+                source_after = without.get(id(demand))
+                if source_after is None:
                     use = demand.use
-                    left = without[id(demand)] = source.with_(-use[0], -use[1], -use[2], -use[3])
-                value = gained(source, side, left, full) / (demand.churn + cost)
+                    source_after = without[id(demand)] = source.with_(-use[0], -use[1], -use[2], -use[3])
+                value = gained(source, side, source_after, destination_after) / (demand.churn + cost)
                 if value >= least and (urgent or not demand.young):
-                    valued.append((-value, demand.bundle.name, side.name, demand, side, (left, full)))
+                    valued.append(
+                        (-value, demand.bundle.name, side.name, demand, side, (source_after, destination_after))
+                    )
         valued.sort()
         return self._ranked(source, valued)
 
     def _ranked(
         self,
         source: BrokerLevel,
-        valued: Sequence[tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]],
+        valued: Sequence[ValuedMove],
     ) -> Iterator[CandidateMove]:
         """These moves by rank. Mostly the first is taken, so that the ranks of the rest are computed only when needed.
 
         Args:
-            valued: By value, which is negated, the most first.
+            valued: Sorted.
         """
         least = self._rules.least
         waiting: list[tuple[float, str, str, CandidateMove]] = []
@@ -423,13 +429,13 @@ class Steps:
 
     def _by_use(self, resource: int) -> Sequence[tuple[float, str, BrokerLevel]]:
         """The brokers that may get bundles, with their levels by this resource alone, the lowest first."""
-        known = self._sorted.get(resource)
-        if known is None or known[0] != len(self.steps):
+        cached = self._sorted.get(resource)
+        if cached is None or cached[0] != len(self.steps):
             levels = sorted(
                 (side.use[resource] * side.inverse[resource] * side.scale, side.name, side) for _, _, side in self._cold
             )
-            known = self._sorted[resource] = len(self.steps), levels
-        return known[1]
+            cached = self._sorted[resource] = len(self.steps), levels
+        return cached[1]
 
     def _permitted(self, exchanges: Iterable[CandidateMove]) -> CandidateMove | None:
         """The best of these that no filter refuses."""
@@ -495,19 +501,21 @@ def evens(mine: int, theirs: int) -> float:
     return 1 + SPREAD * (mine - theirs) / max(1, mine + theirs)
 
 
-def gained(source: BrokerLevel, side: BrokerLevel, left: float, full: float) -> float:
+def gained(source: BrokerLevel, side: BrokerLevel, source_after: float, destination_after: float) -> float:
     """By how much the squares of two levels fall, each weighted with its broker's capacity.
 
     0 unless both end below the source's level; well below it, if the destination ends as the busier of the two.
 
     Args:
-        left: The source's level afterwards; `full`: the destination's.
+        source_after: The source's level with the move; `destination_after`: the destination's.
     """
     before, level = source.level, side.level
-    top = max(full, left)
-    if not top < before or (full > left and before - top < QUARTER * (before - level)):
+    top = max(destination_after, source_after)
+    if not top < before or (destination_after > source_after and before - top < QUARTER * (before - level)):
         return 0.0
-    return source.capacity * (before * before - left * left) - side.capacity * (full * full - level * level)
+    return source.capacity * (before * before - source_after * source_after) - side.capacity * (
+        destination_after * destination_after - level * level
+    )
 
 
 def _of_most(cargo: Iterable[BundleDemand], part: Callable[[BundleDemand], float]) -> list[BundleDemand]:

@@ -169,12 +169,18 @@ def test_first_step_is_the_best_of_all_tried_one_by_one(seed: int):
         return 3.0 if pairs[bundle.name, side.name] > 0.8 else 1.0
 
     def rank(source: BrokerLevel, side: BrokerLevel, demand: BundleDemand) -> float:
-        left = level(source, [mine - part for mine, part in zip(source.use, demand.use, strict=True)])
-        full = level(side, [theirs + part for theirs, part in zip(side.use, demand.use, strict=True)])
-        fell, top = source.level - max(left, full), source.level - side.level
-        if not fell > 0 or (full > left and fell < QUARTER * top) or (demand.young and not source.urgent):
+        source_after = level(source, [mine - part for mine, part in zip(source.use, demand.use, strict=True)])
+        destination_after = level(side, [theirs + part for theirs, part in zip(side.use, demand.use, strict=True)])
+        fell, top = source.level - max(source_after, destination_after), source.level - side.level
+        if (
+            not fell > 0
+            or (destination_after > source_after and fell < QUARTER * top)
+            or (demand.young and not source.urgent)
+        ):
             return 0.0
-        gain = source.capacity * (source.level**2 - left**2) - side.capacity * (full**2 - side.level**2)
+        gain = source.capacity * (source.level**2 - source_after**2) - side.capacity * (
+            destination_after**2 - side.level**2
+        )
         value = gain / (demand.churn + rules.move_cost)
         value /= backs(demand.bundle, side) if value >= rules.least else 1.0
         space = demand.bundle.namespace

@@ -42,7 +42,7 @@ def test_levels_that_stayed_count_against_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lasted_s", "stayed", "last"),
+    ("lasted_s", "stayed", "persistent"),
     [
         ((), 0.0, False),
         ((600.0, 600.0), 0.0, False),  # two are chance
@@ -54,10 +54,10 @@ def test_levels_that_stayed_count_against_it() -> None:
         ((240.0,) * 9, 0.0, False),
     ],
 )
-def test_levels_last_if_most_stayed_for_longer_than_minutes(
-    lasted_s: tuple[float, ...], stayed: float, last: bool
+def test_levels_are_persistent_if_most_stayed_for_longer_than_minutes(
+    lasted_s: tuple[float, ...], stayed: float, persistent: bool
 ) -> None:
-    assert learned(*lasted_s, stayed=stayed).last == last
+    assert learned(*lasted_s, stayed=stayed).are_persistent == persistent
 
 
 def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None:
