@@ -9,16 +9,17 @@ followed at once.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp
 from typing import Any
 
 from shedders.model.readings import numbers
 
-ENDS_S = (60.0, 120.0, 180.0, 240.0, 360.0, 480.0, 720.0, 960.0, 1_440.0, 1_920.0)
-"""Durations are counted in classes with these upper ends."""
+ENDS_S = (90.0, 150.0, 210.0, 270.0, 390.0, 510.0, 750.0, 990.0, 1_470.0, 1_950.0)
+"""Durations are counted in classes with these upper ends, between whole minutes: decisions are a minute apart, more or less."""
+DECISION_S = 60.0
 LASTS_S = 1_800.0
 KEPT_S = 21_600.0  # time over which counts fade
 FEW = 2.5  # two that passed are chance; three of the last hours fade to this
@@ -88,13 +89,20 @@ class Bursts:
             self.passed[place] += 1.0
 
     def relieve(self, name: str, lasted_s: float, before: float, after: float) -> None:
-        """A broker gives bundles because its level has risen.
+        """A broker gives bundles because its level has risen; if it did so before, the level has lasted since then.
 
         Args:
-            lasted_s: For how long.
-            before, after: Its level, in parts of the mean, without and with the moves.
+            lasted_s: For how long, the first time.
+            before, after: Its level, in parts of the mean, without and with the moves. What was moved has its part of the rise.
         """
-        self.relieved[name] = RelievedBurst(lasted_s, max(0.0, after - PASSED * (before - 1.0)))
+        former = self.relieved.get(name, RelievedBurst(lasted_s, 0.0))
+        self.relieved[name] = replace(former, passed_level=after * (1 - PASSED * (1 - 1 / before)))
+
+    def adjust(self, name: str, change: float) -> None:
+        """A broker gives or gets bundles for another cause: what was relieved of it has passed at a level that differs by this."""
+        former = self.relieved.get(name)
+        if former is not None:
+            self.relieved[name] = replace(former, passed_level=max(0.0, former.passed_level + change))
 
     def look(self, levels: Mapping[str, float]) -> None:
         """Find out whether what was relieved would have passed.
@@ -125,5 +133,5 @@ class Bursts:
 
     def _fell(self, lasted_s: float) -> tuple[float, float]:
         """Of the levels that had lasted for this long, how many fell within `SOON_S`, and how many later or never."""
-        first, end = bisect_right(ENDS_S, lasted_s), bisect_left(ENDS_S, lasted_s + SOON_S) + 1
+        first, end = bisect_left(ENDS_S, lasted_s + DECISION_S), bisect_left(ENDS_S, lasted_s + SOON_S) + 1
         return sum(self.passed[first:end]), self.stayed + sum(self.passed[end:])

@@ -62,7 +62,7 @@ UNDER = 2.0  # a broker counts as idle at this multiple of the gap: an idle brok
 FINISHED = 0.5
 # Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled.
 SETTLED_S = 300.0
-BACK = 6.0  # a move straight back is worth it if it gains seven times as much for its load as another one
+BACK = 15.0  # a move straight back is worth it if it gains sixteen times as much for its load as another one
 LEAST_DONE = 0.05  # least assumed capacity of a broker, as a part of the reported one
 LARGE = 0.05  # a plan that moves at least this part of all load is checked afterwards
 # Brokers that stay at their peaks are probed a few at a time: so many, or of a large cluster one in `PROBES_OF`.
@@ -466,7 +466,7 @@ class Cycle:
 
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
         age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None and age_s <= self._settings.grace_s and not self._was_misled(bundle.owner):
+        if age_s is not None and age_s <= self._settings.grace_s:
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
 
@@ -477,7 +477,7 @@ class Cycle:
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
         age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
-        if age_s is None or age_s >= kept_s or self._was_misled(bundle.owner):
+        if age_s is None or age_s >= kept_s:
             return 1.0
         return 1.0 + BACK * (1 - age_s / kept_s)
 
@@ -527,6 +527,8 @@ class Cycle:
             began, added = self._began.get(name, side.level), self._added(side)
             if name in self._risen and side.gives and not side.taken:
                 memory.bursts.relieve(name, self._risen[name], began, side.level)
+            elif side.gives or side.taken:
+                memory.bursts.adjust(name, side.level - began)
             slow = doubts.slow.get(name)
             if side.over and doubts.to_try(name):
                 if side.gives:
