@@ -27,7 +27,7 @@ class WeightedMoveSettings(StrategySettings):
         default=24.0,
         ge=0,
         le=168,
-        description="A move back to a broker that a bundle has left costs several times as much; less and less, until after "
+        description="A move back to a broker that a bundle has left costs many times as much; less and less, until after "
         "these hours: load that rises and falls with the day should stay.",
     )
     gap_percent: float = Field(

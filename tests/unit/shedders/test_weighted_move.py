@@ -465,7 +465,7 @@ def test_never_back_within_half_an_hour():
     parent = "t/n/0x00000000_0x00000008"
     for age_s, back in ((1_700.0, False), (1_800.0, True)):
         memory = {"came": {parent: [["c", age_s - 60.0]]}, "at_ms": EXAMPLE.now_ms - 60_000}
-        plan = shed(EXAMPLE, memory, grace_s=1_799.0, back_hours=1.0)
+        plan = shed(EXAMPLE, memory, grace_s=1_799.0, back_hours=0.5)
         assert plan.moves
         assert any(move.destination == "c" for move in plan.moves) == back
 

@@ -67,7 +67,8 @@ def test_levels_are_persistent_if_most_stayed_for_longer_than_minutes(
 def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None:
     bursts = Bursts()
     bursts.relieve("a", 120.0, 2.0, 1.2)
-    assert bursts.relieved == {"a": RelievedBurst(120.0, pytest.approx(0.9))}  # half of 1.2 had come, and half of that went
+    # Half of its 1.2 had come: if half of that goes, it has passed.
+    assert bursts.relieved == {"a": RelievedBurst(120.0, pytest.approx(0.9))}
     bursts = Bursts.recall(bursts.dumped(), 60.0, {"a": None})
     bursts.look({"a": 1.15})
     assert bursts.relieved
