@@ -99,7 +99,7 @@ class Bursts:
         self.relieved[name] = replace(former, passed_level=after * (1 - PASSED * (1 - 1 / before)))
 
     def adjust(self, name: str, change: float) -> None:
-        """A broker gives or gets bundles for another cause: its level changes by this, also the one at which a burst has passed."""
+        """A broker gives or gets bundles for another cause: its level changes, and the one at which a burst has passed as much."""
         former = self.relieved.get(name)
         if former is not None:
             self.relieved[name] = replace(former, passed_level=max(0.0, former.passed_level + change))
