@@ -99,7 +99,7 @@ class Bursts:
         self.relieved[name] = replace(former, passed_level=after * (1 - PASSED * (1 - 1 / before)))
 
     def adjust(self, name: str, change: float) -> None:
-        """A broker gives or gets bundles for another cause: its level changes, and the one at which a burst has passed as much."""
+        """A broker gives or gets bundles for another cause: its level changes, and as much the one at which a burst is over."""
         former = self.relieved.get(name)
         if former is not None:
             self.relieved[name] = replace(former, passed_level=max(0.0, former.passed_level + change))
