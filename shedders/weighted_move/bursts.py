@@ -1,7 +1,7 @@
 """How long brokers have too much load before it passes by itself. Pure.
 
 A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long it
-stayed there: if it fell by itself, until then; if bundles were moved away, until it fell by much more than what they took. A
+stayed there: if it fell by itself, until then; if bundles were moved away, until half of what its cause still added had gone. A
 level that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had
 lasted for as long. Where most of them last for longer than a few minutes, waiting only leaves brokers uneven: larger gaps are
 followed at once.
@@ -19,14 +19,13 @@ from shedders.model.readings import numbers
 
 ENDS_S = (90.0, 150.0, 210.0, 270.0, 390.0, 510.0, 750.0, 990.0, 1_470.0, 1_950.0)
 """Durations are counted in classes with these upper ends, between whole minutes: decisions are a minute apart, more or less."""
-DECISION_S = 60.0
 LASTS_S = 1_800.0
 KEPT_S = 21_600.0  # time over which counts fade
 FEW = 2.5  # two that passed are chance; three of the last hours fade to this
 SOON_S = 180.0  # three decisions
-BRIEF_S = 60.0  # what is over by the next decision says nothing about what a move is worth
+BRIEF_S = 60.0  # what is over so soon says nothing about what a move is worth
 WAITS = 2  # a level that is expected to fall soon is left alone for up to this multiple of the usual hits
-PASSED = 0.5  # part of a gap by which a level falls when its cause has passed
+PASSED = 0.5  # a level's cause has passed when this part of what it still adds has gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +86,29 @@ class Bursts:
         place = bisect_left(ENDS_S, lasted_s)
         if place < len(ENDS_S):
             self.passed[place] += 1.0
+        else:
+            self.stayed += 1.0
 
     def relieve(self, name: str, lasted_s: float, before: float, after: float) -> None:
-        """A broker gives bundles because its level has risen; if it did so before, the level has lasted since then.
+        """A broker gives bundles because its level has risen. What is not known yet of a rise before that stays unknown.
 
         Args:
-            lasted_s: For how long, the first time.
+            lasted_s: For how long.
             before, after: Its level, in parts of the mean, without and with the moves. What was moved has its part of the rise.
         """
-        former = self.relieved.get(name, RelievedBurst(lasted_s, 0.0))
-        self.relieved[name] = replace(former, passed_level=after * (1 - PASSED * (1 - 1 / before)))
+        self.relieved[name] = RelievedBurst(lasted_s, after * (1 - PASSED * (1 - 1 / before)))
 
-    def adjust(self, name: str, change: float) -> None:
-        """A broker gives or gets bundles for another cause: its level changes, and as much the one at which a burst is over."""
-        former = self.relieved.get(name)
-        if former is not None:
-            self.relieved[name] = replace(former, passed_level=max(0.0, former.passed_level + change))
+    def adjust(self, name: str, before: float, after: float) -> None:
+        """A broker gives or gets bundles for another cause: so changes the level at which what was relieved has passed.
+
+        Args:
+            before, after: As of `relieve`.
+        """
+        burst = self.relieved.get(name)
+        if burst is not None:
+            level = burst.passed_level
+            level = level * after / before if after < before else level + after - before
+            self.relieved[name] = replace(burst, passed_level=level)
 
     def look(self, levels: Mapping[str, float]) -> None:
         """Find out whether what was relieved would have passed.
@@ -120,18 +126,22 @@ class Bursts:
                 self.stayed += 1.0
                 del self.relieved[name]
 
-    def passes_soon(self, lasted_s: float) -> bool:
-        """Whether most levels that had lasted for this long fell within `SOON_S`, to the end of that class."""
-        soon, later = self._fell(lasted_s)
+    def passes_soon(self, lasted_s: float, passed_s: float) -> bool:
+        """Whether most levels that had lasted for this long fell within `SOON_S`, to the end of that class.
+
+        Args:
+            passed_s: Time between two decisions: none of them can have fallen sooner.
+        """
+        soon, later = self._fell(bisect_left(ENDS_S, lasted_s + passed_s), lasted_s + SOON_S)
         return soon >= max(FEW, later)
 
     @property
     def are_persistent(self) -> bool:
         """Whether most levels that had lasted for `BRIEF_S` stayed for longer than another `SOON_S`."""
-        soon, later = self._fell(BRIEF_S)
+        soon, later = self._fell(bisect_left(ENDS_S, BRIEF_S) + 1, BRIEF_S + SOON_S)
         return later >= FEW and later > soon
 
-    def _fell(self, lasted_s: float) -> tuple[float, float]:
-        """Of the levels that had lasted for this long, how many fell within `SOON_S`, and how many later or never."""
-        first, end = bisect_left(ENDS_S, lasted_s + DECISION_S), bisect_left(ENDS_S, lasted_s + SOON_S) + 1
+    def _fell(self, first: int, until_s: float) -> tuple[float, float]:
+        """Of the levels of this class and longer ones, how many fell until then, and how many later or never."""
+        end = bisect_left(ENDS_S, until_s) + 1
         return sum(self.passed[first:end]), self.stayed + sum(self.passed[end:])

@@ -18,7 +18,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan, Reason, SplitWanted
 from shedders.model.readings import LEAST_LIMIT, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake
-from shedders.shedding.draft import Draft
+from shedders.shedding.draft import Draft, refused
 from shedders.weighted_move.arrivals import count_namespaces
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
@@ -85,6 +85,8 @@ class Cycle:
         common = SheddingSettings(max_age_s=settings.max_age_s, grace_s=min(SETTLED_S, settings.grace_s))
         self._cluster = cluster
         self._settings = settings
+        self._can_take = can_take
+        self._can_return: dict[str, bool] = {}
         self._filters = FilterRefusals(can_take)
         self._draft = Draft(name, cluster, common, memory, settings.weights, can_take)
         self._weights = settings.weights
@@ -383,7 +385,7 @@ class Cycle:
             needed, side.aim = min(needed, 2), max(side.aim, RELIEVED * side.scale)
             side.relieved = side.aim > 1 + REST
         has_risen = above and steady < gap
-        if has_risen and self._memory.bursts.passes_soon(since_s):
+        if has_risen and self._memory.bursts.passes_soon(since_s, memory.passed_s):
             needed = self._hits * (1 if overloaded else WAITS)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
@@ -454,19 +456,34 @@ class Cycle:
         if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s, grace_s):
             return False
         ago = "" if age_s is None else f" {age_s:.0f} s ago"
-        if self._was_misled(self._cluster.bundles[name].owner):
+        if self._is_newly_slow(self._cluster.bundles[name].owner):
             return False
         self._draft.leave(name, "recently-moved", f"it was moved{ago}; it stays for {grace_s:.0f} s")
         return True
 
-    def _was_misled(self, owner: str | None) -> bool:
-        """Whether bundles came to a broker by mistake: it has just been found slow, or still is so."""
+    def _is_newly_slow(self, owner: str | None) -> bool:
+        """Whether a broker was found slow so recently that bundles may have come to it by mistake."""
         slow = self._memory.doubts.slow.get(owner or "")
         return slow is not None and not slow.trying and slow.waited_s <= self._settings.grace_s
 
+    def _may_return(self, bundle: Bundle) -> bool:
+        """Whether nothing speaks against the way back: its broker has just been found slow, and no other one can take it."""
+        if not self._is_newly_slow(bundle.owner):
+            return False
+        can_return = self._can_return.get(bundle.name)
+        if can_return is None:
+            can_return = self._can_return[bundle.name] = not any(
+                side.takes
+                and side.level < 1
+                and self._memory.has_left(bundle.name, name) is None
+                and (self._can_take is None or refused(self._can_take, bundle, name) is None)
+                for name, side in self._sides.items()
+            )
+        return can_return
+
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
         age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None and age_s <= self._settings.grace_s:
+        if age_s is not None and age_s <= self._settings.grace_s and not self._may_return(bundle):
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
 
@@ -477,7 +494,7 @@ class Cycle:
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
         age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
-        if age_s is None or age_s >= kept_s:
+        if age_s is None or age_s >= kept_s or self._may_return(bundle):
             return 1.0
         return 1.0 + BACK * (1 - age_s / kept_s)
 
@@ -528,7 +545,7 @@ class Cycle:
             if name in self._risen and side.gives and not side.taken:
                 memory.bursts.relieve(name, self._risen[name], began, side.level)
             elif side.gives or side.taken:
-                memory.bursts.adjust(name, side.level - began)
+                memory.bursts.adjust(name, began, side.level)
             slow = doubts.slow.get(name)
             if side.over and doubts.to_try(name):
                 if side.gives:

@@ -21,7 +21,7 @@ class WeightedMoveSettings(StrategySettings):
         default=1800.0,
         ge=0,
         description="A bundle is not moved again within this time, and never back to where it was within it: each move "
-        "costs its clients a reconnect, and two that undo each other are wasted.",
+        "costs its clients a reconnect, and two that undo each other are wasted. Brokers that are found slow are the exception.",
     )
     back_hours: float = Field(
         default=24.0,

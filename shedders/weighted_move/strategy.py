@@ -47,8 +47,9 @@ class WeightedMove:
       one that is as busy by another resource, unless direct memory is scarce anywhere and has not followed moves. If that
       does not help and the largest has more than one topic, it is to be split (`Plan.splits`).
     - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
-      parents' included; after that going back costs more than other moves, less and less for `back_hours`. Bundles that others
-      have moved stay for five minutes.
+      parents' included; after that going back costs sixteen times as much, less and less for `back_hours`. Bundles that others
+      have moved stay for five minutes. From a broker that has just been found slow bundles may move again at once; back, where
+      no other broker can take them.
     - Habits: bundles count with what is to be expected of them over the next hours, by what they, and others, did before
       (`shedders.weighted_move.habits`); on a broker above 85 % of a limit with what they do now.
     - Doubts: brokers with implausible reports get no bundles; figures that were found to be a part of the truth are corrected,

@@ -470,6 +470,35 @@ def test_never_back_within_half_an_hour():
         assert any(move.destination == "c" for move in plan.moves) == back
 
 
+@pytest.mark.parametrize(
+    ("third", "allowed", "destinations"),
+    [
+        (None, "a", {"a"}),  # no other one
+        (0.3, "ac", {"c"}),  # another one has room
+        (0.3, "a", {"a"}),  # another one has room, and may not
+        (0.95, "ac", {"a"}),  # another one has none
+    ],
+)
+def test_what_came_to_a_slow_broker_goes_back_where_no_other_one_can_take_it(
+    third: float | None, allowed: str, destinations: set[str]
+):
+    loads = {"a": 0.3, "b": 0.25} | ({} if third is None else {"c": third})
+    usual = by_bytes(loads, {name: [2.0] * 20 for name in loads}, MIB)
+    arrived = [name for name, bundle in usual.bundles.items() if bundle.owner == "b"]
+    memory = {
+        "at_ms": usual.now_ms - 60_000,
+        "came": {name: [["a", 540.0]] for name in arrived},
+        "doubts": {"slow": {"b": [0.25, 0, 0.5, 0, 7_200, 0]}},
+    }
+    recent = RecentMoves(bundles=dict.fromkeys(arrived, 590.0))
+    plan = shed(
+        replace(usual, recent=recent), memory, can_take=lambda _bundle, name: None if name in allowed + "b" else "no"
+    )
+    taken = [move.destination for move in plan.moves if move.source == "b"]
+    assert taken
+    assert set(taken) == destinations
+
+
 def test_moved_lately_stays():
     plan = shed(replace(EXAMPLE, recent=RecentMoves(bundles=dict.fromkeys(EXAMPLE.bundles, 100.0))))
     assert not plan.moves

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shedders.weighted_move.bursts import Bursts, RelievedBurst
+from shedders.weighted_move.bursts import LASTS_S, Bursts, RelievedBurst
 from shedders.weighted_move.memory import CAME_MAX, SOURCES_MAX, SOURCES_MIN, Memory
 
 
@@ -35,12 +35,23 @@ def learned(*lasted_s: float, stayed: float = 0.0) -> Bursts:
 def test_a_level_passes_soon_if_most_did_that_had_lasted_for_as_long(
     lasted_s: tuple[float, ...], age_s: float, passes: bool
 ) -> None:
-    assert learned(*lasted_s).passes_soon(age_s) == passes
+    assert learned(*lasted_s).passes_soon(age_s, 60.0) == passes
+
+
+@pytest.mark.parametrize("interval_s", [30.0, 45.0, 60.0, 90.0, 120.0])
+def test_a_level_passes_soon_until_the_last_decision_before_those_passed(interval_s: float) -> None:
+    for count in range(1, 20):
+        lasted_s = count * interval_s
+        if lasted_s <= LASTS_S:
+            bursts = learned(lasted_s, lasted_s, lasted_s)
+            assert bursts.passes_soon(lasted_s - interval_s, interval_s)
+            assert not bursts.passes_soon(3 * lasted_s, interval_s)
 
 
 def test_levels_that_stayed_count_against_it() -> None:
-    assert learned(240.0, 240.0, 240.0, stayed=3.0).passes_soon(180.0)
-    assert not learned(240.0, 240.0, 240.0, stayed=3.1).passes_soon(180.0)
+    assert learned(240.0, 240.0, 240.0, stayed=3.0).passes_soon(180.0, 60.0)
+    assert not learned(240.0, 240.0, 240.0, stayed=3.1).passes_soon(180.0, 60.0)
+    assert learned(7_200.0, 7_200.0).stayed == 2.0  # and so do those that have lasted for longer than is told apart
 
 
 @pytest.mark.parametrize(
@@ -79,34 +90,32 @@ def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None
     assert bursts.stayed == 0.0
 
 
-def test_bundles_that_come_or_go_meanwhile_do_not_count_as_the_level() -> None:
+def test_bundles_that_come_meanwhile_raise_the_level_at_which_it_has_passed() -> None:
     bursts = Bursts()
     bursts.relieve("a", 120.0, 2.0, 1.2)
-    bursts.adjust("a", 0.2)
-    bursts.adjust("b", 0.2)
+    bursts.adjust("a", 1.0, 1.2)
+    bursts.adjust("b", 1.0, 1.2)
     assert bursts.relieved == {"a": RelievedBurst(120.0, pytest.approx(1.1))}
     bursts.look({"a": 1.05, "b": 0.1})
     assert sum(bursts.passed) == 1.0
 
-    bursts.relieve("a", 120.0, 2.0, 1.2)
-    bursts.adjust("a", -0.4)
-    bursts.look({"a": 0.8})
-    assert bursts.relieved
-    bursts.adjust("a", -0.8)
-    assert bursts.relieved["a"].passed_level == 0.0
+
+def test_what_goes_in_two_plans_counts_as_in_one() -> None:
+    once, twice = Bursts(), Bursts()
+    once.relieve("a", 120.0, 5.0, 1.0)
+    twice.relieve("a", 120.0, 5.0, 2.5)
+    twice.adjust("a", 2.5, 1.0)
+    assert once.relieved["a"].passed_level == pytest.approx(twice.relieved["a"].passed_level)
 
 
-def test_what_is_relieved_once_more_has_lasted_since_the_first_time() -> None:
+def test_a_second_rise_counts_in_place_of_the_first() -> None:
     bursts = Bursts()
-    bursts.relieve("a", 60.0, 1.5, 1.2)
-    for _ in range(28):
-        bursts = Bursts.recall(bursts.dumped(), 60.0, {"a": None})
-        bursts.look({"a": 1.25})
-        bursts.relieve("a", 0.0, 1.25, 1.2)
-    assert bursts.relieved == {"a": RelievedBurst(60.0, pytest.approx(1.08), 60.0 * 28)}
-    bursts = Bursts.recall(bursts.dumped(), 60.0, {"a": None})
-    bursts.look({"a": 1.0})
-    assert bursts.passed == [0.0] * 9 + [1.0]  # 1,800 s
+    bursts.relieve("a", 60.0, 2.0, 1.02)
+    bursts = Bursts.recall(bursts.dumped(), 1_740.0, {"a": None})
+    bursts.relieve("a", 60.0, 1.5, 1.02)
+    bursts = Bursts.recall(bursts.dumped(), 180.0, {"a": None})
+    bursts.look({"a": 0.6})
+    assert (bursts.passed[3], sum(bursts.passed), bursts.stayed) == (1.0, 1.0, 0.0)  # 240 s
 
 
 def test_a_relieved_level_that_does_not_fall_further_has_stayed() -> None:
@@ -137,7 +146,6 @@ def test_memory_goes_through_json_and_fades() -> None:
         later = Bursts.recall(later.dumped(), 60.0, {"a": None})
     assert sum(later.passed) == pytest.approx(3 / 2.718, rel=0.01)
     assert later.stayed == pytest.approx(1 / 2.718, rel=0.01)
-    assert not later.passes_soon(60.0)
 
 
 def test_of_a_level_of_several_times_the_mean_most_of_the_rest_has_come() -> None:
