@@ -233,7 +233,7 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
         plan = strategy(hits=1, noise_factor=0).plan(cluster(brokers, bundles, now_ms=now_ms), memory)
         memory = carried("shedding", "weighted-move", plan.memory)
         for move in plan.moves:
-            # A broker that has just been found slow returns what came by mistake.
+            # A broker that has just been found slow may return what no other one can take.
             assert move.source in plan.memory["doubts"].get("slow", {}) or all(
                 now_ms - at_ms > RETURN_MS for at_ms, name in left.get(move.bundle, []) if name == move.destination
             )
