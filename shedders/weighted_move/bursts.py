@@ -90,7 +90,7 @@ class Bursts:
             self.stayed += 1.0
 
     def relieve(self, name: str, lasted_s: float, before: float, after: float) -> None:
-        """A broker gives bundles because its level has risen. What is not known yet of a rise before that stays unknown.
+        """A broker gives bundles because its level has risen. This replaces a rise of the same broker whose end is still open.
 
         Args:
             lasted_s: For how long.
@@ -99,7 +99,7 @@ class Bursts:
         self.relieved[name] = RelievedBurst(lasted_s, after * (1 - PASSED * (1 - 1 / before)))
 
     def adjust(self, name: str, before: float, after: float) -> None:
-        """A broker gives or gets bundles for another cause: so changes the level at which what was relieved has passed.
+        """A broker gives or gets bundles for another cause, which changes the level at which its relieved burst has passed.
 
         Args:
             before, after: As of `relieve`.

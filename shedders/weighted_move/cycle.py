@@ -467,7 +467,7 @@ class Cycle:
         return slow is not None and not slow.trying and slow.waited_s <= self._settings.grace_s
 
     def _may_return(self, bundle: Bundle) -> bool:
-        """Whether nothing speaks against the way back: its broker has just been found slow, and no other one can take it."""
+        """Whether a bundle may go back like any other: its broker has just been found slow, and no other one can take it."""
         if not self._is_newly_slow(bundle.owner):
             return False
         can_return = self._can_return.get(bundle.name)
