@@ -1,10 +1,10 @@
 """How long brokers have too much load before it passes by itself. Pure.
 
 A move that levels a burst has to be undone once it is over. For each time that a broker's level rose, this notes how long it
-stayed there: if it fell by itself, until then; if bundles were moved away, until half of what its cause still added had gone. A
-level that did neither within `LASTS_S` has stayed. One that has risen is expected to fall soon if most of those did that had
-lasted for as long. Where most of them last for longer than a few minutes, waiting only leaves brokers uneven: larger gaps are
-followed at once.
+stayed there. If it fell by itself, until then. If bundles were moved away, the part of the load above the mean counts as the
+burst, and moved bundles as having the same share of it: it has passed once half of what is left of it has gone; if it has not
+within `LASTS_S` after the move, it has stayed. A raised level is expected to fall soon if most earlier ones did that had lasted
+as long. Where most last for longer than a few minutes, waiting only leaves brokers uneven: larger gaps are followed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEW = 2.5  # two that passed are chance; three of the last hours fade to this
 SOON_S = 180.0  # three decisions
 BRIEF_S = 60.0  # what is over so soon says nothing about what a move is worth
 WAITS = 2  # a level that is expected to fall soon is left alone for up to this multiple of the usual hits
-PASSED = 0.5  # a level's cause has passed when this part of what it still adds has gone
+PASSED = 0.5  # a relieved burst has passed when this part of what is left of it has gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Bursts:
         return {name: value for name, value in (("counts", counts), ("relieved", relieved)) if value and any(value)}
 
     def ended(self, lasted_s: float) -> None:
-        """A level that had risen fell by itself."""
+        """Count a level that has risen and is over; one that lasted for longer than the last class has stayed."""
         place = bisect_left(ENDS_S, lasted_s)
         if place < len(ENDS_S):
             self.passed[place] += 1.0
@@ -94,7 +94,7 @@ class Bursts:
 
         Args:
             lasted_s: For how long.
-            before, after: Its level, in parts of the mean, without and with the moves. What was moved has its part of the rise.
+            before, after: Its level, in parts of the mean, without and with the moves.
         """
         self.relieved[name] = RelievedBurst(lasted_s, after * (1 - PASSED * (1 - 1 / before)))
 
@@ -102,7 +102,7 @@ class Bursts:
         """A broker gives or gets bundles for another cause, which changes the level at which its relieved burst has passed.
 
         Args:
-            before, after: As of `relieve`.
+            before, after: As for `relieve`.
         """
         burst = self.relieved.get(name)
         if burst is not None:
@@ -136,8 +136,8 @@ class Bursts:
         return soon >= max(FEW, later)
 
     @property
-    def are_persistent(self) -> bool:
-        """Whether most levels that had lasted for `BRIEF_S` stayed for longer than another `SOON_S`."""
+    def rises_last(self) -> bool:
+        """Whether most levels that outlasted the class of `BRIEF_S` stayed for longer than another `SOON_S`."""
         soon, later = self._fell(bisect_left(ENDS_S, BRIEF_S) + 1, BRIEF_S + SOON_S)
         return later >= FEW and later > soon
 

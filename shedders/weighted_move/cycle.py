@@ -105,8 +105,8 @@ class Cycle:
         self._probes = 0
         self._over_before: dict[str, tuple[int, float]] = {}
         self._waiting = 0
-        self._overloads_persist = self._memory.bursts.are_persistent
-        self._hits = 1 if self._overloads_persist else settings.hits
+        self._rises_last = self._memory.bursts.rises_last
+        self._hits = 1 if self._rises_last else settings.hits
         self._memory_counts = False
         self._memory_costs = MemoryCosts()
         self._used: dict[str, Use] = {}
@@ -346,7 +346,7 @@ class Cycle:
         side, watched, settings = self._sides[name], self._memory.watched[name], self._settings
         gap, urgent = settings.gap_percent / 100, settings.urgent_percent / 100
         base_gap, overloaded = gap, side.level / side.scale > OVERLOADED
-        if self._overloads_persist and not overloaded:
+        if self._rises_last and not overloaded:
             gap = min(FOLLOWED * gap, max(gap, urgent))
         noise = settings.noise_factor * watched.deviation(side.level / side.scale) * side.scale
         if self._is_doubted(side):
@@ -462,12 +462,15 @@ class Cycle:
         return True
 
     def _is_newly_slow(self, owner: str | None) -> bool:
-        """Whether a broker was found slow so recently that bundles may have come to it by mistake."""
+        """Whether a broker was found slow, or a try to give it more ended, so recently that bundles may have come by mistake."""
         slow = self._memory.doubts.slow.get(owner or "")
         return slow is not None and not slow.trying and slow.waited_s <= self._settings.grace_s
 
     def _may_return(self, bundle: Bundle) -> bool:
-        """Whether a bundle may go back like any other: its broker has just been found slow, and no other one can take it."""
+        """Whether a bundle may go back at no extra cost.
+
+        It may if its broker is newly slow, and every other one below the average refuses it or has had it.
+        """
         if not self._is_newly_slow(bundle.owner):
             return False
         can_return = self._can_return.get(bundle.name)

@@ -69,10 +69,10 @@ def test_levels_that_stayed_count_against_it() -> None:
         ((300.0,) * 9, 0.0, True),
     ],
 )
-def test_levels_are_persistent_if_most_stayed_for_longer_than_minutes(
+def test_a_rise_lasts_if_most_stayed_for_longer_than_minutes(
     lasted_s: tuple[float, ...], stayed: float, persistent: bool
 ) -> None:
-    assert learned(*lasted_s, stayed=stayed).are_persistent == persistent
+    assert learned(*lasted_s, stayed=stayed).rises_last == persistent
 
 
 def test_a_relieved_level_that_falls_by_more_than_was_moved_has_passed() -> None:
