@@ -395,6 +395,9 @@ class Actions:
         await self._book.wait_caught_up()
         wait_s = self._wait_s(call)
         story = self._book.find(identifier)
+        if story is None:
+            await self._book.wait_current()  # another process, or this one's drain, may have written it just now
+            story = self._book.find(identifier)
         if story is not None and story.outcome is None and wait_s:
             story = await self._book.wait_ended(identifier, wait_s)
         if story is None:

@@ -140,6 +140,9 @@ class FakeRequests:
     Args:
         answer: The outcome of a request; None leaves it open.
         delay: Awaited between a request and its answer.
+
+    Attributes:
+        unread: What other processes have written and this one has not read; read by `wait_current`.
     """
 
     def __init__(self, answer: Callable[[Request], Outcome | None], delay: Callable[[], Any] | None = None) -> None:
@@ -148,6 +151,7 @@ class FakeRequests:
         self.fold = RequestFold(10_000)
         self.written: list[Request] = []
         self.acted: list[str] = []
+        self.unread: list[Request] = []
         self._offset = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -167,7 +171,8 @@ class FakeRequests:
         return
 
     async def wait_current(self) -> None:
-        return
+        while self.unread:
+            self._log(self.unread.pop(0), 60.0)
 
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
         self.written.append(request)

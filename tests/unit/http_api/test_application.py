@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from statechannel.broker.request_record import Request
 from statechannel.engine.commands import Done, Rejected
 from statechannel.http_api.access import HttpAccessError, HttpCallers, digest_of, new_token
 from statechannel.http_api.actions import operation_of
@@ -576,6 +577,15 @@ async def test_an_operation_says_that_its_executor_is_lost_and_how_to_go_on():
         lost = (await client.get(path)).json()
         assert (lost["answer"], lost["executor_lost"]) == ("pending", True)
         assert "poll again" in lost["hint"]
+
+
+async def test_an_operation_that_another_client_of_the_log_has_just_written_is_known():
+    """A drain's 202 names it as soon as Kafka has it; the broker's own reader may be later."""
+    async with rigged(lambda _: None) as (rig, client):
+        rig.requests.unread.append(Request("h-drain", "drain", 0, {"broker": "b2"}, "cli"))
+        answer = await client.get("/v1/operations/h-drain")
+        assert (answer.status_code, answer.json()["answer"]) == (200, "pending"), answer.text
+        refused(await client.get("/v1/operations/none"), "operation-not-found")
 
 
 @pytest.mark.parametrize(("reason", "again"), [("not-leader", True), ("bad-split", False)])
