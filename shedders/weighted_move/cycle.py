@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import fsum
+from math import fsum, inf
 from statistics import median
 from typing import Any
 
@@ -18,7 +18,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan, Reason, SplitWanted
 from shedders.model.readings import LEAST_LIMIT, SheddingSettings, may_receive
 from shedders.model.strategy import CanTake
-from shedders.shedding.draft import Draft, refused
+from shedders.shedding.draft import Draft
 from shedders.weighted_move.arrivals import count_namespaces
 from shedders.weighted_move.bursts import WAITS
 from shedders.weighted_move.direct_memory import TRIED, TRIES_MAX
@@ -85,7 +85,6 @@ class Cycle:
         common = SheddingSettings(max_age_s=settings.max_age_s, grace_s=min(SETTLED_S, settings.grace_s))
         self._cluster = cluster
         self._settings = settings
-        self._can_take = can_take
         self._can_return: dict[str, bool] = {}
         self._filters = FilterRefusals(can_take)
         self._draft = Draft(name, cluster, common, memory, settings.weights, can_take)
@@ -473,20 +472,17 @@ class Cycle:
         """
         if not self._is_newly_slow(bundle.owner):
             return False
-        can_return = self._can_return.get(bundle.name)
-        if can_return is None:
-            can_return = self._can_return[bundle.name] = not any(
-                side.takes
-                and side.level < 1
-                and self._memory.has_left(bundle.name, name) is None
-                and (self._can_take is None or refused(self._can_take, bundle, name) is None)
+        if bundle.name not in self._can_return:
+            former = self._memory.former_brokers(bundle.name)
+            self._can_return[bundle.name] = not any(
+                side.takes and side.level < 1 and name not in former and self._filters.permit(bundle, name)
                 for name, side in self._sides.items()
             )
-        return can_return
+        return self._can_return[bundle.name]
 
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
-        age_s = self._memory.has_left(bundle.name, side.name)
-        if age_s is not None and age_s <= self._settings.grace_s and not self._may_return(bundle):
+        age_s = self._memory.former_brokers(bundle.name).get(side.name, inf)
+        if age_s <= self._settings.grace_s and not self._may_return(bundle):
             return f"it was there {age_s:.0f} s ago"
         return self._filters.why(bundle, side.name)
 
@@ -496,8 +492,9 @@ class Cycle:
 
     def _backs(self, bundle: Bundle, side: BrokerLevel) -> float:
         """By how much dearer it is to move a bundle to a broker that it has left: the less, the longer ago."""
-        age_s, kept_s = self._memory.has_left(bundle.name, side.name), self._settings.back_hours * 3_600
-        if age_s is None or age_s >= kept_s or self._may_return(bundle):
+        age_s = self._memory.former_brokers(bundle.name).get(side.name, inf)
+        kept_s = self._settings.back_hours * 3_600
+        if age_s >= kept_s or self._may_return(bundle):
             return 1.0
         return 1.0 + BACK * (1 - age_s / kept_s)
 

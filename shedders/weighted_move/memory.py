@@ -299,15 +299,13 @@ class Memory:
         came = self.came.get(bundle)
         return (came is not None and came[-1][1] <= grace_s) or (age_s is not None and age_s > self.known_s)
 
-    def has_left(self, bundle: str, broker: str) -> float | None:
-        """Seconds since a bundle left a broker; None if it did not, or long ago."""
-        former = self._former.get(bundle)
-        if former is None:
-            former = self._former[bundle] = self._left_by(bundle)
-        return former.get(broker)
+    def former_brokers(self, bundle: str) -> Mapping[str, float]:
+        """Brokers that a bundle, or one that it was split from, has left, with the seconds since; not those of long ago."""
+        if bundle not in self._former:
+            self._former[bundle] = self._left_by(bundle)
+        return self._former[bundle]
 
     def _left_by(self, bundle: str) -> Mapping[str, float]:
-        """Brokers that a bundle, or one that it was split from, has left, with the seconds since."""
         rows = list(self.came.get(bundle, ()))
         space = bundle.rpartition("/")[0] if self._gone else ""
         around = self._gone.get(space, ())

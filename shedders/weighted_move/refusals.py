@@ -51,6 +51,10 @@ class FilterRefusals:
             self.closed.setdefault(broker, set()).add(bundle.namespace)
         return refusal
 
+    def permit(self, bundle: Bundle, broker: str) -> bool:
+        """Whether a broker may take a bundle; a refusal does not count."""
+        return refused(self._can_take, bundle, broker) is None
+
     def closed_to(self, broker: str) -> set[str] | frozenset[str]:
         """Namespaces that this broker is closed to."""
         return self.closed.get(broker, _NONE)

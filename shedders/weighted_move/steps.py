@@ -429,13 +429,13 @@ class Steps:
 
     def _by_use(self, resource: int) -> Sequence[tuple[float, str, BrokerLevel]]:
         """The brokers that may get bundles, with their levels by this resource alone, the lowest first."""
-        cached = self._sorted.get(resource)
-        if cached is None or cached[0] != len(self.steps):
+        steps_made, levels = self._sorted.get(resource, (-1, ()))
+        if steps_made != len(self.steps):
             levels = sorted(
                 (side.use[resource] * side.inverse[resource] * side.scale, side.name, side) for _, _, side in self._cold
             )
-            cached = self._sorted[resource] = len(self.steps), levels
-        return cached[1]
+            self._sorted[resource] = len(self.steps), levels
+        return levels
 
     def _permitted(self, exchanges: Iterable[CandidateMove]) -> CandidateMove | None:
         """The best of these that no filter refuses."""

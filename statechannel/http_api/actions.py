@@ -186,11 +186,7 @@ class Actions:
         filled = {name: value for name, value in args.items() if value is not None}
         within_s = call.body.timeout_s or self._settings.limits.command_timeout_s
         request = Request(identifier, command.value, 0, filled, call.caller.by)
-        await self._book.wait_caught_up()
-        story = self._book.find(identifier)
-        if story is None and IDEMPOTENCY_KEY in call.headers:
-            await self._book.wait_current()  # another process may have written it just now
-            story = self._book.find(identifier)
+        story = await self._find(identifier, is_new=IDEMPOTENCY_KEY not in call.headers)
         if story is None:
             if check is not None:
                 await check()
@@ -200,6 +196,13 @@ class Actions:
         if story.outcome is None and wait_s:
             story = await self._book.wait_ended(identifier, min(wait_s, within_s))
         return self._state_of(story, name)
+
+    async def _find(self, identifier: str, *, is_new: bool = False) -> RequestStory | None:
+        """A request. Unless its id is new, the log is read to its end for it: another process may have written it just now."""
+        await self._book.wait_caught_up()
+        if not is_new and not self._book.find(identifier):
+            await self._book.wait_current()
+        return self._book.find(identifier)
 
     @staticmethod
     def _require_same(story: RequestStory, request: Request) -> None:
@@ -392,12 +395,8 @@ class Actions:
 
     async def operation(self, call: ApiCall) -> ApiAnswer:
         identifier = call.path["operation"]
-        await self._book.wait_caught_up()
         wait_s = self._wait_s(call)
-        story = self._book.find(identifier)
-        if story is None:
-            await self._book.wait_current()  # another process, or this one's drain, may have written it just now
-            story = self._book.find(identifier)
+        story = await self._find(identifier)
         if story is not None and story.outcome is None and wait_s:
             story = await self._book.wait_ended(identifier, wait_s)
         if story is None:

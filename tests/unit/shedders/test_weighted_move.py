@@ -471,18 +471,18 @@ def test_never_back_within_half_an_hour():
 
 
 @pytest.mark.parametrize(
-    ("third", "allowed", "destinations"),
+    ("others", "allowed", "destinations"),
     [
-        (None, "a", {"a"}),  # no other one
-        (0.3, "ac", {"c"}),  # another one has room
-        (0.3, "a", {"a"}),  # another one has room, and may not
-        (0.95, "ac", {"a"}),  # another one has none
+        ({}, "a", {"a"}),  # there is no other broker
+        ({"c": 0.3}, "ac", {"c"}),  # another one has room
+        ({"c": 0.3}, "a", {"a"}),  # another one has room, and filters refuse it
+        ({"c": 0.95}, "ac", {"a"}),  # another one has none
     ],
 )
 def test_what_came_to_a_slow_broker_goes_back_where_no_other_one_can_take_it(
-    third: float | None, allowed: str, destinations: set[str]
+    others: dict[str, float], allowed: str, destinations: set[str]
 ):
-    loads = {"a": 0.3, "b": 0.25} | ({} if third is None else {"c": third})
+    loads = {"a": 0.3, "b": 0.25} | others
     usual = by_bytes(loads, {name: [2.0] * 20 for name in loads}, MIB)
     arrived = [name for name, bundle in usual.bundles.items() if bundle.owner == "b"]
     memory = {

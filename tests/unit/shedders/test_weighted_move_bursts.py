@@ -51,7 +51,7 @@ def test_a_level_passes_soon_until_the_last_decision_before_those_passed(interva
 def test_levels_that_stayed_count_against_it() -> None:
     assert learned(240.0, 240.0, 240.0, stayed=3.0).passes_soon(180.0, 60.0)
     assert not learned(240.0, 240.0, 240.0, stayed=3.1).passes_soon(180.0, 60.0)
-    assert learned(7_200.0, 7_200.0).stayed == 2.0  # and so do those that have lasted for longer than is told apart
+    assert learned(7_200.0, 7_200.0).stayed == 2.0  # longer than the last class
 
 
 @pytest.mark.parametrize(
