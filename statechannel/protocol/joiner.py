@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from statechannel.protocol import codec
 from statechannel.protocol.bundle import parse_key, partition_of, range_name
 from statechannel.protocol.cold_start_marks import Mark
+from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.keys import KeyState, Ring, Writer
 from statechannel.protocol.record import NEWEST_FORMAT, Kind, Record
 from statechannel.protocol.resolver import children_fit
@@ -261,7 +262,7 @@ class Aside:
 
     Attributes:
         clean_to: M: the highest offset that a heartbeat of this read vouches for; -1 without one.
-        floor: Minimum useful offset: those up to here are missing, were applied, or are before a mark that counts.
+        floor: Minimum useful offset: those up to here were applied, or are before a mark that counts.
     """
 
     def __init__(
@@ -285,10 +286,7 @@ class Aside:
         self._kept: deque[RecordRead] = deque()
         self._bytes = 0
         self._newest_ms = 0
-
-    def missing(self, through: int) -> None:
-        """Note that offsets up to this one were compacted: the records that hid them may be anywhere."""
-        self.floor = max(self.floor, through)
+        self._applied: tuple[int, int | None] = (-1, None)
 
     def read(self, record: RecordRead) -> None:
         """Apply the next record."""
@@ -307,12 +305,12 @@ class Aside:
     def read_many(
         self, records: Sequence[RecordRead], position: int, end_offset: int, controls: list[RecordRead]
     ) -> int:
-        """Apply the first of these records as `missing`, `read` and `release` would one by one; returns their number.
+        """Apply the first of these records as `read` and `release` would one by one; returns their number.
 
         It stops before the last record below the end as of the start, and before the mark of a cold start or a newer format.
 
         Args:
-            position: The next offset: missing ones up to a record were compacted.
+            position: The next offset.
             controls: Gets those of the applied records that have a control key.
         """
         kept, newest_format, newest_ms = self._kept, self._newest_format, self._newest_ms
@@ -323,8 +321,6 @@ class Aside:
                 break
             if codec.newer_format(key, value, newest_format):
                 break
-            if offset > position:
-                self.floor = offset - 1  # none that was read is above it
             kept.append(record)
             if value is not None:
                 size_bytes += len(value)
@@ -365,6 +361,7 @@ class Aside:
         if records:
             self.joiner.read_late(records)
             self.floor = max(self.floor, records[-1].offset)
+            self._applied = records[-1].offset, records[-1].timestamp_ms
 
     def vouched_by_log(self, ended_ms: float) -> bool:
         """Whether M can be N without a further heartbeat: nothing above it can have been compacted, or hide records.
@@ -374,8 +371,16 @@ class Aside:
         """
         if self.clean_to < max(self.floor, 0):
             return False
-        oldest_ms = ended_ms - self._half_lag_ms
-        return all(record.timestamp_ms > oldest_ms for record in self._kept if record.offset > self.clean_to)
+        offset, before_ms = self._applied
+        for record in self._kept:
+            if record.offset > self.clean_to:
+                is_gap = max(offset, self.clean_to) + 1 < record.offset
+                if is_gap and could_be_cleaned(before_ms, ended_ms, self._half_lag_ms):
+                    return False
+                if could_be_cleaned(record.timestamp_ms, ended_ms, self._half_lag_ms):
+                    return False
+            offset, before_ms = record.offset, record.timestamp_ms
+        return True
 
     def vouched_for(self, end_offset: int) -> bool:
         """Whether a writer that had read everything up to the start saw no debt."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from statechannel.protocol import codec
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
 from statechannel.protocol.overruling import OverruledState, Restated, overrule
 from statechannel.protocol.record import NEWEST_FORMAT
@@ -33,6 +34,8 @@ class Phase(StrEnum):
 
 
 KEPT_MAX_BYTES: Final = 256 * 2**20
+UNUSED_MAX: Final = 100
+"""Runs of offsets without a record that are kept until they are reported."""
 
 
 class Replica:
@@ -52,6 +55,7 @@ class Replica:
         marks: Marks of cold starts read so far.
         overruled: Keys whose state the newest of them has overruled.
         current_at_s: The newest moment at which the whole log was read; None before the first one.
+        unused: Offsets that never held a record, first and last of each run, since the caller took them: transaction markers.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Replica:
         self._aside: Aside | None = None
         self.marks = Marks()
         self.overruled: list[OverruledState] = []
+        self.unused: list[tuple[int, int]] = []
         self._restated = Restated()
         self._opened_at_s = 0.0
         self._ended_at_s = 0.0
@@ -110,7 +115,7 @@ class Replica:
     def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
         """Start to read the partition from its beginning."""
         self._opened_at_s = self.read_at_s = now_s
-        self.position = 0
+        self.position = self.timestamp_ms = 0
         self.end_offset = end_offset
         self.marks = Marks()
         self._restated = Restated()
@@ -150,13 +155,13 @@ class Replica:
     def read(self, now_s: float, record: RecordRead) -> Judgement | None:
         """Apply one record; returns a judgement if it is judged strictly, in replay or caught up."""
         if self.phase is Phase.CAUGHT_UP:
-            return self._read_strictly(record)
+            return self._read_strictly(now_s, record)
         if self.phase not in (Phase.READING, Phase.WAITING):
             return None
         if record.offset < self.position:
             self._break(f"offset {record.offset} follows offset {self.position - 1}")
             return None
-        if record.offset > self.position and not self._gap(record.offset):
+        if record.offset > self.position and not self._gap(now_s, record.offset, record.timestamp_ms):
             return None
         if self._aside is not None:
             self._read_leniently(now_s, record, self._aside)
@@ -216,7 +221,7 @@ class Replica:
         if self._aside is not None:
             taken = self._aside.read_many(records, self.position, self.end_offset, seen)
             self.position = records[taken - 1].offset + 1 if taken else self.position
-        elif taken := self._before_gap(records):
+        elif taken := self._before_gap(now_s, records):
             self.position += taken
             seen += records[:taken]
         else:
@@ -231,13 +236,16 @@ class Replica:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
 
-    def _before_gap(self, records: Sequence[RecordRead]) -> int:
+    def _before_gap(self, now_s: float, records: Sequence[RecordRead]) -> int:
         """How many of these records need not be judged, as this reader starts over at the gap behind them; 0 without a gap."""
         if records[-1].offset - self.position == len(records) - 1:
             return 0
-        for index, (_, _, offset, _, key, value) in enumerate(records):
+        before_ms = self.timestamp_ms
+        for index, (_, _, offset, timestamp_ms, key, value) in enumerate(records):
             if offset != self.position + index:
-                return index if self.position + index < offset < self.end_offset - self._tail else 0
+                starts_over = self.position + index < offset < self.end_offset - self._tail
+                return index if starts_over and not self._is_young(now_s, before_ms, timestamp_ms) else 0
+            before_ms = timestamp_ms
             if key == codec.COLD_START_KEY or codec.newer_format(key, value, self._newest):
                 return 0
         return 0
@@ -246,12 +254,12 @@ class Replica:
         """Whether plain moves of this process may be among the records that `read_many` applied last."""
         return self._aside is not None or incarnation in self.view.writers
 
-    def _read_strictly(self, record: RecordRead) -> Judgement | None:
-        if record.offset != self.position:
-            if record.offset < self.position:
-                self._break(f"offset {record.offset} follows offset {self.position - 1}")
-            else:
-                self._start_over_at_gap(record.offset)
+    def _read_strictly(self, now_s: float, record: RecordRead) -> Judgement | None:
+        if record.offset < self.position:
+            self._break(f"offset {record.offset} follows offset {self.position - 1}")
+            return None
+        if record.offset > self.position and not self._never_held(now_s, record.offset, record.timestamp_ms):
+            self._start_over_at_gap(record.offset)
             return None
         judgement = self.view.read(record.offset, record.key, record.value)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
@@ -264,12 +272,13 @@ class Replica:
         return judgement
 
     def reached(self, now_s: float, position: int) -> None:
-        """Note that everything below `position` was delivered; missing offsets were compacted."""
+        """Note that everything below `position` was delivered; missing offsets were compacted, or never held a record."""
         if position <= self.position:
             return
         if self.phase is Phase.CAUGHT_UP:
-            self._start_over_at_gap(position)
-        elif self.phase in (Phase.READING, Phase.WAITING) and self._gap(position):
+            if not self._never_held(now_s, position):
+                self._start_over_at_gap(position)
+        elif self.phase in (Phase.READING, Phase.WAITING) and self._gap(now_s, position):
             self.position = position
             if self.phase is Phase.READING:
                 self._advance(now_s)
@@ -278,8 +287,14 @@ class Replica:
         self._start_over(f"offsets {self.position} to {offset - 1} were compacted before this reader reached them")
         self._has_gap = True
 
-    def _gap(self, offset: int) -> bool:
+    def _gap(self, now_s: float, offset: int, timestamp_ms: int = 0) -> bool:
         """Handle missing offsets from `position` up to `offset`; False if the reader has to start over."""
+        if self.position < self.end_offset < offset:
+            if not self._gap(now_s, self.end_offset, timestamp_ms):
+                return False
+            self.position = self.end_offset
+        if (self._aside is None or offset > self.end_offset) and self._never_held(now_s, offset, timestamp_ms):
+            return True
         if self._aside is None:
             if self.position > 0:
                 self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was compacted")
@@ -291,9 +306,40 @@ class Replica:
             self._start_over(f"offsets up to {offset - 1} were compacted while this reader waited")
             self._has_gap = True
             return False
-        if self._aside is not None:
-            self._aside.missing(offset - 1)
         return True
+
+    def _never_held(self, now_s: float, offset: int, timestamp_ms: int = 0) -> bool:
+        """Whether the missing offsets up to `offset` never held a record; if so, the reader goes on behind them.
+
+        Kafka gives the markers that end a transaction offsets of their own, and delivers them to no reader. What is missing was
+        compacted only if it was older than the compaction lag. It is younger if this reader saw the end of the log below it less
+        than that ago, or if the record before it is younger by Kafka's clock; half of the lag leaves room for clocks.
+
+        Args:
+            timestamp_ms: Log time of the record at `offset`; 0 if there is none.
+        """
+        seen_s = self._opened_at_s if self.position >= self.end_offset else None
+        if seen_s is not None and self.caught_up and self.current_at_s is not None:
+            seen_s = max(seen_s, self.current_at_s)
+        seen_lately = seen_s is not None and now_s - seen_s < self._half_lag_s
+        if not seen_lately and not self._is_young(now_s, self.timestamp_ms, timestamp_ms):
+            return False
+        self.unused.append((self.position, offset - 1))
+        del self.unused[:-UNUSED_MAX]
+        self.position = offset
+        return True
+
+    def _is_young(self, now_s: float, before_ms: int, timestamp_ms: int) -> bool:
+        """Whether no record written after one of this log time can have been cleaned, by Kafka's clock.
+
+        Args:
+            before_ms: 0 if no record was read.
+            timestamp_ms: Of the record that was read next, which was written before now; 0 if there is none.
+        """
+        if self._clock_ahead_ms is None:
+            return False
+        kafka_ms = max(now_s * 1000 + self._clock_ahead_ms, timestamp_ms)
+        return not could_be_cleaned(before_ms or None, kafka_ms, self._half_lag_s * 1000)
 
     def _advance(self, now_s: float) -> None:
         if self.position < self.end_offset:

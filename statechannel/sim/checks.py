@@ -424,11 +424,24 @@ class SimChecks:
         """Whether a process uses what counted before a cold start, or by what counts only once its mark is in the log."""
         return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
 
+    def starts_over(self, process: SimProcess, partition: int) -> None:
+        """Nobody who has read a log so far starts over for a marker: what is missing was never there."""
+        cluster = self._cluster
+        log, replica = cluster.logs[partition], process.engine.replicas[partition]
+        offset = replica.position
+        if not replica.has_met_gap or offset not in log.markers or offset == 0:
+            return
+        age_ms = cluster.now_ms - log.entries[offset - 1].timestamp_ms
+        if age_ms < log.settings.lag_ms // 2 - _CLOCKS_APART_MS and process.engine.presence.clock_ahead_ms is not None:
+            raise Violation(
+                "gap", f"{process.name} starts over at {offset}, which is a transaction marker: {replica.why}"
+            )
+
     def read_to_the_end(self, process: SimProcess, partition: int) -> None:
         """A process waits for a record that vouches: a log without gaps leaves nothing to guess."""
         cluster = self._cluster
         log, replica = cluster.logs[partition], process.engine.replicas[partition]
-        if not log.cleaned and not cluster.options.forgiving:
+        if not log.cleaned and not log.markers and not cluster.options.forgiving:
             raise Violation("lenient", f"{process.name} waits with {log.end} records of a whole log: {replica.why}")
         self._vouched[process.name, partition] = vouched_to(
             log, replica.position, cluster.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS

@@ -45,4 +45,8 @@ class SimCluster(SimStage):
         return self.spawn(self.brokers[-1])
 
     @abstractmethod
+    def end_transaction(self, partition: int) -> None:
+        """The marker of a transaction takes an offset of the channel's log."""
+
+    @abstractmethod
     def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess: ...

@@ -100,6 +100,7 @@ NIGHT_OVER_S = 35.0
 """By then the last night has ended in a cold start, and its sleeper is awake."""
 FORGERIES = 6
 FALSE_MARKS = 6
+TRANSACTIONS = 6
 COPIED_ID = 0.4
 SLEEP_AGAIN_S = 3.0
 SLEEP_MAX_S = 45.0
@@ -175,6 +176,9 @@ class Faults:
         if options.false_marks:
             times_s = Random(f"{cluster.seed}/false marks")
             entries += [(times_s.uniform(5.0, options.duration_s), self._mark) for _ in range(FALSE_MARKS)]
+        if options.transactions:
+            times_s = Random(f"{cluster.seed}/transactions")
+            entries += [(times_s.uniform(5.0, options.duration_s), self._end_transaction) for _ in range(TRANSACTIONS)]
         if options.late_returns:
             times_s = Random(f"{cluster.seed}/late returns")
             entries += [(times_s.uniform(0.4, 1.0) * options.duration_s, self._night) for _ in range(NIGHTS)]
@@ -468,6 +472,12 @@ class Faults:
         log = rng.choice(self._cluster.logs)
         incarnation = rng.choice(self._cluster.processes).incarnation
         self._append(log.partition, drafts.false_mark(rng, log.end, incarnation))
+
+    def _end_transaction(self, rng: Random) -> None:
+        """A transaction of a few records, or of none, and its marker."""
+        for _ in range(rng.choice((0, 1, 1, 2)) if self._cluster.options.hostile else 0):
+            self._hostile(rng)
+        self._cluster.end_transaction(rng.choice(self._cluster.logs).partition)
 
     def _broken(self, rng: Random) -> None:
         cluster = self._cluster

@@ -42,6 +42,7 @@ class SimLog:
     Attributes:
         entries: Every record, the offset is the index; the omniscient reader reads these.
         first_offset: Low watermark; only `expire` (delete policy) moves it.
+        markers: Offsets of transaction markers: entries without key and value, which no reader is given.
     """
 
     def __init__(self, topic: Topic, partition: int, settings: CleanerSettings, copies: int = 1) -> None:
@@ -51,6 +52,7 @@ class SimLog:
         self.entries: list[RecordRead] = []
         self.first_offset = 0
         self.cleaned = 0
+        self.markers: set[int] = set()
         self._copies = [_Copy() for _ in range(copies)]
         self._leader = 0
         self._bases = [0]
@@ -69,6 +71,14 @@ class SimLog:
         self.entries.append(RecordRead(self.topic, self.partition, offset, now_ms, key, value))
         for copy in self._copies:
             copy.alive.append(offset)
+        return offset
+
+    def end_transaction(self, now_ms: int) -> int:
+        """Append the marker of a transaction; its offset."""
+        offset = self.append(now_ms, None, None)
+        self.markers.add(offset)
+        for copy in self._copies:
+            copy.alive.pop()
         return offset
 
     def next(self, position: int) -> RecordRead | None:

@@ -17,9 +17,9 @@ LATER_SHARE = 0.3
 SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
-    "split_hooks": 0.5, "observer": 0.4, "canary": 0.4,
+    "split_hooks": 0.5, "observer": 0.4, "canary": 0.4, "transactions": 0.25,
 }  # fmt: skip
-PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25}
+PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25, "transactions": 0.3}
 """Options that came later. Each is drawn by itself, so that the seeds of the corpus mean what they meant."""
 
 
@@ -59,6 +59,7 @@ class EngineOptions:
         sick_owners: One that owns bundles is sick again when all others are judged, and no request asks it for them.
         sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
         split_hooks: Brokers have hooks for splits.
+        transactions: A producer that this project did not write ends transactions on the channel's topic.
         canary: Each broker asks the others whether they serve what the log says.
         observer: A process that only reads is asked for owners, and suffers as brokers do.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
@@ -112,6 +113,7 @@ class EngineOptions:
     split_hooks: bool = False
     observer: bool = False
     canary: bool = False
+    transactions: bool = False
     forgiving: bool = False
 
 
@@ -220,6 +222,7 @@ class ProtocolOptions:
     newer: bool = False
     outages: bool = False
     false_marks: bool = False
+    transactions: bool = False
 
 
 def draw_protocol(seed: int) -> ProtocolOptions:

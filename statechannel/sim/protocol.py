@@ -79,6 +79,7 @@ class SimReader:
                 if self.position < self.log.end:
                     self.position = self.log.end
                 self.replica.reached(now_ms / 1000, self.log.end)
+                self.replica.complete_as_of(now_ms / 1000)
                 self._after(None, None)
                 break
             self.position = record.offset + 1
@@ -116,7 +117,7 @@ class SimReader:
     def _check_wait(self) -> None:
         """Nobody waits for a word where the log leaves nothing to guess, or vouches by itself."""
         log, replica = self.log, self.replica
-        if not log.cleaned:
+        if not log.cleaned and not log.markers:
             raise Violation("lenient", f"{self.name} waits with {log.end} records of a whole log: {replica.why}")
         vouched = vouched_to(log, replica.position, self._now_ms, marks=counting_marks(log.entries))
         if vouched >= 0:
@@ -217,6 +218,7 @@ class ProtocolWorld:
             (self._hostile, 2.5 if on.hostile else 0.0),
             (self._broken, 1.5 if on.junk else 0.0),
             (self._replay, 1.0 if on.replays else 0.0),
+            (self._end_transaction, 1.0 if on.transactions else 0.0),
             (self._purge, 1.0 if on.purges else 0.0),
             (self._pause, 0.7 if on.pauses else 0.0),
             (self._clean, 5.0 if on.cleaner else 0.0),
@@ -246,11 +248,26 @@ class ProtocolWorld:
         self._settle(Random(f"{self.seed}.settle"))
 
     def _append(self, partition: int, who: str, what: str, key: bytes, value: bytes | None) -> None:
+        self._appended(partition, who, what, self.logs[partition].append(self.now_ms, key, value))
+
+    def _end_transaction(self, rng: Random) -> None:
+        """The marker of a transaction, whatever was written in it; members that are awake keep up."""
+        log = rng.choice(self.logs)
+        if self.truths[log.partition].stopped_at >= 0:
+            return
+        followers = [member for member in self.members if member.asleep_until < self.now_ms]
+        for member in followers:
+            member.readers[log.partition].read(self.now_ms, 100_000)
+        self._appended(log.partition, "stranger", "marker", log.end_transaction(self.now_ms))
+        for member in followers:
+            member.readers[log.partition].read(self.now_ms, 100_000)
+        self.trace.count("transactions")
+
+    def _appended(self, partition: int, who: str, what: str, offset: int) -> None:
         log = self.logs[partition]
-        offset = log.append(self.now_ms, key, value)
         judgement = self.truths[partition].read(log.entries[offset])
         verdict = "unjudged" if judgement is None else judgement.verdict
-        self.trace.add(f"{self.now_ms} {who} {partition}/{offset} {key!r} {what}: {verdict}")
+        self.trace.add(f"{self.now_ms} {who} {partition}/{offset} {log.entries[offset].key!r} {what}: {verdict}")
         self.trace.count(f"verdict {verdict}")
         self._note_debts(partition)
 

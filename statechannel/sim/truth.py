@@ -291,7 +291,10 @@ def vouched_to(log: SimLog, end: int, now_ms: int, *, marks: Collection[int] = (
     newest = max((_clean_to(record) for record in left), default=-1)
     above = [record for record in left if record.offset > newest]
     oldest_ms = now_ms + slack_ms - log.settings.lag_ms // 2
-    is_whole = len(above) == end - 1 - newest
+    ages_ms = {record.offset: record.timestamp_ms for record in left}
+    missing = [offset for offset in range(newest + 1, end) if offset not in ages_ms]
+    before = [max((other for other in ages_ms if other < offset), default=None) for offset in missing]
+    is_whole = all(offset is not None and ages_ms[offset] > oldest_ms for offset in before)
     is_young = all(record.timestamp_ms > oldest_ms for record in above)
     is_unmarked = not any(newest < mark < end for mark in marks)
     return newest if newest >= 0 and is_whole and is_young and is_unmarked else -1

@@ -96,11 +96,20 @@ class SimWorld(SimCluster):
             self._checks.appended(who, log.entries[offset])
         elif topic is Topic.REGISTRY and value is not None:
             self._presence.registered(value)
+        self._notify(topic, partition)
+        return offset
+
+    def end_transaction(self, partition: int) -> None:
+        log = self.logs[partition]
+        self._checks.appended("stranger", log.entries[log.end_transaction(self.now_ms)])
+        self.trace.count("transactions")
+        self._notify(Topic.CHANNEL, partition)
+
+    def _notify(self, topic: Topic, partition: int) -> None:
         for process in self.alive():
             process.notify(topic, partition)
         if self._observer is not None:
             self._observer.notify(topic, partition)
-        return offset
 
     def stepped(self, process: SimProcess, event: Input) -> None:
         self._checks.serving(process)
@@ -140,6 +149,8 @@ class SimWorld(SimCluster):
                 self.note(
                     f"{process.name} partition {emit.facts['partition']}: {emit.facts['phase']}: {emit.facts['why']}"
                 )
+                if emit.facts["phase"] == Phase.START_OVER and emit.facts["before"] == Phase.CAUGHT_UP:
+                    self._checks.starts_over(process, emit.facts["partition"])
                 if emit.facts["phase"] == Phase.WAITING:
                     self._checks.read_to_the_end(process, emit.facts["partition"])
                 if emit.facts["phase"] == Phase.CAUGHT_UP:

@@ -241,7 +241,8 @@ def vouches(path: Path, session: Session) -> bool:
         for offset, entry in enumerate(path.log)
         if offset not in session.removed
     ]
-    return isinstance(join(lines, len(path.log), _ms(path.now), round(LAG_S * 500)), Joined)
+    now_ms = _ms(path.now)
+    return isinstance(join(lines, len(path.log), now_ms, round(LAG_S * 500), read_ms=now_ms), Joined)
 
 
 def _ms(tick: int) -> int:

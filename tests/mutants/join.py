@@ -139,9 +139,9 @@ def _all_kept_leniently(patcher: Patcher) -> None:
 @plant(PROTOCOL, "a caught-up reader reads on after a gap")
 def _gap_ignored(patcher: Patcher) -> None:
     def make(read: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(replica: Any, record: Any) -> Any:
+        def bent(replica: Any, now_s: float, record: Any) -> Any:
             replica.position = record.offset
-            return read(replica, record)
+            return read(replica, now_s, record)
 
         return bent
 
@@ -156,10 +156,10 @@ def _reached_past_gap(replica: Any, _now_s: float, position: int) -> None:
 @plant(PROTOCOL, "a joiner that waits does not mind records cleaned away since it began")
 def _gap_while_waiting(patcher: Patcher) -> None:
     def make(gap: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(replica: Any, offset: int) -> Any:
+        def bent(replica: Any, now_s: float, offset: int, timestamp_ms: int = 0) -> Any:
             before, replica.end_offset = replica.end_offset, max(replica.end_offset, offset)
             try:
-                return gap(replica, offset)
+                return gap(replica, now_s, offset, timestamp_ms)
             finally:
                 replica.end_offset = before
 
@@ -170,7 +170,21 @@ def _gap_while_waiting(patcher: Patcher) -> None:
 
 @plant(PROTOCOL, "a log with gaps is judged strictly from the start")
 def _gaps_judged_strictly(patcher: Patcher) -> None:
-    patcher.bend(Replica, "_gap", lambda _: lambda _replica, _offset: True)
+    patcher.bend(Replica, "_gap", lambda _: lambda _replica, _now_s, _offset, _timestamp_ms=0: True)
+
+
+@plant(ENGINE, "every missing offset was compacted, also that of a transaction marker")
+def _every_gap_is_compaction(patcher: Patcher) -> None:
+    patcher.bend(Replica, "_never_held", lambda _: lambda _replica, _now_s, _offset, _timestamp_ms=0: False)
+
+
+@plant(PROTOCOL, "no missing offset was compacted")
+def _no_gap_is_compaction(patcher: Patcher) -> None:
+    def bent(replica: Any, _now_s: float, offset: int, _timestamp_ms: int = 0) -> bool:
+        replica.position = offset
+        return True
+
+    patcher.bend(Replica, "_never_held", lambda _: bent)
 
 
 @plant(PROTOCOL, "a slow joiner does not start over")

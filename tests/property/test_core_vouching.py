@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial, partialmethod
@@ -45,6 +45,11 @@ class Log:
     left: list[Line]
     end: int
     clock: Clock
+    waited_s: int
+
+    @property
+    def read_ms(self) -> int | None:
+        return ENDED_MS if self.clock is Clock.FIRST else None
 
     @property
     def ended_ms(self) -> int | None:
@@ -81,7 +86,13 @@ def logs(draw: st.DrawFn) -> Log:
     # A gap above the end is rare, and what lies there is read one by one.
     chances = [draw(st.integers(0, 3 if line.offset < end else 11)) for line in lines]
     left = [line for line, chance in zip(lines, chances, strict=True) if chance]
-    return Log(lines, left, end, draw(st.sampled_from((Clock.FIRST, Clock.AT_THE_END, Clock.NEVER))))
+    clock = draw(st.sampled_from((Clock.FIRST, Clock.AT_THE_END, Clock.NEVER)))
+    return Log(lines, left, end, clock, draw(st.sampled_from((1, HALF_MS // 1000 - 1, HALF_MS // 1000))))
+
+
+def outcome(log: Log, read: Sequence[Line]) -> Joined | Waits | StartsOver:
+    """What the twin makes of these records."""
+    return join(read, log.end, log.ended_ms, HALF_MS, read_ms=log.read_ms, waited_ms=log.waited_s * 1000)
 
 
 def opened(log: Log) -> Replica:
@@ -119,7 +130,7 @@ def compare(log: Log) -> None:
     read = [line for line in log.left if line.offset < log.end]
     later = [line for line in log.left if line.offset >= log.end]
     while True:
-        expected = join(read, log.end, log.ended_ms, HALF_MS)
+        expected = outcome(log, read)
         results = (log, replica.phase, replica.why, expected)
         if not isinstance(expected, Waits):
             break
@@ -129,7 +140,7 @@ def compare(log: Log) -> None:
             return
         line = later.pop(0)
         read.append(line)
-        replica.read(ENDED_S + 1, record_of(line))
+        replica.read(ENDED_S + log.waited_s, record_of(line))
     event(type(expected).__name__)
     if isinstance(expected, StartsOver):
         assert replica.phase is Phase.START_OVER, results
@@ -153,27 +164,38 @@ def _bent_ages(
     return vouched(aside, ended_ms - late_ms)
 
 
+def _bent_gap(replica: Replica, offset: int) -> bool:
+    replica.position = offset
+    return True
+
+
 BENT = {
-    "the newest clean heartbeat is not believed": ("vouched_by_log", lambda _aside, _ended_ms: False),
-    "missing offsets above it are not minded": ("missing", lambda _aside, _through: None),
-    "marks above it are not minded": ("read", _bent_reading),
-    "the whole lag is taken for the half": ("vouched_by_log", partial(_bent_ages, late_ms=HALF_MS)),
-    "as old as half the lag is young": ("vouched_by_log", partial(_bent_ages, late_ms=1)),
-    "records are older by a millisecond": ("vouched_by_log", partial(_bent_ages, late_ms=-1)),
+    "the newest clean heartbeat is not believed": (Aside, "vouched_by_log", lambda _aside, _ended_ms: False),
+    "missing offsets are no gap": (
+        Replica, "_never_held", lambda replica, _now_s, offset, _ms=0: _bent_gap(replica, offset)
+    ),
+    "every missing offset was cleaned": (Replica, "_is_young", lambda _replica, _now_s, _before_ms, _ms: False),
+    "none was cleaned, whatever the record before it": (
+        Replica, "_is_young", lambda _replica, _now_s, before_ms, _ms: before_ms > 0
+    ),
+    "marks above it are not minded": (Aside, "read", _bent_reading),
+    "the whole lag is taken for the half": (Aside, "vouched_by_log", partial(_bent_ages, late_ms=HALF_MS)),
+    "as old as half the lag is young": (Aside, "vouched_by_log", partial(_bent_ages, late_ms=1)),
+    "records are older by a millisecond": (Aside, "vouched_by_log", partial(_bent_ages, late_ms=-1)),
     "age counts from the newest record": (
-        "vouched_by_log", lambda aside, _, vouched=Aside.vouched_by_log: vouched(aside, aside._newest_ms)
+        Aside, "vouched_by_log", lambda aside, _, vouched=Aside.vouched_by_log: vouched(aside, aside._newest_ms)
     ),
     "a word for all but the last record is enough": (
-        "vouched_for", lambda aside, end, vouched=Aside.vouched_for: vouched(aside, end - 1)
+        Aside, "vouched_for", lambda aside, end, vouched=Aside.vouched_for: vouched(aside, end - 1)
     ),
-    "nobody's word is believed": ("vouched_for", lambda _aside, _end: False),
+    "nobody's word is believed": (Aside, "vouched_for", lambda _aside, _end: False),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BENT)
 def test_the_twin_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    attribute, bent = BENT[name]
-    monkeypatch.setattr(Aside, attribute, partialmethod(bent) if isinstance(bent, partial) else bent)
+    owner, attribute, bent = BENT[name]
+    monkeypatch.setattr(owner, attribute, partialmethod(bent) if isinstance(bent, partial) else bent)
 
     @settings(max_examples=3_000, database=None, derandomize=True, phases=[Draw.generate], report_multiple_bugs=False)
     @given(logs())
@@ -191,7 +213,7 @@ def test_all_ends_are_drawn() -> None:
     @settings(max_examples=2_000, database=None, derandomize=True)
     @given(logs())
     def count(log: Log) -> None:
-        result = join(log.left, log.end, log.ended_ms, HALF_MS)
+        result = outcome(log, log.left)
         counts[type(result).__name__] += 1
         if isinstance(result, Joined):
             counts[

@@ -29,19 +29,36 @@ class StartsOver:
 Outcome = Joined | Waits | StartsOver
 
 
-def join(log: Sequence[Line], end: int, ended_ms: int | None, half_lag_ms: int) -> Outcome:
+def join(
+    log: Sequence[Line],
+    end: int,
+    ended_ms: int | None,
+    half_lag_ms: int,
+    *,
+    read_ms: int | None = None,
+    waited_ms: int = 0,
+) -> Outcome:
     """What a reader has come to that has read these records and nothing else.
 
     Args:
         end: End offset as of the start; all that is left below it was read.
         ended_ms: Kafka's clock when the reading came there; None where it is not known.
+        read_ms: The same, if it was known while the log was read.
+        waited_ms: Time between the start and the records above the end.
     """
-    there = {line.offset for line in log}
+    there = {line.offset: line.timestamp_ms for line in log}
     position = max([end, *(offset + 1 for offset in there)])
     missing = [offset for offset in range(position) if offset not in there]
-    if not any(offset < end for offset in missing):
+
+    def cleaned(offset: int, now_ms: int | None) -> bool:
+        """Whether the cleaner may have taken an offset: it was written after the record before it."""
+        before_ms = max(((other, ms) for other, ms in there.items() if other < offset), default=(-1, None))[1]
+        return now_ms is None or before_ms is None or now_ms - before_ms >= half_lag_ms
+
+    if not any(offset < end and cleaned(offset, read_ms) for offset in missing):
         return Joined(-1)
-    if any(offset >= end for offset in missing):
+    later_ms = None if ended_ms is None else ended_ms + waited_ms
+    if any(offset >= end and waited_ms >= half_lag_ms and cleaned(offset, later_ms) for offset in missing):
         return StartsOver()
     marks = marks_that_count(log)
     clean_tos = [
@@ -55,7 +72,7 @@ def join(log: Sequence[Line], end: int, ended_ms: int | None, half_lag_ms: int) 
     newest = max(clean_tos)
     above = [line for line in log if line.offset > newest]
     vouches = (
-        not any(offset > newest for offset in missing)
+        not any(offset > newest and cleaned(offset, ended_ms) for offset in missing)
         and not any(ended_ms - line.timestamp_ms >= half_lag_ms for line in above)
         and not any(mark > newest for mark in marks)
     )

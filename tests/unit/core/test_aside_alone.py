@@ -49,14 +49,24 @@ def test_whoever_has_read_to_the_end_as_of_the_start_vouches(through: int, end: 
     assert aside(clean(12, through)).vouched_for(end) is serves
 
 
-@pytest.mark.parametrize(("missing", "serves"), [(8, True), (9, True), (10, False)])
-def test_nobody_vouches_for_what_is_missing_above(missing: int, serves: bool) -> None:
-    reading = aside(clean(12, 9))
-    reading.missing(missing)
-    assert reading.vouched_for(END) is serves
-    assert reading.vouched_by_log(NOW_MS) is serves
-    reading.missing(0)
-    assert reading.vouched_for(END) is serves, "what is missing further below changes nothing"
+OLD_MS, YOUNG_MS = NOW_MS - HALF_LAG_MS, NOW_MS - HALF_LAG_MS + 1
+
+
+@pytest.mark.parametrize(("before_ms", "serves"), [(OLD_MS, False), (YOUNG_MS, True)])
+def test_an_offset_that_is_missing_above_was_cleaned_only_behind_an_old_record(before_ms: int, serves: bool) -> None:
+    assert aside(record(5, ms=before_ms), clean(7, 5)).vouched_by_log(NOW_MS) is serves
+    assert aside(record(4, ms=before_ms), clean(7, 5)).vouched_by_log(NOW_MS) is serves, "part of them lies above"
+    assert aside(record(4, ms=before_ms), clean(7, 6)).vouched_by_log(NOW_MS), "all of them lie below"
+
+
+def test_what_was_taken_ages_the_offsets_behind_it() -> None:
+    reading = aside(record(3, ms=OLD_MS), record(5), clean(8, 5), record(9))
+    assert reading.release(END)
+    assert taken(reading) == 5
+    assert reading.vouched_by_log(NOW_MS)
+    reading = aside(record(0, ms=OLD_MS), record(5, ms=OLD_MS), clean(8, 5), record(9))
+    assert reading.release(END)
+    assert not reading.vouched_by_log(NOW_MS)
 
 
 @pytest.mark.parametrize("through", [0, 1])

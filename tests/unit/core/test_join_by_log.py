@@ -68,7 +68,15 @@ def test_the_newest_clean_heartbeat_serves_without_waiting() -> None:
     [
         pytest.param(base().put(4, b"!note", b"", OLD_MS), False, id="something above is as old as half the lag"),
         pytest.param(base().put(4, b"!note", b"", YOUNG_MS), True, id="all above are younger"),
-        pytest.param(base().put(5, b"!note", b""), False, id="an offset above is missing"),
+        pytest.param(base().put(5, b"!note", b""), True, id="an offset behind a young record never held one"),
+        pytest.param(
+            Log().put(1, NAMESPACE, CREATED, 1).put(2, b"!note", b"", OLD_MS).put(4, b"!heartbeat", heartbeat("b-1", 2)), False,
+            id="an offset behind an old record may have been cleaned",
+        ),
+        pytest.param(
+            Log().put(1, NAMESPACE, CREATED, 1).put(2, b"!note", b"").put(4, b"!heartbeat", heartbeat("b-1", 2)), True,
+            id="an offset behind a young record, right above",
+        ),
         pytest.param(base().put(4, b"!cold-start", mark("c-1", 3)), False, id="a mark lies above"),
         pytest.param(base().put(4, b"!cold-start", mark("c-1", 1)), True, id="a void mark lies above"),
         pytest.param(base().put(4, b"!cold-start", b"junk"), True, id="junk on the key of the marks"),
@@ -118,7 +126,9 @@ def test_when_the_log_vouches(log: Log, caught_up: bool) -> None:
 
 
 def test_offsets_that_are_missing_at_the_end_lie_above_it() -> None:
-    assert joined(base(), end=6).phase is Phase.WAITING
+    old = Log().put(1, NAMESPACE, CREATED, 1).put(2, b"!heartbeat", heartbeat("b-1", 1)).put(3, b"!note", b"", OLD_MS)
+    assert joined(old, end=6).phase is Phase.WAITING
+    assert joined(base(), end=6).caught_up, "behind a young record nothing was cleaned"
     assert joined(base(), end=4).caught_up
 
 
@@ -234,8 +244,13 @@ def dumb(records: list[RecordRead], end: int, now_ms: int) -> int | None:
             if not any(loaded["through"] < word for word in words):
                 words.append(record.offset)
                 marks.append(record.offset)
-    there = {record.offset for record in records}
-    missing = [offset for offset in range(end) if offset not in there]
+    there = {record.offset: record.timestamp_ms for record in records}
+    before_ms, missing = -1e9, []
+    for offset in range(end):
+        if offset in there:
+            before_ms = there[offset]
+        elif now_ms - before_ms >= LAG_S * 500:
+            missing.append(offset)
     sees_all = best >= max([end - 1, *marks])
     young = all(now_ms - record.timestamp_ms < LAG_S * 500 for record in records if record.offset > best)
     vouches = young and not any(offset > best for offset in (*missing, *marks))

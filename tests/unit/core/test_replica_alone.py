@@ -128,18 +128,78 @@ def test_an_offset_that_comes_again_while_it_reads_is_another_topic() -> None:
     assert reader.phase is Phase.BROKEN
 
 
-@pytest.mark.parametrize("begin", [caught_up, waiting])
-@pytest.mark.parametrize("by_position", [False, True])
-def test_a_gap_above_what_was_read_starts_over_and_the_next_reading_is_lenient(begin, by_position: bool) -> None:
-    reader = begin()
+LATE_S = NOW_S + HALF_LAG_S
+
+
+def meets_gap(reader: Replica, now_s: float, *, by_position: bool) -> Replica:
+    """One offset is missing above what the reader has read."""
     after = reader.position + 1
     if by_position:
-        reader.reached(NOW_S, after)
+        reader.reached(now_s, after)
     else:
-        reader.read(NOW_S, records((NOTE, b""), first=after)[0])
+        reader.read(now_s, records((NOTE, b""), first=after)[0])
+    return reader
+
+
+@pytest.mark.parametrize("begin", [caught_up, waiting])
+@pytest.mark.parametrize("by_position", [False, True])
+def test_a_gap_above_what_was_read_long_ago_starts_over_and_the_next_reading_is_lenient(
+    begin, by_position: bool
+) -> None:
+    reader = meets_gap(begin(), LATE_S, by_position=by_position)
     assert reader.phase is Phase.START_OVER
     assert is_lenient(reader)
     assert not is_lenient(opened(9)), "another reader, which has met none"
+
+
+@pytest.mark.parametrize("begin", [caught_up, waiting])
+@pytest.mark.parametrize("by_position", [False, True])
+def test_offsets_that_were_written_less_than_half_the_lag_ago_never_held_a_record(begin, by_position: bool) -> None:
+    reader = begin()
+    before, missing = reader.phase, reader.position
+    meets_gap(reader, LATE_S - 0.1, by_position=by_position)
+    assert (reader.phase, reader.unused) == (before, [(missing, missing)])
+    assert reader.position == missing + (1 if by_position else 2)
+
+
+def test_how_long_ago_counts_from_when_the_log_was_last_read_to_its_end() -> None:
+    reader = caught_up()
+    reader.complete_as_of(LATE_S)
+    assert meets_gap(reader, LATE_S + HALF_LAG_S - 0.1, by_position=True).caught_up
+    assert meets_gap(reader, LATE_S + HALF_LAG_S, by_position=True).phase is Phase.START_OVER
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize("age_ms", [49_999, 50_000])
+def test_kafkas_clock_tells_how_long_ago_the_record_before_the_gap_was_written(age_ms: int, by_position: bool) -> None:
+    reader = caught_up()
+    reader.learn_clock(NOW_MS + age_ms - 2 * LATE_S * 1000)
+    meets_gap(reader, 2 * LATE_S, by_position=by_position)
+    assert reader.caught_up is (age_ms < 50_000)
+
+
+def test_a_log_that_is_younger_than_half_the_lag_is_judged_strictly_across_its_gaps() -> None:
+    log = [*records((NAMESPACE, CREATED)), *records((NAMESPACE, b"junk"), (NOTE, b""), first=2)]
+    reader = replica()
+    reader.learn_clock(0.0)
+    reader.opened(NOW_S, 0, 4)
+    reads(reader, log)
+    assert (reader.caught_up, reader.strict, reader.unused) == (True, True, [(1, 1)])
+    bulk = replica(tail_records=0)
+    bulk.learn_clock(0.0)
+    bulk.opened(NOW_S, 0, 4)
+    reads(bulk, log[bulk.read_many(NOW_S, log) :])
+    assert (bulk.caught_up, bulk.strict) == (True, True)
+    assert bulk.view.get("t/n") is not None
+    assert len(bulk.view.ledger.open) == 1
+
+
+def test_the_first_offsets_have_no_record_before_them_to_tell_their_age() -> None:
+    reader = replica()
+    reader.learn_clock(0.0)
+    reader.opened(NOW_S, 0, 3)
+    reads(reader, records((NAMESPACE, CREATED), (NOTE, b""), first=1))
+    assert reader.phase is Phase.WAITING
 
 
 def test_a_gap_in_a_strict_reading_starts_over_and_the_next_reading_is_lenient() -> None:
@@ -154,9 +214,10 @@ def test_offsets_that_are_missing_to_the_very_end_were_there_at_the_start_or_nev
     reader.reached(NOW_S, 3)
     assert reader.phase is Phase.WAITING
     assert reader.position == 3
-    reader = opened(3, first=1)
-    reader.reached(NOW_S, 4)
-    assert reader.phase is Phase.START_OVER
+    for now_s, phase in ((LATE_S - 0.1, Phase.WAITING), (LATE_S, Phase.START_OVER)):
+        reader = opened(3, first=1)
+        reader.reached(now_s, 4)
+        assert reader.phase is phase
 
 
 def test_a_record_right_behind_the_end_may_follow_a_gap_that_ends_there() -> None:
