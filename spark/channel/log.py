@@ -12,7 +12,9 @@ from spark.errors import TopicBrokenError
 from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topics import TopicAdmin
+from statechannel.kafka.partition_count import as_used
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.topics import TopicAdmin, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,16 +70,18 @@ class ChannelTopic:
         self._accept_lost_head = accept_lost_head
         self._admin = TopicAdmin(client, timeout_s=timeout_s)
         self._bounds = BoundsAsker(client, timeout_s=timeout_s)
-        self.log = self._describe()
+        topic = self._describe()
+        used = as_used(client, ChannelTopics(name), topic, timeout_s=timeout_s)
+        self.log = ChannelLog(name, topic.topic_id, used.partitions, int(topic.settings.get(_LAG, "0")))
 
-    def _describe(self) -> ChannelLog:
+    def _describe(self) -> TopicInfo:
         topic = self._admin.describe([self.name]).get(self.name)
         if topic is None:
             raise TopicMissingError(
                 f"the topic {self.name} does not exist at {self._client.bootstrap_servers}",
                 hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
             )
-        return ChannelLog(self.name, topic.topic_id, topic.partitions, int(topic.settings.get(_LAG, "0")))
+        return topic
 
     def bounds(self, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Where partitions begin and end now."""
@@ -94,9 +98,9 @@ class ChannelTopic:
             TopicBrokenError: It was created again, ends before a position, or lost records that were not read.
         """
         now = self._describe()
-        if (now.topic_id, now.partitions) != (self.log.topic_id, self.log.partitions):
+        if now.topic_id != self.log.topic_id:
             raise TopicBrokenError(
-                f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id}) or has other partitions",
+                f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id})",
                 hint="What was read stays as it is. Start the job with other folders for table and checkpoint.",
             )
         bounds_of = self.bounds(positions)

@@ -35,6 +35,7 @@ from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_r
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.partition_count import as_used
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topic_policy import ObservedTopics
@@ -412,7 +413,7 @@ def _observed_topics(settings: Settings, kafka: Access) -> Mapping[Topic, TopicI
     timeout_s, observed = settings.kafka.command_timeout_s, ObservedTopics(kafka.topics)
     require_rights(kafka.client, Role.ROUTER, kafka.topics.channel, ends=(CHANNEL, REGISTRY), timeout_s=timeout_s)
     topics = verify_topics(kafka.client, observed, timeout_s=timeout_s).topics
-    return {topic: topics[name] for topic, name in observed.names.items()}
+    return _used(settings, kafka, {topic: topics[name] for topic, name in observed.names.items()})
 
 
 def _topics(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
@@ -428,4 +429,11 @@ def _topics(settings: Settings, kafka: Access, *, create_topics: bool) -> Mappin
         )
     else:
         topics = verify_topics(kafka.client, kafka.topics, timeout_s=timeout_s).topics
-    return {topic: topics[name] for topic, name in kafka.topics.names.items()}
+    return _used(settings, kafka, {topic: topics[name] for topic, name in kafka.topics.names.items()})
+
+
+def _used(settings: Settings, kafka: Access, infos: Mapping[Topic, TopicInfo]) -> Mapping[Topic, TopicInfo]:
+    """The topics with the partitions that this channel uses: of all but its own one."""
+    used = {topic: replace(info, partitions=1) for topic, info in infos.items()}
+    timeout_s = settings.kafka.command_timeout_s
+    return used | {Topic.CHANNEL: as_used(kafka.client, kafka.topics, infos[Topic.CHANNEL], timeout_s=timeout_s)}

@@ -14,7 +14,7 @@ from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.outcomes import plain
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import bundle_key, parse_key
-from statechannel.protocol.cold_start_marks import Mark, Marks
+from statechannel.protocol.cold_start_marks import HeadMark, Mark, Marks
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.overruling import Restated, overrule
 from statechannel.protocol.states import State
@@ -287,7 +287,7 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
             floor = max(floor, read.offset)
         expected = read.offset + 1
         control = marks.control_read(read)
-        if isinstance(control, Mark):
+        if isinstance(control, Mark | HeadMark):
             floor = max(floor, read.offset)
         elif control is not None and 0 <= control.clean_to < read.offset:
             points.add(control.clean_to)

@@ -22,7 +22,7 @@ from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
 from statechannel.cli.kit.progress import progress
@@ -73,13 +73,14 @@ def import_(
     # Only from here on a Kafka is needed: what the file cannot give is said without one.
     connection = connect()
     with notify_if_slow(connection):
-        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+        verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+        channel = describe_topic(connection, Topic.CHANNEL)
     refuse_live_brokers(connection)
     header = export.header
     source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": _digest(views)}
     importer = Importer(
         plan,
-        topics.topics[connection.topics.channel].partitions,
+        channel.partitions,
         incarnation=str(ULID()),
         new_id=lambda: str(ULID()),
         about=f"imported from {header.topic}, exported {moment(header.exported_at_ms)}",

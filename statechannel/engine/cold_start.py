@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.engine.restating import Restating
 from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import decode_mark
@@ -31,14 +30,11 @@ class ColdStartRun:
 
     Attributes:
         through: Offset through which the log was read when it was taken for the truth.
-        todo: Keys still to be asserted, the next one last.
-        in_flight: Keys whose assert is not judged yet.
         marked: `!cold-start` was written, and no error was reported.
     """
 
     through: int
-    todo: list[str]
-    in_flight: set[str] = field(default_factory=set)
+    restating: Restating
     marked: bool = False
 
 
@@ -153,7 +149,7 @@ class ColdStart:
     def due(self) -> bool:
         """Whether no member is caught up, none vouched for the log for long enough, and this process waits for it."""
         context = self._context
-        stuck = any(replica.phase is Phase.WAITING for replica in context.replicas)
+        stuck = any(self._is_stuck(replica) for replica in context.replicas)
         ready = all(replica.phase in (Phase.WAITING, Phase.CAUGHT_UP) for replica in context.replicas)
         others = any(member.caught_up for member in context.members.alive.values())
         if not stuck or not ready or others or not context.knows_absence():
@@ -162,6 +158,10 @@ class ColdStart:
         if self._waiting_since_s is None:
             self._waiting_since_s = context.now.mono_s
         return context.now.mono_s - self._waiting_since_s >= context.config.cold_start_after_s
+
+    def _is_stuck(self, replica: Replica) -> bool:
+        """Whether only a cold start can end a partition's wait; what was deleted is given up only where an operator says so."""
+        return replica.phase is Phase.WAITING and (self._context.config.accept_lost_head or not replica.is_headless)
 
     def _is_awaited(self, partition: int) -> bool:
         """Whether a partition was left so lately that a heartbeat may still come, however long another one has waited."""
@@ -181,13 +181,13 @@ class ColdStart:
         if not self.is_candidate or not context.is_elected:
             return
         for replica in context.replicas:
-            if replica.phase is not Phase.WAITING or self._is_awaited(replica.partition):
+            if not self._is_stuck(replica) or self._is_awaited(replica.partition):
                 continue
             through = replica.applied
-            names = replica.assume()[::-1]
+            names = replica.assume()
             # What is on its way from an earlier view must not take the places that the asserts need.
             self._proposals.view_replaced(replica.partition, assumed=True)
-            run = self.running[replica.partition] = ColdStartRun(through, names)
+            run = self.running[replica.partition] = ColdStartRun(through, Restating(names))
             context.emit("cold-start.began", partition=replica.partition, through=through)
             self._continue(replica.partition, run)
 
@@ -205,15 +205,8 @@ class ColdStart:
 
     def _continue(self, partition: int, run: ColdStartRun) -> None:
         context = self._context
-        while run.todo and len(run.in_flight) < context.config.cold_start_window and context.may_write:
-            name = run.todo.pop()
-            run.in_flight.add(name)
-            key = context.replicas[partition].view.keys[name.encode()]
-            if self._proposals.restate(key, _asserted(run, name)) is None:
-                run.in_flight.discard(name)
-                run.todo.append(name)
-                break
-        if run.todo or run.in_flight or run.marked or not self._may_mark(partition):
+        is_asserted = run.restating.go_on(context, self._proposals, partition)
+        if not is_asserted or run.marked or not self._may_mark(partition):
             return
         identity = context.identity
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
@@ -242,15 +235,6 @@ class ColdStart:
         if not self.running:
             self.is_candidate = False
             self._joins.caught_up_changed()
-
-
-def _asserted(run: ColdStartRun, name: str) -> Callable[[ProposalResult], None]:
-    def done(result: ProposalResult) -> None:
-        run.in_flight.discard(name)
-        if result.status in (ProposalStatus.NOT_WRITTEN, ProposalStatus.UNKNOWN):
-            run.todo.append(name)
-
-    return done
 
 
 def _not_marked(run: ColdStartRun) -> None:

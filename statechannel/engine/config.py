@@ -20,6 +20,7 @@ class Identity:
         incarnation: New for every start of the process.
         entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
         listeners: URL by protocol name, as sent to clients.
+        log: Id of the channel's topic as this process opened it; empty where it has none.
         http: Where its endpoint for operators is; empty where it has none.
         extensions: Names of the extensions that run with it.
     """
@@ -34,6 +35,7 @@ class Identity:
     properties: Mapping[str, str] = field(default_factory=dict)
     software: str = "0"
     http: str = ""
+    log: str = ""
     extensions: Sequence[str] = ()
 
 
@@ -45,6 +47,7 @@ class EngineConfig:
         newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
             (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
         split_hooks: Whether the broker has hooks for splits; without them a split makes no call for the parent.
+        accept_lost_head: Take what is left for the truth where records were deleted and no broker lives that knows them.
         observes: Whether it only reads, and does not become a member. Its identity is `OBSERVER`, which no broker can have.
         tick_interval_s: Time between two looks at the deadlines of all parts. No setting; the test kit has a longer one.
     """
@@ -88,6 +91,7 @@ class EngineConfig:
     remembered_max: int = 10_000
     members_max: int = 2_000
     members_max_bytes: int = 64 * 2**20
+    accept_lost_head: bool = False
     lease_s: float | None = None
     newest_format: int = NEWEST_FORMAT
     split_hooks: bool = False

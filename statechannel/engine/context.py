@@ -66,6 +66,7 @@ class Context:
         troubles: What its heartbeats tell operators; written by the engine and `Lookups`.
         cold_starting: Partitions whose cold start is under way; a table of `ColdStart`.
         doubtful: Partitions with a cold start's mark of unknown origin; a table of `ColdStart`.
+        unproven: Partitions in which others had read further than this process has; a table of `LogHead`.
     """
 
     def __init__(self, identity: Identity, config: EngineConfig) -> None:
@@ -99,6 +100,7 @@ class Context:
         self.troubles = Troubles()
         self.cold_starting: Collection[int] = ()
         self.doubtful: Collection[int] = ()
+        self.unproven: Collection[int] = ()
         self._effects: list[Effect] = []
         self._postponed: dict[Callable[[], None], None] = {}
         self._tokens = 0
@@ -160,13 +162,14 @@ class Context:
         return replica.view.get(name) if readable else None
 
     def settled(self, partition: int) -> bool:
-        """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""
-        return partition not in self.cold_starting and partition not in self.doubtful
+        """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin, all read."""
+        doubts = self.cold_starting, self.doubtful, self.unproven
+        return not any(partition in partitions for partitions in doubts) if self.in_doubt else True
 
     @property
     def in_doubt(self) -> bool:
         """Whether any partition is not settled."""
-        return bool(self.cold_starting or self.doubtful)
+        return bool(self.cold_starting or self.doubtful or self.unproven)
 
     def judges(self, partition: int) -> bool:
         """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""

@@ -42,6 +42,7 @@ from statechannel.engine.inputs import (
     AppendFailed,
     CanaryJudged,
     CommandReceived,
+    HeadLost,
     HookFailed,
     HookFinished,
     Input,
@@ -54,6 +55,7 @@ from statechannel.engine.inputs import (
     Tick,
 )
 from statechannel.engine.lease import Lease
+from statechannel.engine.log_head import LogHead, ProvenPositions
 from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
 from statechannel.engine.names import locate
@@ -102,8 +104,9 @@ class Engine:
         changes = self.transitions = Transitions(context)
         marks = self.closing_marks = ClosingMarks(context)
         streams = self.streams = changes.streams = Streams(context)
+        positions = ProvenPositions(identity.log)
         provenance = self.provenance = Provenance(context, changes.announce_change)
-        presence = self.presence = changes.presence = Presence(context, provenance, changes)
+        presence = self.presence = changes.presence = Presence(context, provenance, changes, positions)
         placer = self.placer = Placer(context, placement)
         echo, silence = Echo(config.partitions), Silence(context, presence)
         proposals = Proposals(context, presence, provenance, echo, silence, changes.want_heartbeat)
@@ -115,6 +118,7 @@ class Engine:
         changes.operations = self.operations.fold
         self.repair = changes.repair = Repair(context, proposals, placer, marks)
         cold_start = self.cold_start = changes.cold_start = ColdStart(context, presence, proposals, streams, changes)
+        self.head = changes.head = LogHead(context, proposals, positions, changes)
         candidacy = Candidacy(context, presence, echo, cold_start, changes.leadership_changed)
         self.candidacy = changes.candidacy = candidacy
         duties = self.duties = changes.duties = Maintenance(context, presence, proposals, echo, candidacy)
@@ -163,8 +167,8 @@ class Engine:
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
-            case PartitionBroken():
-                self._partition_broken(event)
+            case PartitionBroken() | HeadLost():
+                self._partition_damaged(event)
             case _:
                 assert_never(event)
 
@@ -190,6 +194,7 @@ class Engine:
         self.candidacy.tick()
         self.lease.tick()
         self.cold_start.tick()
+        self.head.tick()
         self.reactions.tick()
         self.lookups.tick()
         self.placer.tick()
@@ -280,7 +285,10 @@ class Engine:
             replica.complete_as_of(event.as_of_s)
             self.transitions.phase_changed(replica, before)
 
-    def _partition_broken(self, event: PartitionBroken) -> None:
+    def _partition_damaged(self, event: PartitionBroken | HeadLost) -> None:
+        if isinstance(event, HeadLost):
+            self.head.lost(event)
+            return
         if event.topic is Topic.CHANNEL:
             self.replicas[event.partition].broken(event.detail)
         self.transitions.stop("topic-broken", f"{event.topic} partition {event.partition}: {event.detail}")

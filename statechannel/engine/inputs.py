@@ -63,6 +63,14 @@ class PartitionBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadLost:
+    """A partition of the channel begins above offset 0: records were deleted from its head."""
+
+    partition: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """Delivery report of an append: the log has it at `offset`. `session` names the producer session."""
 
@@ -169,6 +177,7 @@ Input = (
     | RecordsRead
     | PositionReached
     | PartitionBroken
+    | HeadLost
     | Appended
     | AppendFailed
     | LeadershipChanged

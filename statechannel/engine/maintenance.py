@@ -264,6 +264,7 @@ class Maintenance:
         self._on_duty("heartbeats", partition, "no other member writes them")
         identity, record_id = context.identity, self._proposals.new_id()
         self._echo.written(partition, record_id, now_s)
+        summary = replica.summary()
         self._proposals.control(
             partition,
             codec.HEARTBEAT_KEY,
@@ -274,6 +275,8 @@ class Maintenance:
                 "covers": replica.applied,
                 "by": {"broker": identity.broker, "incarnation": identity.incarnation},
                 "clean_to": replica.applied if clean else -1,
+                "partitions": replica.partitions,
+                **({} if summary is None else summary._asdict()),
                 "written_at_ms": context.now.wall_ms,
             },
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.engine.context import Context
+    from statechannel.engine.log_head import ProvenPositions
     from statechannel.engine.membership import LostMember
     from statechannel.engine.provenance import Provenance
     from statechannel.protocol.keys import Writer
@@ -59,7 +60,10 @@ class Presence:
             back, which the log had stamped after it was sent. None before the first.
     """
 
-    def __init__(self, context: Context, provenance: Provenance, listener: RegistryListener) -> None:
+    def __init__(
+        self, context: Context, provenance: Provenance, listener: RegistryListener, positions: ProvenPositions
+    ) -> None:
+        self._positions = positions
         self._context = context
         self._provenance = provenance
         self._listener = listener
@@ -116,6 +120,8 @@ class Presence:
             and self._position >= self._registry_end
         ):
             self._context.listening_since_s = self._context.now.mono_s
+            for member in self.members.alive.values():
+                self._positions.take(member.info)
             self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
 
     def read_many(self, records: Sequence[RecordRead]) -> None:
@@ -180,6 +186,8 @@ class Presence:
                 return
         before = self.members.alive.get(info["broker"])
         live = self._is_live(record)
+        if not live:
+            self._positions.take(info)
         overflowed = self.members.overflowed(context.now.mono_s)
         self.members.heard(
             context.now.mono_s,
@@ -520,6 +528,7 @@ class Presence:
             "non_persistent": identity.non_persistent,
             "properties": dict(identity.properties),
             "software": identity.software,
+            "log": identity.log or None,
             "http": identity.http or None,
             "api": self._api_url,
             "extensions": list(identity.extensions),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from statechannel.engine.candidacy import Candidacy
     from statechannel.engine.cold_start import ColdStart
     from statechannel.engine.context import Context
+    from statechannel.engine.log_head import LogHead
     from statechannel.engine.lookups import Lookups
     from statechannel.engine.maintenance import Maintenance
     from statechannel.engine.membership import LostMember
@@ -41,6 +42,7 @@ class Transitions:
     cold_start: ColdStart
     candidacy: Candidacy
     streams: Streams
+    head: LogHead
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -105,6 +107,7 @@ class Transitions:
             return
         context.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)
         self.cold_start.abandon(replica.partition)
+        self.head.view_replaced(replica.partition)
         match replica.phase:
             case Phase.CAUGHT_UP:
                 self.joined(replica)

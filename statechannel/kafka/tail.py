@@ -110,6 +110,11 @@ class PartitionTail:
             start = offset if offset >= 0 else high
         return Span(low=low, start=max(low, start), end=high)
 
+    def end_of(self, partition: int) -> int:
+        """End offset of another partition of the same topic."""
+        place = (self._place[0], partition)
+        return int(self._ask("querying the end of", lambda left_s: self._consumer.watermarks(place, left_s))[1])
+
     def answers(self, timeout_s: float) -> bool:
         """Whether Kafka answers a query about the partition now; reads do not show it if nothing is written."""
         try:

@@ -23,6 +23,7 @@ MAX_DEPTH: Final = 100
 MAX_INT: Final = 2**53 - 1
 HEARTBEAT_KEY: Final = b"!heartbeat"
 COLD_START_KEY: Final = b"!cold-start"
+HEAD_KEY: Final = b"!head"
 CLOSING_PREFIX: Final = b"!closing/"
 
 ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch

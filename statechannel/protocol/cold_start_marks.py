@@ -1,8 +1,8 @@
-"""Marks of cold starts: validity of a partition's `!cold-start` records (protocol.md section 5)."""
+"""Marks of cold starts and of lost heads: validity of a partition's `!cold-start` and `!head` records (protocol.md section 5)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -26,20 +26,52 @@ class Mark(NamedTuple):
     through: int
 
 
-def decode_mark(value: bytes | None) -> Mark | None:
-    """Content of a `!cold-start` record; None for other records."""
+class HeadMark(NamedTuple):
+    """Content of a `!head` record: what was deleted from the log's head is asserted below the mark, or given up.
+
+    Attributes:
+        writer: Incarnation of the process that wrote the asserts.
+        through: Offset through which it had read the partition when it began.
+        first: First offset of the log then: a log that begins above it has lost more.
+        known: Highest offset that others had read, by the registry, and that the log did not have any more; -1 if none is known.
+    """
+
+    writer: str
+    through: int
+    first: int
+    known: int
+
+
+def _loaded(value: bytes | None) -> dict[str, Any] | None:
+    """A mark of either kind, if writer and `through` have their form."""
     try:
         loaded = orjson.loads(value or b"")
     except orjson.JSONDecodeError:
         return None
-    through = loaded.get("through") if isinstance(loaded, dict) else None
-    if type(through) is not int or not -1 <= through <= codec.MAX_INT:
+    if not isinstance(loaded, dict) or not _is_offset(loaded.get("through")):
         return None
     writer = loaded.get("by")
     if not isinstance(writer, dict) or not codec.is_broker_id(writer.get("broker")):
         return None
-    incarnation = writer.get("incarnation")
-    return Mark(incarnation, through) if codec.is_broker_id(incarnation) else None
+    return loaded if codec.is_broker_id(writer.get("incarnation")) else None
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and -1 <= value <= codec.MAX_INT
+
+
+def decode_mark(value: bytes | None) -> Mark | None:
+    """Content of a `!cold-start` record; None for other records."""
+    loaded = _loaded(value)
+    return None if loaded is None else Mark(loaded["by"]["incarnation"], loaded["through"])
+
+
+def decode_head(value: bytes | None) -> HeadMark | None:
+    """Content of a `!head` record; None for other records."""
+    loaded = _loaded(value)
+    if loaded is None or not _is_offset(loaded.get("first")) or not _is_offset(loaded.get("known")):
+        return None
+    return HeadMark(loaded["by"]["incarnation"], loaded["through"], loaded["first"], loaded["known"])
 
 
 def counts(through: int, offset: int, word: int) -> bool:
@@ -62,15 +94,19 @@ class Marks:
     Attributes:
         newest: Offset of the newest mark that counts; -1 without one.
         mark: Its content.
+        heartbeat: The newest heartbeat read.
+        head: The newest mark of a lost head that counts, and its offset; None without one.
     """
 
     def __init__(self) -> None:
         self.newest = -1
         self.mark: Mark | None = None
+        self.heartbeat: Record | None = None
+        self.head: tuple[int, HeadMark] | None = None
         self._word = -1
 
-    def control_read(self, record: RecordRead, newest_format: int = NEWEST_FORMAT) -> Record | Mark | None:
-        """Apply any record; returns a heartbeat, or a mark that counts; None for everything else.
+    def control_read(self, record: RecordRead, newest_format: int = NEWEST_FORMAT) -> Record | Mark | HeadMark | None:
+        """Apply any record; returns a heartbeat, or a mark of either kind that counts; None for everything else.
 
         The caller checks what a heartbeat vouches for.
         """
@@ -78,10 +114,25 @@ class Marks:
             heartbeat = codec.decode_heartbeat(record.value, newest_format)
             if heartbeat is not None:
                 self.heartbeat_read(record.offset)
+                self.heartbeat = heartbeat
             return heartbeat
         if record.key == codec.COLD_START_KEY and self.read(record.offset, record.value):
             return self.mark
+        if record.key == codec.HEAD_KEY:
+            head = decode_head(record.value)
+            # What its writer held before a cold start of another one counts no more.
+            if head is not None and self.newest <= head.through < record.offset:
+                self.head = record.offset, head
+                return head
         return None
+
+    def restates(self, first_offset: int, known: int) -> bool:
+        """Whether a mark says that all that was lost below an offset is asserted again, or given up.
+
+        Args:
+            known: Highest offset that somebody is known to have read, if the log does not have it any more; else -1.
+        """
+        return self.head is not None and self.head[1].first >= first_offset and self.head[1].known >= known
 
     def heartbeat_read(self, offset: int) -> None:
         """Note a valid heartbeat: its writer knew the history."""

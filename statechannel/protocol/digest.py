@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-from typing import TYPE_CHECKING
+from hashlib import blake2b, sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
+from statechannel.protocol.codec import MAX_INT
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
@@ -39,3 +43,85 @@ def line_of(
 ) -> bytes:
     """The line of a key with the given fields."""
     return orjson.dumps([name, version, state, from_, to, accepted_id]) + b"\n"
+
+
+DIGEST_BYTES: Final = 8
+PARTITIONS_MAX: Final = 100_000
+
+
+class ViewSummary(NamedTuple):
+    """What the writer of a heartbeat held at its `covers`: fields that are not judged, so that readers can compare.
+
+    Attributes:
+        keys: Number of keys with an accepted state, in this partition.
+        digest: Of their lines, see `ViewDigest`.
+        highest: Highest version of any key, now or before.
+    """
+
+    keys: int
+    digest: str
+    highest: int
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> ViewSummary | None:
+        """The summary in a heartbeat; None where it has none, as those of older versions."""
+        keys, digest, highest = (raw.get(name) for name in cls._fields)
+        if type(keys) is not int or type(highest) is not int or type(digest) is not str:
+            return None
+        sizes_fit = 0 <= keys <= MAX_INT and 0 <= highest <= MAX_INT and len(digest) == 2 * DIGEST_BYTES
+        return cls(keys, digest, highest) if sizes_fit else None
+
+    def holds_as(self, other: ViewSummary) -> bool:
+        """Whether both are of the same accepted states."""
+        return (self.keys, self.digest) == (other.keys, other.digest)
+
+
+def partitions_in(raw: Mapping[str, Any]) -> int | None:
+    """Number of partitions over which a heartbeat's writer distributes the channel's keys; None where it does not say."""
+    partitions = raw.get("partitions")
+    return partitions if type(partitions) is int and 1 <= partitions <= PARTITIONS_MAX else None
+
+
+class ViewDigest:
+    """Digest of one partition that is kept up to date: the exclusive or of one hash for each line, in any order.
+
+    Attributes:
+        complete: All keys were hashed once.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        view.changed = {}
+        self._todo = iter(list(view.keys.values()))
+        self._hashes: dict[KeyState, int] = {}
+        self._sum = 0
+        self.complete = False
+
+    def is_of(self, view: View) -> bool:
+        """Whether it follows this view, and not one that was replaced."""
+        return self._view is view
+
+    def advance(self, keys_max: int) -> bool:
+        """Hash a portion of the keys that were there at the beginning, then what has changed; whether that was all."""
+        if not self.complete:
+            portion = list(islice(self._todo, keys_max))
+            self._take(portion)
+            self.complete = len(portion) < keys_max
+        changed = self._view.changed
+        if self.complete and changed:
+            self._view.changed = {}
+            self._take(changed)
+        return self.complete
+
+    def _take(self, keys: Iterable[KeyState]) -> None:
+        hashes = self._hashes
+        for key in keys:
+            self._sum ^= hashes.pop(key, 0)
+            if key.state is not None:
+                hashes[key] = hashed = int.from_bytes(blake2b(line(key), digest_size=DIGEST_BYTES).digest())
+                self._sum ^= hashed
+
+    def summary(self) -> ViewSummary:
+        """Of the view as it is; only when it is complete."""
+        view = self._view
+        return ViewSummary(len(self._hashes), f"{self._sum:0{2 * DIGEST_BYTES}x}", view.highest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statechannel.protocol import codec
 from statechannel.protocol.bundle import parse_key, partition_of, range_name
-from statechannel.protocol.cold_start_marks import Mark
+from statechannel.protocol.cold_start_marks import HeadMark, Mark
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.keys import KeyState, Ring, Writer
 from statechannel.protocol.record import NEWEST_FORMAT, Kind, Record
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LATE_MAX: Final = 4_000
 """Records that a joiner decodes late, at most: to decode them must not last, either."""
 LATE_MAX_BYTES: Final = 8 * 2**20
+REFUSED_RECORDS_MAX: Final = 4_096
+"""Records until the next comparison with a voucher that held other states: each one hashes the whole view."""
 
 
 class HeldRecord(NamedTuple):
@@ -262,6 +264,8 @@ class Aside:
 
     Attributes:
         clean_to: M: the highest offset that a heartbeat of this read vouches for; -1 without one.
+        voucher: That heartbeat.
+        refused_to: M has to reach this offset before the next comparison with a voucher.
         floor: Minimum useful offset: those up to here were applied, or are before a mark that counts.
     """
 
@@ -277,6 +281,9 @@ class Aside:
     ) -> None:
         self.joiner = joiner
         self.clean_to = -1
+        self.voucher: Record | None = None
+        self.refused_to = -1
+        self._refusals = 0
         self.floor = -1
         self._marks = marks
         self._half_lag_ms = half_lag_ms
@@ -296,11 +303,22 @@ class Aside:
 
     def _control_read(self, record: RecordRead) -> None:
         control = self._marks.control_read(record, self._newest_format)
-        if isinstance(control, Mark):
+        if isinstance(control, Mark | HeadMark):
             # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
             self.floor = max(self.floor, record.offset)
-        elif control is not None and self.clean_to < control.clean_to < record.offset:
+        elif isinstance(control, Record) and self.clean_to < control.clean_to < record.offset:
             self.clean_to = control.clean_to
+            self.voucher = control
+
+    def refuse(self, later: list[RecordRead]) -> None:
+        """The voucher holds other states than were read: wait for a heartbeat further on, ever longer.
+
+        Args:
+            later: What `cut` returned.
+        """
+        self._kept = deque(later)
+        self._refusals += 1
+        self.refused_to = self.clean_to + min(2**self._refusals, REFUSED_RECORDS_MAX)
 
     def read_many(
         self, records: Sequence[RecordRead], position: int, end_offset: int, controls: list[RecordRead]

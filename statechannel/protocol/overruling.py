@@ -70,7 +70,7 @@ class Restated:
         control = marks.control_read(record, newest_format)
         if isinstance(control, Mark):
             return self.take(control)
-        if control is not None:
+        if isinstance(control, Record):
             self.heartbeat_read(record.offset)
         return []
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statechannel.protocol import codec
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.digest import ViewDigest, ViewSummary, partitions_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
 from statechannel.protocol.overruling import OverruledState, Restated, overrule
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.record import Record
 
 
 class Phase(StrEnum):
@@ -33,7 +36,27 @@ class Phase(StrEnum):
     BROKEN = "broken"  # the topic is not the one that was opened
 
 
+class Comparison(NamedTuple):
+    """What another broker's heartbeat says of the accepted keys at an offset, and what this reader holds there.
+
+    Attributes:
+        equal_at: The newest offset at which both were equal; -1 if they never were.
+    """
+
+    broker: str
+    offset: int
+    theirs: ViewSummary
+    own: ViewSummary
+    equal_at: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.equal_at == self.offset
+
+
 KEPT_MAX_BYTES: Final = 256 * 2**20
+HASHED_AT_ONCE: Final = 5_000
+COMPARED_MAX: Final = 10_000
 UNUSED_MAX: Final = 100
 """Runs of offsets without a record that are kept until they are reported."""
 
@@ -55,6 +78,11 @@ class Replica:
         marks: Marks of cold starts read so far.
         overruled: Keys whose state the newest of them has overruled.
         current_at_s: The newest moment at which the whole log was read; None before the first one.
+        first_offset: Of the log when it was opened: compaction never moves it, so that above 0 records were deleted.
+        known: Highest offset that another process had read, by the registry, while the log ends below it or is another one; -1
+            without such a proof.
+        compared: What heartbeats say of the accepted keys beside what this reader holds, the newest of each broker.
+        other_counts: Number of partitions by broker, of those that distribute the channel's keys by another one than this reader.
         unused: Offsets that never held a record, first and last of each run, since the caller took them: transaction markers.
     """
 
@@ -91,6 +119,12 @@ class Replica:
         self._aside: Aside | None = None
         self.marks = Marks()
         self.overruled: list[OverruledState] = []
+        self.first_offset = 0
+        self.known = -1
+        self.compared: dict[str, Comparison] = {}
+        self.other_counts: dict[str, int] = {}
+        self._digest: ViewDigest | None = None
+        self._is_count_confirmed = False
         self.unused: list[tuple[int, int]] = []
         self._restated = Restated()
         self._opened_at_s = 0.0
@@ -108,6 +142,12 @@ class Replica:
         return self._has_gap
 
     @property
+    def is_headless(self) -> bool:
+        """Whether records are known to have been deleted that no mark has restated: what was read is not all that counts."""
+        lost = self.first_offset > 0 or self.known >= 0
+        return lost and not self.marks.restates(self.first_offset, self.known)
+
+    @property
     def applied(self) -> int:
         """Offset through which everything was applied."""
         return self.position - 1
@@ -116,14 +156,14 @@ class Replica:
         """Start to read the partition from its beginning."""
         self._opened_at_s = self.read_at_s = now_s
         self.position = self.timestamp_ms = 0
-        self.end_offset = end_offset
+        self.end_offset, self.first_offset = end_offset, first_offset
         self.marks = Marks()
         self._restated = Restated()
         self._aside = None
         self.phase = Phase.READING
         self.strict = False
         has_gap, self._has_gap = self._has_gap, False
-        if has_gap or first_offset > 0:
+        if has_gap or self.is_headless:
             self._begin_lenient()
         else:
             self.view = View(self.partition, self.partitions, self._newest)
@@ -185,6 +225,48 @@ class Replica:
         asserts = self._restated.control_read(record, self.marks, self._newest)
         if asserts and self.phase is Phase.READING:
             self.view, self.overruled = overrule(self.view, asserts)
+        if record.key == codec.HEARTBEAT_KEY and self.phase is Phase.CAUGHT_UP and self.marks.heartbeat is not None:
+            self._compare(self.marks.heartbeat, record.offset)
+
+    def summary(self) -> ViewSummary | None:
+        """Of the view of a reader that is caught up; None until all keys were hashed, a portion at each call."""
+        if self._digest is None or not self._digest.is_of(self.view):
+            self._digest = ViewDigest(self.view)
+        return self._digest.summary() if self._digest.advance(HASHED_AT_ONCE) else None
+
+    def _compare(self, heartbeat: Record, offset: int) -> None:
+        """Compare what a heartbeat says of the accepted keys with the view, if nothing was accepted since it was written."""
+        if not self._counts_like(heartbeat):
+            return
+        theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
+        if theirs is not None and own is not None and self.view.changed_at <= heartbeat.covers < offset:
+            self._note(heartbeat, theirs, own)
+
+    def _note(self, heartbeat: Record, theirs: ViewSummary, own: ViewSummary) -> bool:
+        before, offset = self.compared.get(heartbeat.broker), heartbeat.covers
+        equal = theirs.holds_as(own)
+        since = offset if equal else -1 if before is None else before.equal_at
+        comparison = Comparison(heartbeat.broker, offset, theirs, own, equal_at=since)
+        remember(self.compared, heartbeat.broker, comparison, COMPARED_MAX)
+        return equal
+
+    def _counts_like(self, heartbeat: Record) -> bool:
+        """Whether a heartbeat's writer distributes keys by the same number of partitions.
+
+        The first number in the log counts: a reader that finds another one there before its own stops, and takes that one when it
+        starts again.
+        """
+        partitions, broker = partitions_in(heartbeat.raw), heartbeat.broker
+        if partitions is None:
+            return True
+        if partitions == self.partitions:
+            self._is_count_confirmed = True
+            self.other_counts.pop(broker, None)
+            return True
+        remember(self.other_counts, broker, partitions, COMPARED_MAX)
+        if not self._is_count_confirmed:
+            self._break(f"the channel's keys are distributed over {partitions} partitions, not {self.partitions}")
+        return False
 
     def _read_leniently(self, now_s: float, record: RecordRead, aside: Aside) -> None:
         newer = codec.newer_format(record.key, record.value, self._newest)
@@ -230,7 +312,7 @@ class Replica:
             self.position = read_many(self.view, records, before, end, self._restated, seen)
             taken = self.position - before
             for record in seen:
-                if record.key == codec.HEARTBEAT_KEY:
+                if record.key in (codec.HEARTBEAT_KEY, codec.HEAD_KEY):
                     self._look_at(record)
         if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
@@ -357,25 +439,48 @@ class Replica:
             self.why = (
                 f"read to offset {self.end_offset - 1}; waiting for a heartbeat with clean_to >= {self.end_offset - 1}"
             )
+            if self.is_headless:
+                self.why = "records were deleted from the log: waiting for a broker that knows them to restate them"
             self._join()
 
     def _join(self) -> None:
         """Switch to judging if a heartbeat vouches for the read records, or the log itself suffices."""
         aside = self._aside
-        if self.phase is not Phase.WAITING or aside is None:
+        if self.phase is not Phase.WAITING or aside is None or aside.clean_to < aside.refused_to:
+            return
+        if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1):
             return
         if aside.vouched_for(self.end_offset):
             self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
-        elif self._clock_ahead_ms is not None and aside.vouched_by_log(self._ended_at_s * 1000 + self._clock_ahead_ms):
+        elif self.is_headless or self._clock_ahead_ms is None:
+            return
+        elif aside.vouched_by_log(self._ended_at_s * 1000 + self._clock_ahead_ms):
             why = f"the newest clean heartbeat vouches for everything through offset {aside.clean_to}"
             self._switch(aside, f"{why}, and nothing above it can have been compacted")
 
     def _switch(self, aside: Aside, why: str) -> None:
         later = aside.cut(aside.clean_to)
-        self.view = aside.joiner.view()
+        view = aside.joiner.view()
+        if not self._is_vouched(aside, view):
+            self.why = (
+                f"what was read differs from what the broker that vouches for it holds at offset {aside.clean_to}"
+            )
+            aside.refuse(later)
+            return
+        self.view = view
         self._catch_up(why)
         for record in later:
             self.view.read(record.offset, record.key, record.value)
+
+    def _is_vouched(self, aside: Aside, view: View) -> bool:
+        """Whether the heartbeat that vouches for a view names the states in it; those of older versions name none."""
+        voucher = aside.voucher
+        theirs = None if voucher is None or voucher.covers != aside.clean_to else ViewSummary.read(voucher.raw)
+        if voucher is None or theirs is None or partitions_in(voucher.raw) != self.partitions:
+            return True
+        digest = ViewDigest(view)
+        digest.advance(len(view.keys) + 1)
+        return self._note(voucher, theirs, digest.summary())
 
     def assume(self) -> list[str]:
         """Cold start: accept the view as the truth; returns the keys that have to be asserted."""
@@ -391,6 +496,9 @@ class Replica:
         self.phase = Phase.CAUGHT_UP
         self.why = why
         self._aside = None
+        self.view.changed_at = self.view.applied
+        if self.marks.heartbeat is not None:
+            self._counts_like(self.marks.heartbeat)
 
     def _start_over(self, why: str) -> None:
         self.phase = Phase.START_OVER

@@ -68,6 +68,9 @@ class View:
         writers: Newest processes whose records were accepted, by incarnation: only so that keys share one
             object for each. Verdicts do not depend on it.
         load: Number of bundles that each broker has or will have (placement counts those in flight).
+        highest: Highest version of any key; it never decreases.
+        changed: Keys whose accepted state has changed since a digest was computed; None where nobody computes one.
+        changed_at: Offset of the last accepted record; that of a bulk is the last offset of the bulk.
     """
 
     def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
@@ -80,6 +83,9 @@ class View:
         self.in_flight: dict[KeyState, None] = {}
         self.load: dict[str, int] = {}
         self.writers: dict[str, Writer] = {}
+        self.highest = 0
+        self.changed: dict[KeyState, None] | None = None
+        self.changed_at = -1
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
         """Judge one record and apply it."""
@@ -105,6 +111,7 @@ class View:
         self.applied = offset
         verdict = judge(record, state)
         if verdict is _ACCEPTED:
+            self.changed_at = offset
             self.accept(record, state, offset)
             self.ledger.clean(state, offset, record.covers, record.version)
             return _judgement(Judgement, (verdict, record, state, "", 0, False))
@@ -221,6 +228,10 @@ class View:
         key.was = was
         key.state = state
         key.version = version
+        if version > self.highest:
+            self.highest = version
+        if self.changed is not None:
+            self.changed[key] = None
         if key.lower < 0:
             return
         key.from_ = from_
@@ -294,6 +305,9 @@ class View:
             child.flow = parent.flow
             child.offset = parent.offset
         ring.highest = max(ring.highest, version)
+        self.highest = max(self.highest, version)
+        if self.changed is not None:
+            self.changed.update(dict.fromkeys(children.values()))
         if owner is not None and children:
             self.load[owner] = self.load.get(owner, 0) + len(children)
         if split:
@@ -308,6 +322,8 @@ class View:
                 self._count(member.bound_for, None)
             self.in_flight.pop(member, None)
             member.forget()
+            if self.changed is not None:
+                self.changed[member] = None
             if member.settled < 0 and member not in open_debts:
                 del keys[member.key]
 

@@ -122,6 +122,7 @@ def restore(partition: int, partitions: int, rows: Iterable[KeyRow], applied: in
         if key.state is not None and (key.lower >= 0 or key.state is State.ACTIVE):
             _join_ring(key, rings)
         _count(key, view)
+        view.highest = max(view.highest, key.version)
     debts.sort(key=lambda item: item[1].since_offset)
     view.ledger.open = dict(debts)
     return view

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.protocol import codec
-from statechannel.protocol.cold_start_marks import Mark, Marks
+from statechannel.protocol.cold_start_marks import HeadMark, Mark, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +124,7 @@ class Knowing:
             self._newest_old = record.offset
             self._rise(record.offset)
         control = self._marks.control_read(record)
-        if isinstance(control, Mark):
+        if isinstance(control, Mark | HeadMark):
             self._rise(record.offset)
             return
         clean_to = _usable(control, record.offset)

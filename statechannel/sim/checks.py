@@ -441,7 +441,8 @@ class SimChecks:
         """A process waits for a record that vouches: a log without gaps leaves nothing to guess."""
         cluster = self._cluster
         log, replica = cluster.logs[partition], process.engine.replicas[partition]
-        if not log.cleaned and not log.markers and not cluster.options.forgiving:
+        is_whole = not (log.cleaned or log.markers or log.first_offset)
+        if is_whole and not cluster.options.forgiving:
             raise Violation("lenient", f"{process.name} waits with {log.end} records of a whole log: {replica.why}")
         self._vouched[process.name, partition] = vouched_to(
             log, replica.position, cluster.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS

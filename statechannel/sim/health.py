@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.engine import freshness
 from statechannel.engine.context import Mode
+from statechannel.engine.inputs import HeadLost
 from statechannel.protocol.codec import encode
 from statechannel.protocol.log import Topic
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from statechannel.sim.clients import Clients
     from statechannel.sim.cluster import SimCluster
     from statechannel.sim.election import Election
+    from statechannel.sim.log import SimLog
     from statechannel.sim.observer import SimObserver
 
 
@@ -39,6 +41,8 @@ SICK_FOR_S = 40.0
 LEADER_SHARE = 0.8
 DESERTED_S = 30.0
 """The expiry, settling, and time for an observer that has met its last fault a moment ago."""
+WATCH_S = 5.0
+"""Between two looks of a member's watch over the topics."""
 HUNG, FROZEN = SimLink("hung"), SimLink("frozen")
 
 
@@ -77,6 +81,9 @@ class LivenessPhase:
         options = cluster.options
         if options.trickle:
             join_in_a_trickle(cluster, Random(f"{cluster.seed}/trickle"), self._checks.marks)
+            self._await_health(at_least_s=0.0)
+        if options.lost_heads:
+            join_behind_lost_heads(cluster, Random(f"{cluster.seed}/lost heads"))
             self._await_health(at_least_s=0.0)
         if options.deaf_joiners:
             join_without_a_clock(cluster, Random(f"{cluster.seed}/deaf joiners"))
@@ -335,6 +342,34 @@ def join_in_a_trickle(cluster: SimCluster, rng: Random, marks: Callable[[int], S
             )
         cluster.events.run_until(cluster.events.now_s + 0.5)
     trickle.is_on = False
+
+
+def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
+    """The heads of the channel's logs are deleted, which members learn within a look of their watch; one joins meanwhile."""
+    cluster.note("the heads of the logs are deleted")
+    cluster.trace.count("lost heads")
+    members = cluster.alive()
+    for log in cluster.logs:
+        read = min(process.engine.replicas[log.partition].position for process in members)
+        log.delete_head(rng.randint(1, max(1, read)))
+        for process in members:
+            cluster.events.after(rng.uniform(0.0, WATCH_S), lambda process=process, log=log: _learn(process, log))
+    cluster.events.run_until(cluster.events.now_s + rng.uniform(0.0, 2 * WATCH_S))
+    newcomer = cluster.spawn_newcomer()
+    until_s = cluster.events.now_s + JOIN_S
+    while not newcomer.engine.caught_up:
+        if cluster.events.now_s > until_s or not newcomer.alive:
+            raise Violation(
+                "starved", f"{newcomer.broker} has not joined within {JOIN_S:g} s of a lost head: {_phases(newcomer)}"
+            )
+        cluster.events.run_until(cluster.events.now_s + 0.5)
+    for replica in newcomer.engine.replicas:
+        compare(newcomer.name, replica.view, cluster.truths[replica.partition])
+
+
+def _learn(process: SimProcess, log: SimLog) -> None:
+    if process.alive and process.reachable:
+        process.take(HeadLost(log.partition, log.first_offset))
 
 
 def join_without_a_clock(cluster: SimCluster, rng: Random) -> None:

@@ -41,7 +41,7 @@ class SimLog:
 
     Attributes:
         entries: Every record, the offset is the index; the omniscient reader reads these.
-        first_offset: Low watermark; only `expire` (delete policy) moves it.
+        first_offset: Low watermark; only deletion moves it, by `expire` (delete policy) or `delete_head`.
         markers: Offsets of transaction markers: entries without key and value, which no reader is given.
     """
 
@@ -98,6 +98,12 @@ class SimLog:
         while len(self._bases) > 1 and now_ms - self.entries[self._bases[1] - 1].timestamp_ms > retention_ms:
             del self._bases[0]
         self.first_offset = self._bases[0]
+        for copy in self._copies:
+            del copy.alive[: bisect_left(copy.alive, self.first_offset)]
+
+    def delete_head(self, first_offset: int) -> None:
+        """Delete all records below an offset, which compaction never does."""
+        self.first_offset = max(self.first_offset, first_offset)
         for copy in self._copies:
             del copy.alive[: bisect_left(copy.alive, self.first_offset)]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from statechannel.engine.log_head import LogHead
+from statechannel.engine.restating import Restating
 from statechannel.protocol import replica as replica_module
+from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.joiner import Aside, HeldRecord, Joiner
 from statechannel.protocol.record import Kind
 from statechannel.protocol.replica import Replica
-from tests.mutants.planting import Patcher, plant
+from tests.mutants.planting import Patcher, nothing, plant
 
 PROTOCOL = "protocol"
 # A clean heartbeat makes the last record of every key the right one; without one (cold start) the lenient rule counts.
@@ -176,6 +179,21 @@ def _gaps_judged_strictly(patcher: Patcher) -> None:
 @plant(ENGINE, "every missing offset was compacted, also that of a transaction marker")
 def _every_gap_is_compaction(patcher: Patcher) -> None:
     patcher.bend(Replica, "_never_held", lambda _: lambda _replica, _now_s, _offset, _timestamp_ms=0: False)
+
+
+@plant(ENGINE, "who joins takes a log that begins above offset 0 for a compacted one", end="lost_heads")
+def _lost_head_joined(patcher: Patcher) -> None:
+    patcher.bend(Marks, "restates", lambda _: lambda _marks, _first_offset, _known: True)
+
+
+@plant(ENGINE, "nobody restates what was deleted", end="lost_heads")
+def _head_not_restated(patcher: Patcher) -> None:
+    patcher.bend(LogHead, "_restate", nothing)
+
+
+@plant(ENGINE, "the mark of a lost head is written before what was deleted is asserted", end="lost_heads")
+def _head_marked_at_once(patcher: Patcher) -> None:
+    patcher.bend(Restating, "go_on", lambda _: lambda _run, _context, _proposals, _partition, *, since=None: True)
 
 
 @plant(PROTOCOL, "no missing offset was compacted")

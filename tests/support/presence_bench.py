@@ -11,6 +11,7 @@ from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.context import Context, Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened
+from statechannel.engine.log_head import ProvenPositions
 from statechannel.engine.membership import LostMember
 from statechannel.engine.presence import Presence
 from statechannel.protocol.log import RecordRead, Topic
@@ -44,7 +45,7 @@ class PresenceBench:
         self.context = context
         self.notices: list[str] = []
         self.provenance: Any = StubProvenance(context)
-        self.presence = Presence(context, self.provenance, self)
+        self.presence = Presence(context, self.provenance, self, ProvenPositions(""))
         self.offset = 0
         self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
 

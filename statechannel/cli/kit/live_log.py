@@ -14,6 +14,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
 from statechannel.kafka.addresses import CONNECT_S, FirstLook, addresses_of, silence_of
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
+from statechannel.kafka.partition_count import as_used
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
@@ -159,7 +160,7 @@ _EVERY = 1_000
 
 
 def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
-    """The cluster's description of a topic of the channel.
+    """The cluster's description of a topic of the channel; of the channel's own with the partitions that it uses.
 
     Raises:
         TopicMissingError: It does not exist.
@@ -167,12 +168,15 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
     name = connection.topics.names[topic]
     with notify_if_slow(connection):
         topics = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe([name])
-    if name not in topics:
-        raise TopicMissingError(
-            f"the topic {name} does not exist at {connection.client.bootstrap_servers}",
-            hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
-        )
-    return topics[name]
+        if name not in topics:
+            raise TopicMissingError(
+                f"the topic {name} does not exist at {connection.client.bootstrap_servers}",
+                hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
+            )
+        info = topics[name]
+        if topic is Topic.CHANNEL:
+            info = as_used(connection.client, connection.topics, info, timeout_s=connection.timeout_s)
+    return info
 
 
 @contextmanager

@@ -1,0 +1,175 @@
+"""Records that were deleted from the channel's log: the leader restates what it knows, and no member joins before that.
+
+Compaction never moves the first offset of a log, so that one above 0 proves a deletion. That the whole log is another one is
+proved by the registry: members say there how far they have read, and of which topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from statechannel.engine.restating import Restating
+from statechannel.protocol.codec import HEAD_KEY
+from statechannel.protocol.replica import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statechannel.engine.cold_start import PartitionJoins
+    from statechannel.engine.context import Context
+    from statechannel.engine.inputs import HeadLost
+    from statechannel.engine.proposals import Proposals
+    from statechannel.protocol.replica import Replica
+
+RESTATE_GAP_S: Final = 10.0
+"""Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
+POSITIONS_MAX: Final = 100_000
+
+
+class ProvenPositions:
+    """How far others had read the channel, by what lies in the registry.
+
+    Args:
+        log: Id of the topic that this process reads; empty where none is known.
+    """
+
+    def __init__(self, log: str) -> None:
+        self._log = log
+        self.same: dict[int, int] = {}
+        self.foreign: dict[int, int] = {}
+
+    def take(self, info: Mapping[str, object]) -> None:
+        """A heartbeat of the registry."""
+        log, applied = info.get("log"), info.get("applied")
+        is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
+        positions = self.foreign if is_foreign else self.same
+        for name, offset in applied.items() if isinstance(applied, dict) else ():
+            if isinstance(name, str) and name.isascii() and name.isdigit() and type(offset) is int:
+                number = int(name)
+                if number in positions or len(positions) < POSITIONS_MAX:
+                    positions[number] = max(offset, positions.get(number, -1))
+
+
+class _Round:
+    """One restatement of a partition.
+
+    Attributes:
+        first: Asserted is what has no clean record of its own at or above this offset.
+        through: Offset through which the partition was applied at the beginning.
+        marked_at_s: When the mark was written; None before.
+    """
+
+    def __init__(self, replica: Replica, first: int) -> None:
+        self.first = first
+        self.through = replica.applied
+        view = replica.view
+        names = [key.name for key in view.existing() if not key.derived and key.settled < first]
+        self.keys = len(names)
+        self.restating = Restating(names)
+        self.marked_at_s: float | None = None
+
+
+class LogHead:
+    """What this process knows of deleted records, partition by partition.
+
+    Attributes:
+        unproven: Partitions in which others had read further than this process has, so far.
+    """
+
+    def __init__(
+        self, context: Context, proposals: Proposals, positions: ProvenPositions, joins: PartitionJoins
+    ) -> None:
+        self._context = context
+        self._proposals = proposals
+        self._positions = positions
+        self._joins = joins
+        self._firsts: dict[int, int] = {}
+        self._rounds: dict[int, _Round] = {}
+        self._next_s: dict[int, float] = {}
+        self._is_listening = False
+        self.unproven: dict[int, int] = {}
+        context.unproven = self.unproven
+
+    def lost(self, event: HeadLost) -> None:
+        """Kafka says that a partition begins above 0."""
+        if event.partition < len(self._context.replicas):
+            self._firsts[event.partition] = max(event.first_offset, self._firsts.get(event.partition, 0))
+
+    def tick(self) -> None:
+        """Compare with the registry once it is read; restate, as leader, what the log has lost."""
+        context = self._context
+        if not self._is_listening and context.listening_since_s is not None:
+            self._is_listening = True
+            self._compare_positions()
+        for partition in list(self.unproven):
+            self._look(context.replicas[partition])
+        for replica in context.replicas:
+            first = max(replica.first_offset, self._firsts.get(replica.partition, 0))
+            if not (first or replica.known >= 0) or replica.marks.restates(first, replica.known):
+                self._finish(replica.partition)
+            elif context.acts_as_leader and context.may_write and context.judges(replica.partition):
+                self._restate(replica, first)
+
+    def _compare_positions(self) -> None:
+        context = self._context
+        for replica in context.replicas:
+            foreign = self._positions.foreign.get(replica.partition, -1)
+            if foreign >= 0:
+                self._miss(replica, foreign, "brokers have read another topic under this name")
+            same = self._positions.same.get(replica.partition, -1)
+            if same >= replica.position:
+                self.unproven[replica.partition] = same
+        if self.unproven:
+            self._joins.caught_up_changed()
+
+    def _look(self, replica: Replica) -> None:
+        """Whether this process has come to where others were, or knows that there is nothing more to read."""
+        context, partition = self._context, replica.partition
+        listening_s, current_s = context.listening_since_s, replica.current_at_s
+        is_over = replica.position > self.unproven[partition]
+        if not is_over and (listening_s is None or current_s is None or current_s <= listening_s):
+            return
+        known = self.unproven.pop(partition)
+        if not is_over:
+            self._miss(replica, known, f"brokers have read it through offset {known}, and it ends before that")
+        elif context.settled(partition) and replica.caught_up:
+            self._joins.joined(replica)
+            self._joins.caught_up_changed()
+
+    def _miss(self, replica: Replica, known: int, why: str) -> None:
+        replica.known = max(replica.known, known)
+        if replica.is_headless:
+            self._context.emit(
+                "log.shorter", partition=replica.partition, known=known, position=replica.position, why=why
+            )
+            if replica.phase is Phase.CAUGHT_UP:
+                self._joins.start_over(replica.partition, f"records were deleted from the log: {why}")
+
+    def _restate(self, replica: Replica, first: int) -> None:
+        context, partition = self._context, replica.partition
+        now_s = context.now.mono_s
+        round_ = self._rounds.get(partition)
+        if round_ is None or round_.first < first:
+            if now_s < self._next_s.get(partition, 0.0):
+                return
+            self._next_s[partition] = now_s + RESTATE_GAP_S
+            round_ = self._rounds[partition] = _Round(replica, first)
+            context.emit("log.restating", partition=partition, first=first, keys=round_.keys)
+        if not round_.restating.go_on(context, self._proposals, partition, since=first):
+            return
+        if round_.marked_at_s is None or now_s - round_.marked_at_s > RESTATE_GAP_S:
+            round_.marked_at_s = now_s
+            identity = context.identity
+            by = {"broker": identity.broker, "incarnation": identity.incarnation}
+            through = max(round_.through, replica.marks.newest)
+            mark = {"through": through, "first": first, "known": replica.known, "by": by}
+            self._proposals.control(partition, HEAD_KEY, mark)
+
+    def _finish(self, partition: int) -> None:
+        round_ = self._rounds.pop(partition, None)
+        if round_ is not None:
+            self._context.emit("log.restated", partition=partition, first=round_.first, keys=round_.keys)
+
+    def view_replaced(self, partition: int) -> None:
+        """The reader left its view: what was asserted of it counts no more."""
+        self._rounds.pop(partition, None)

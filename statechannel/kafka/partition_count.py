@@ -1,0 +1,78 @@
+"""Over how many partitions a channel distributes its keys: the number that its heartbeats name, whatever its topic has now.
+
+Kafka lets anybody add partitions to a topic, and takes none back. Processes that took the number from Kafka at different times
+would look for a namespace in different partitions, and give its bundles to two owners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from statechannel.kafka.errors import TopicPolicyError
+from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
+from statechannel.protocol.digest import partitions_in
+from statechannel.protocol.log import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.kafka.topics import TopicInfo
+    from statechannel.protocol.log import RecordRead
+
+FIRST_WINDOW: Final = 500
+SCANNED_MAX: Final = 100_000
+"""Offsets: brokers of this version write a heartbeat every second, so that it is among the last records."""
+
+
+def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *, timeout_s: float) -> TopicInfo:
+    """The channel's topic with the number of partitions that the channel uses; further ones are left alone.
+
+    Raises:
+        TopicPolicyError: The topic has fewer partitions than the channel uses: it is not the one that the channel began with.
+        KafkaUnavailableError: Kafka did not answer in time.
+    """
+    if info.partitions == 1:
+        return info
+    with PartitionTail(
+        settings, Topic.CHANNEL, topics.channel, 0, group_id=topics.reader_group, timeout_s=timeout_s
+    ) as tail:
+        used = _recorded(tail) or _written(tail, info.partitions)
+    if used > info.partitions:
+        raise TopicPolicyError(
+            f"The topic {info.name} has {info.partitions} partitions, and its channel uses {used}.",
+            hint="The topic was created again with fewer partitions. Restore it, or create the channel under another name.",
+        )
+    return replace(info, partitions=used)
+
+
+def _recorded(tail: PartitionTail) -> int | None:
+    """The number in the newest heartbeat that names one."""
+    span, window = tail.span(), FIRST_WINDOW
+    end = span.end
+    while end > span.low and span.end - end < SCANNED_MAX:
+        start = max(span.low, end - window)
+        named = newest_count(tail.records(Span(span.low, start, end)))
+        if named is not None:
+            return named
+        end, window = start, window * 4
+    return None
+
+
+def newest_count(records: Iterable[RecordRead]) -> int | None:
+    """The number of partitions in the last of these records that names one."""
+    named = None
+    for record in records:
+        heartbeat = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else None
+        named = named if heartbeat is None else partitions_in(heartbeat.raw) or named
+    return named
+
+
+def _written(tail: PartitionTail, in_kafka: int) -> int:
+    """The partitions that hold records: brokers of older versions write heartbeats to each that they use, and name no number."""
+    if tail.end_of(0) == 0:
+        return in_kafka
+    return next(number for number in range(in_kafka, 0, -1) if tail.end_of(number - 1) > 0)
