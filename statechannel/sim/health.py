@@ -6,6 +6,7 @@ end; in a flood of the registry, while each process takes time for what it reads
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -353,7 +354,7 @@ def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
         read = min(process.engine.replicas[log.partition].position for process in members)
         log.delete_head(rng.randint(1, max(1, read)))
         for process in members:
-            cluster.events.after(rng.uniform(0.0, WATCH_S), lambda process=process, log=log: _learn(process, log))
+            cluster.events.after(rng.uniform(0.0, WATCH_S), partial(_learn, process, log))
     cluster.events.run_until(cluster.events.now_s + rng.uniform(0.0, 2 * WATCH_S))
     newcomer = cluster.spawn_newcomer()
     until_s = cluster.events.now_s + JOIN_S
