@@ -268,6 +268,7 @@ class LogReader:
             topics.values(),
             interval_s=self._tuning.watch_s,
             timeout_s=self._tuning.watch_timeout_s,
+            compacted={info.name for topic, info in topics.items() if topic is Topic.CHANNEL},
         )
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 

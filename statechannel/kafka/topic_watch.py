@@ -13,7 +13,7 @@ from statechannel.kafka.admin import AdminHandle, Place
 from statechannel.kafka.errors import is_topic_missing, kafka_error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from statechannel.kafka.client_settings import ClientSettings
@@ -33,6 +33,7 @@ class TopicFindings:
         broken: Partitions that are no longer what was opened, with the reason.
         doubtful: Partitions that need another answer.
         ends: End offsets of the partitions, if Kafka answered.
+        first_offsets: Of partitions that must begin at offset 0 and do not: records were deleted from their heads.
     """
 
     asked_s: float
@@ -40,6 +41,7 @@ class TopicFindings:
     broken: Mapping[Place, str] = field(default_factory=dict)
     doubtful: frozenset[Place] = frozenset()
     ends: Mapping[Place, int] = field(default_factory=dict)
+    first_offsets: Mapping[Place, int] = field(default_factory=dict)
 
     def clears(self, place: Place, since_s: float) -> bool:
         """Whether the partition was confirmed unchanged by queries after `since_s`."""
@@ -54,6 +56,7 @@ class TopicWatch:
         interval_s: Time between two rounds while all is well.
         retry_s: Time between two rounds after one without an answer, or with findings.
         timeout_s: Bound of one round.
+        compacted: Names of topics whose logs must begin at offset 0: compaction alone never moves the start of a log.
     """
 
     def __init__(
@@ -64,17 +67,20 @@ class TopicWatch:
         interval_s: float,
         retry_s: float = 0.5,
         timeout_s: float = 3.0,
+        compacted: Collection[str] = (),
     ) -> None:
         self._admin = AdminHandle(settings)
         self._topics = {info.name: info for info in topics}
         self._interval_s = interval_s
         self._retry_s = retry_s
         self._timeout_s = timeout_s
+        self._compacted = frozenset(compacted)
         self._next_s = 0.0
         self._asked_s = 0.0
         self._asked: dict[Place, int] = {}
         self._identities: dict[str, Future[Any]] = {}
         self._ends: dict[TopicPartition, Future[Any]] = {}
+        self._firsts: dict[TopicPartition, Future[Any]] = {}
         self._suspicions: dict[Place, int] = {}
 
     def hurry(self) -> None:
@@ -97,18 +103,20 @@ class TopicWatch:
                 self._asked_s = now_s
                 self._ask(positions)
             return None
-        futures = [*self._identities.values(), *self._ends.values()]
-        if not all(future.done() for future in futures):
+        if not all(future.done() for future in self._under_way()):
             return None
         findings = self._collect()
         calm = findings.answered and not self._suspicions
         self._next_s = now_s + (self._interval_s if calm else self._retry_s)
-        self._identities, self._ends = {}, {}
+        self._identities, self._ends, self._firsts = {}, {}, {}
         return findings
 
     def close(self) -> None:
         """Wait for the round under way."""
-        wait([*self._identities.values(), *self._ends.values()], timeout=self._timeout_s + 1.0)
+        wait(self._under_way(), timeout=self._timeout_s + 1.0)
+
+    def _under_way(self) -> list[Future[Any]]:
+        return [*self._identities.values(), *self._ends.values(), *self._firsts.values()]
 
     def _ask(self, positions: Mapping[Place, int]) -> None:
         self._asked = dict(positions)
@@ -117,11 +125,14 @@ class TopicWatch:
             self._identities = self._admin.client.describe_topics(
                 TopicCollection(names), request_timeout=self._timeout_s
             )
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        self._ends = self._admin.client.list_offsets(
-            {TopicPartition(n, p): latest for n, p in positions},
-            request_timeout=self._timeout_s,
-        )
+        self._ends = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        compacted = [place for place in positions if place[0] in self._compacted]
+        if compacted:
+            self._firsts = self._offsets(compacted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[TopicPartition, Future[Any]]:
+        wanted = {TopicPartition(*place): spec for place in places}
+        return self._admin.client.list_offsets(wanted, request_timeout=self._timeout_s)
 
     def _collect(self) -> TopicFindings:
         answered = False
@@ -153,7 +164,17 @@ class TopicWatch:
         if answered:
             self._suspicions = {place: self._suspicions.get(place, 0) + 1 for place in likely}
         confirmed = {p: d for p, d in likely.items() if self._suspicions.get(p, 0) >= _CONFIRMATIONS}
-        return TopicFindings(self._asked_s, answered=answered, broken={**confirmed, **certain}, ends=ends)
+        return TopicFindings(
+            self._asked_s,
+            answered=answered,
+            broken={**confirmed, **certain},
+            ends=ends,
+            first_offsets=self._lost_heads(),
+        )
+
+    def _lost_heads(self) -> dict[Place, int]:
+        firsts = {(at.topic, at.partition): _outcome(future)[0] for at, future in self._firsts.items()}
+        return {place: first.offset for place, first in firsts.items() if first is not None and first.offset > 0}
 
 
 def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:
