@@ -75,6 +75,6 @@ class TopicConditions:
         return heads + [str(difference) for difference in self.differences]
 
 
-def head_lost_sentence(topic: str, partition: int, first_offset: int) -> str:
+def head_lost_sentence(topic: str, partition: int | str, first_offset: int) -> str:
     """Why a first offset above 0 is a loss."""
     return f"{topic}-{partition} begins at offset {first_offset}: the log has lost its head, as compaction never moves its start"
