@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from statechannel.kafka.admin import AdminHandle, Place
 from statechannel.kafka.errors import is_topic_missing, kafka_error_of
-from statechannel.kafka.topics import changed_partitions, differences_of, info_of, missing_topic, settings_of
+from statechannel.kafka.topics import differences_of, info_of, missing_topic, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -283,11 +283,11 @@ class _ComparedTopics:
         if self._missing.get(name, 0) >= _CONFIRMATIONS:
             return [missing_topic(name, policy, self._server)]
         description, settings, opened = self._descriptions.get(name), self._settings.get(name), self._opened.get(name)
-        if description is None:
+        if description is None or settings is None:
             return []
-        info = info_of(name, description, settings or {})
-        kept = changed_partitions(info, opened.partitions) if opened is not None and policy.partitions is None else []
-        return kept + (differences_of(info, policy, self._server) if settings is not None else [])
+        if opened is not None and policy.partitions is None:
+            policy = replace(policy, partitions=opened.partitions)
+        return differences_of(info_of(name, description, settings), policy, self._server)
 
 
 def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:

@@ -62,7 +62,7 @@ class TopicSettingDifference:
 
     Attributes:
         hard: The topic must not be used until this is fixed.
-        command: The exact command that fixes it; empty: there is none.
+        command: The exact command that fixes it, also while brokers run; empty: nothing has to be done.
     """
 
     topic: str
@@ -73,8 +73,8 @@ class TopicSettingDifference:
     command: str
 
     def __str__(self) -> str:
-        fix = f"; fix it with: {self.command}" if self.command else ""
-        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}{fix}"
+        todo = f"fix it with: {self.command}" if self.command else "it harms nothing"
+        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}; {todo}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +406,7 @@ def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[To
         server: Addresses for the commands.
     """
     return [
-        *_partition_differences(info, policy, server),
+        *_partition_differences(info, policy),
         *(
             _difference(info, requirement, server)
             for requirement in policy.requirements
@@ -465,23 +465,8 @@ def missing_topic(name: str, policy: TopicPolicy, server: str) -> TopicSettingDi
     )
 
 
-def changed_partitions(info: TopicInfo, partitions: int) -> list[TopicSettingDifference]:
-    """The difference from the number of partitions that a channel began with: more are left unused."""
-    if info.partitions == partitions:
-        return []
-    return [
-        TopicSettingDifference(
-            topic=info.name,
-            setting="partitions",
-            actual=str(info.partitions),
-            wanted=str(partitions),
-            hard=info.partitions < partitions,
-            command="",
-        )
-    ]
-
-
-def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
+def _partition_differences(info: TopicInfo, policy: TopicPolicy) -> list[TopicSettingDifference]:
+    """Extra partitions stay unused. Kafka cannot remove one, and deleting the topic would stop every running broker."""
     if policy.partitions is None or info.partitions == policy.partitions:
         return []
     return [
@@ -490,8 +475,8 @@ def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) ->
             setting="partitions",
             actual=str(info.partitions),
             wanted=str(policy.partitions),
-            hard=True,
-            command=(f"kafka-topics.sh --bootstrap-server {server} --delete --topic {info.name} && statechannel init"),
+            hard=False,
+            command="",
         )
     ]
 

@@ -109,7 +109,7 @@ async def test_a_broker_says_what_is_done_to_the_channels_log_and_goes_on(place:
         assert (await place.heard("head-lost"))["offset"] == end
         await place.heard("topic.unfit", setting="cleanup.policy", actual="delete")
         connection = connection_of(place.settings)
-        state = await asyncio.to_thread(topic_state, connection, [])
+        state = await asyncio.to_thread(topic_state, connection, [], {})
         assert state["heads_lost"] == {"0": end}
         assert [row["setting"] for row in state["differences"] if row["hard"]] == ["cleanup.policy"]
 

@@ -35,12 +35,16 @@ def partition_counts(alive: Mapping[str, Member]) -> dict[int, list[str]]:
     return counts
 
 
-def topic_state(connection: Connection, others: Iterable[tuple[str, TopicPolicy]]) -> dict[str, Any]:
-    """The key `topics` of `status`; nothing where Kafka does not say, which `doctor` reports.
+def topic_state(
+    connection: Connection, others: Iterable[tuple[str, TopicPolicy]], alive: Mapping[str, Member]
+) -> dict[str, Any]:
+    """The key `topics` of `status`; of Kafka nothing where it does not answer, which `doctor` reports.
 
     Args:
         others: Names and policies of topics beside the channel's own.
+        alive: The brokers that are alive.
     """
+    counts = {str(number): brokers for number, brokers in sorted(partition_counts(alive).items())}
     policies = {**connection.topics.policies, **dict(others)}
     admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
     try:
@@ -48,10 +52,11 @@ def topic_state(connection: Connection, others: Iterable[tuple[str, TopicPolicy]
         channel = infos.get(connection.topics.names[Topic.CHANNEL])
         firsts = {} if channel is None else first_offsets(connection, channel)
     except StateChannelError:
-        return {"heads_lost": {}, "differences": []}
+        return {"partition_counts": counts, "heads_lost": {}, "differences": []}
     server = connection.client.bootstrap_servers
     differences = [item for name, info in infos.items() for item in differences_of(info, policies[name], server)]
     return {
+        "partition_counts": counts,
         "heads_lost": {str(partition): offset for partition, offset in firsts.items() if offset > 0},
         "differences": [
             {

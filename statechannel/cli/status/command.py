@@ -32,6 +32,7 @@ from statechannel.cli.kit.topic_state import topic_state
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
+from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -142,13 +143,13 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         drains=seen.drains,
         incidents=incidents,
     )
-    fields["topics"] = _topics_of(connection)
+    fields["topics"] = _topics_of(connection, registry.members.alive)
     return with_health(fields, HealthLimits.of(connection.settings))
 
 
-def _topics_of(connection: Connection) -> dict[str, Any]:
+def _topics_of(connection: Connection, alive: Mapping[str, Member]) -> dict[str, Any]:
     others = [topic for _, plugin in plugins() for topic in plugin.topics(connection)]
-    return topic_state(connection, [(topic.name, topic.policy) for topic in others])
+    return topic_state(connection, [(topic.name, topic.policy) for topic in others], alive)
 
 
 def _stay(
@@ -245,7 +246,7 @@ class StatusFollower:
         )
         self._remarks = Remarks()
         self._requests = RequestIncidents()
-        self._topics: dict[str, Any] = {"heads_lost": {}, "differences": []}
+        self._topics: dict[str, Any] = {"partition_counts": {}, "heads_lost": {}, "differences": []}
         self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
         self._asked_s = 0.0
         self._asked_of_forged = False
@@ -338,7 +339,7 @@ class StatusFollower:
                 lambda: (
                     remarks(self._connection, alive),
                     requests_of_last_hour(self._connection, forged=forged),
-                    _topics_of(self._connection),
+                    _topics_of(self._connection, alive),
                 )
             )
 

@@ -45,6 +45,7 @@ class HealthReason(StrEnum):
     KAFKA_SILENT = "kafka-silent"
     NEWER_FORMAT = "newer-format"
     HEAD_LOST = "head-lost"
+    PARTITIONS_DIFFER = "partitions-differ"
     TOPIC_UNFIT = "topic-unfit"
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
@@ -145,7 +146,14 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
 
 
 def _of_topics(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
-    topics = fields.get("topics", {"heads_lost": {}, "differences": ()})
+    topics = fields.get("topics")
+    if topics is None:
+        return
+    if len(topics["partition_counts"]) > 1:
+        words = "; ".join(f"{number}: {_named(brokers)}" for number, brokers in topics["partition_counts"].items())
+        yield HealthProblem(
+            HealthReason.PARTITIONS_DIFFER, f"brokers read different numbers of the channel's partitions ({words})"
+        )
     for partition, offset in topics["heads_lost"].items():
         yield HealthProblem(
             HealthReason.HEAD_LOST,

@@ -202,7 +202,8 @@ def _of_topics(look: ClusterLook) -> Iterator[ProblemSeen]:
     for difference in look.differences:
         yield ProblemSeen(
             ProblemKind.TOPIC_UNFIT if difference.hard else ProblemKind.TOPIC_DIFFERS, None,
-            f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}", difference.command,
+            f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}",
+            difference.command or "Nothing has to be done.",
         )  # fmt: skip
 
 
