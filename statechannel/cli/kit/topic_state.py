@@ -10,7 +10,7 @@ from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.topic_policy import TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, TopicInfo, differences_of
+from statechannel.kafka.topics import TopicAdmin, TopicInfo, differences_of, missing_topic
 from statechannel.protocol.log import Topic
 
 
@@ -55,6 +55,9 @@ def topic_state(
         return {"partition_counts": counts, "heads_lost": {}, "differences": []}
     server = connection.client.bootstrap_servers
     differences = [item for name, info in infos.items() for item in differences_of(info, policies[name], server)]
+    differences += [
+        missing_topic(name, policy, server) for name, policy in connection.topics.policies.items() if name not in infos
+    ]
     return {
         "partition_counts": counts,
         "heads_lost": {str(partition): offset for partition, offset in firsts.items() if offset > 0},
