@@ -33,6 +33,7 @@ from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from statechannel.api.member import ChannelMember
+    from statechannel.kafka.topic_policy import TopicSet
 
 
 class ChangeWatch(Protocol):
@@ -54,6 +55,10 @@ class ChannelPort(Protocol):
     """A caught-up member of the channel. All methods belong to the loop's thread and answer from memory."""
 
     def leading(self) -> bool: ...
+
+    def watch_topics(self, topics: TopicSet) -> None:
+        """Compare these topics with their policies from now on."""
+        ...
 
     def registered(self) -> Iterable[str]: ...
 
@@ -82,6 +87,9 @@ class MemberChannel:
 
     def leading(self) -> bool:
         return self._channel.leading
+
+    def watch_topics(self, topics: TopicSet) -> None:
+        self._channel.watch_topics(topics)
 
     def registered(self) -> Iterable[str]:
         return self._channel.broker_ids()
@@ -192,6 +200,7 @@ class LoadService:
             raise RuntimeError("load data is started once")
         self._topics.registered(self._channel.registered())
         await self._topics.open()
+        self._channel.watch_topics(self._topics.topics)
         self._reporter.own.started(self._channel.positions())
         make = asyncio.get_running_loop().create_task
         self._tasks = [make(self._tick_for_ever(), name="load-tick"), make(self._watch_for_ever(), name="load-watch")]

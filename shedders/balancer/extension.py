@@ -182,6 +182,8 @@ class BalancerExtension:
             return infos[policy_topic.name]
 
         policies = await asyncio.to_thread(topics_ready)
+        channel.watch_topics(decision_topic)
+        channel.watch_topics(policy_topic)
         self._writer = DecisionWriter(
             client,
             decision_topic,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from statechannel.broker.handlers import Handler
     from statechannel.engine.commands import Command, Outcome
     from statechannel.engine.config import Identity
+    from statechannel.kafka.topic_policy import TopicSet
     from statechannel.settings import Settings
 
 
@@ -434,6 +435,10 @@ class ChannelMember:
         if self._opened.access is None:
             raise NoKafkaError
         return self._opened.access
+
+    def watch_topics(self, topics: TopicSet) -> None:
+        """Compare these topics with their policies, too, while this member runs; a difference becomes an event."""
+        self._host.topics.policies.update(topics.policies)
 
     @property
     def metrics_registry(self) -> CollectorRegistry:

@@ -24,6 +24,7 @@ from statechannel.broker.observe.events import Level
 from statechannel.broker.observe.health import routes, served
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
+from statechannel.broker.observe.topic_conditions import TopicConditions
 from statechannel.broker.parts import KafkaLog
 from statechannel.broker.request_writer import write_request
 from statechannel.broker.requests import CoordinatorOptions
@@ -202,7 +203,9 @@ async def open_member(
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
     availability = _availability(kafka, metrics)
-    log = _kafka_log(settings, kafka, infos, metrics, availability, broker=identity.broker)
+    topics = TopicConditions(metrics)
+    topics.policies.update(kafka.topics.policies)
+    log = _kafka_log(settings, kafka, infos, metrics, availability, topics, broker=identity.broker)
     host = make_host(
         settings,
         identity,
@@ -218,7 +221,7 @@ async def open_member(
         host.endpoint = endpoint
         endpoint.queries = {PATH: partial(served, host)}
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
-    await _start(host, log, availability)
+    await _start(host, log, availability, topics)
     canary = CanaryRunner(host, hooks, settings.canary) if settings.canary.questions_per_second_max else None
     if canary is not None:
         canary.start()
@@ -280,9 +283,11 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     partitions = infos[Topic.CHANNEL].partitions
     metrics = _metrics(settings, OBSERVER, registry)
     availability = _availability(kafka, metrics)
-    log = _kafka_log(settings, kafka, infos, metrics, availability, broker=OBSERVER, reads_only=True)
+    topics = TopicConditions(metrics)
+    topics.policies.update(ObservedTopics(kafka.topics).policies)
+    log = _kafka_log(settings, kafka, infos, metrics, availability, topics, broker=OBSERVER, reads_only=True)
     host = make_observer(settings, log, metrics, partitions=partitions)
-    await _start(host, log, availability)
+    await _start(host, log, availability, topics)
     return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
@@ -308,6 +313,7 @@ def _kafka_log(
     infos: Mapping[Topic, TopicInfo],
     metrics: Metrics,
     availability: Availability,
+    topics: TopicConditions,
     *,
     broker: str,
     reads_only: bool = False,
@@ -319,6 +325,8 @@ def _kafka_log(
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
         on_availability=availability.changed,
+        on_findings=topics.take,
+        policies=topics.policies,
         progress_limit_s=settings.membership.expiry_s,
         gather_s=min(GATHER_MAX_S, settings.membership.interval_s / 5),
         broker=broker,
@@ -327,9 +335,9 @@ def _kafka_log(
     )
 
 
-async def _start(host: Host, log: KafkaLog, availability: Availability) -> None:
+async def _start(host: Host, log: KafkaLog, availability: Availability, topics: TopicConditions) -> None:
     """Start a host; what was opened for one that fails to start is closed."""
-    host.availability = availability
+    host.availability, host.topics = availability, topics
     availability.loop_blocked = lambda: host.loop_blocked
     try:
         host.start()

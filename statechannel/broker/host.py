@@ -24,6 +24,7 @@ from statechannel.broker.inbox import InboxLane
 from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
+from statechannel.broker.observe.topic_conditions import TopicConditions
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import EngineSurroundings, RequestCoordinator
 from statechannel.broker.supervision import (
@@ -122,6 +123,7 @@ class Host:
         self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
         self.endpoint: Endpoint | None = None
         self.availability: Availability | None = None
+        self.topics = TopicConditions(metrics)
         self._log = log
         self._on_stuck = on_stuck
         self._platform = platform or HostPlatform()

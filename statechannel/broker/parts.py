@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker.clocks import engine_s
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from statechannel.engine.effects import Append
     from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.kafka.topic_policy import ChannelTopics, TopicPolicy
+    from statechannel.kafka.topic_watch import TopicFindings
     from statechannel.kafka.topics import TopicInfo
 
 _log = SafeLogger(__name__)
@@ -81,6 +83,8 @@ class KafkaLog:
         infos: The topics as verified, by role.
         on_restart: Called with the name of a restarted part.
         on_availability: Called, in any thread, when the availability of Kafka changes.
+        on_findings: Called with what a look at the channel's topics has found, in the reader's thread.
+        policies: Of the topics that are looked at; may change, in any thread.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
         broker: Of the member, for log lines.
         reads_only: Of an observer: no writer, and no election.
@@ -97,6 +101,8 @@ class KafkaLog:
         reader_tuning: ReaderTuning | None = None,
         on_restart: Callable[[str], None] | None = None,
         on_availability: Callable[[bool], None] | None = None,
+        on_findings: Callable[[TopicFindings], None] | None = None,
+        policies: Mapping[str, TopicPolicy] = MappingProxyType({}),
         progress_limit_s: float | None = None,
         gather_s: float = 0.0,
         broker: str = "",
@@ -110,6 +116,8 @@ class KafkaLog:
         self._tunings = {READER: tuning, REGISTRY_READER: replace(tuning, gather_ms=round(gather_s * 1_000))}
         self._on_restart = on_restart
         self._availability = ReadersAvailability(on_availability)
+        self._on_findings = on_findings
+        self._policies = policies
         self._progress_limit_s = progress_limit_s
         self._progress: LoopProgress | None = None
         self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (*_LANES, ELECTION)}
@@ -151,6 +159,8 @@ class KafkaLog:
             group_id=self._topics.reader_group,
             tuning=self._tunings[part],
             on_availability=lambda available: self._availability.changed(part, available=available),
+            on_findings=self._on_findings if part == READER else None,
+            policies=self._policies if part == READER else MappingProxyType({}),
             on_failure=self._failed(part),
             clock=engine_s,
             thread_name=f"log-{part}",

@@ -134,6 +134,7 @@ class RouterCluster:
         self.broker = broker
         self._router = router
         self._host = router._host  # noqa: SLF001 - a view of the router's own view
+        self.topics = self._host.topics
         self._peeks = router._peeks  # noqa: SLF001 - the same
         self._loop = loop
         self._timeout_s = timeout_s

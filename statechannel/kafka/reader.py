@@ -12,6 +12,7 @@ from enum import Enum, auto
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from statechannel.engine.inputs import Input
     from statechannel.kafka.admin import Place
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import TopicPolicy
     from statechannel.kafka.topic_watch import TopicFindings
     from statechannel.kafka.topics import TopicInfo
 
@@ -222,6 +224,8 @@ class LogReader:
             `ClientTuning.fetch_queue_kib`: that is the back-pressure.
         group_id: librdkafka wants one; nothing is ever committed to it.
         on_availability: Called with True or False, in the reader's thread, on each change.
+        on_findings: Called with what each look at the topics has found, in the reader's thread.
+        policies: Of topics that are looked at, too (see `TopicWatch`).
         on_failure: Called once from the reader's thread if it ends by an exception.
         clock: Seconds, for `PositionReached.as_of_s`.
         thread_name: What the thread is called.
@@ -236,6 +240,8 @@ class LogReader:
         group_id: str,
         tuning: ReaderTuning | None = None,
         on_availability: Callable[[bool], None] | None = None,
+        on_findings: Callable[[TopicFindings], None] | None = None,
+        policies: Mapping[str, TopicPolicy] = MappingProxyType({}),
         on_failure: Callable[[BaseException], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         thread_name: str = "log-reader",
@@ -248,6 +254,7 @@ class LogReader:
         self._sink = sink
         self._tuning = tuning or ReaderTuning()
         self._on_availability = on_availability
+        self._on_findings = on_findings
         self._on_failure = on_failure
         self._available: bool | None = None
         self._unanswered_since_s: float | None = None
@@ -268,6 +275,8 @@ class LogReader:
             topics.values(),
             interval_s=self._tuning.watch_s,
             timeout_s=self._tuning.watch_timeout_s,
+            compacted={info.name for topic, info in topics.items() if topic is Topic.CHANNEL},
+            policies=policies,
         )
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 
@@ -503,6 +512,8 @@ class LogReader:
         if findings is None:
             return
         self._set_available(available=findings.answered)
+        if self._on_findings is not None:
+            self._on_findings(findings)
         if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
             self._renew_consumer(())
         if self._tuning.quiet_s is not None:

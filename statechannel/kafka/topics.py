@@ -28,6 +28,7 @@ from statechannel.kafka.topic_policy import SettingRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from confluent_kafka.admin._config import ConfigEntry
     from confluent_kafka.admin._topic import TopicDescription
 
     from statechannel.kafka.client_settings import ClientSettings
@@ -61,7 +62,7 @@ class TopicSettingDifference:
 
     Attributes:
         hard: The topic must not be used until this is fixed.
-        command: The exact command that fixes it.
+        command: The exact command that fixes it, also while brokers run; empty: nothing has to be done.
     """
 
     topic: str
@@ -72,7 +73,8 @@ class TopicSettingDifference:
     command: str
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}; fix it with: {self.command}"
+        todo = f"fix it with: {self.command}" if self.command else "it harms nothing"
+        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}; {todo}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,7 @@ class TopicAdmin(BoundedAdmin):
         descriptions: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
     ) -> dict[str, TopicInfo]:
         return {
-            name: TopicInfo(
-                name=name,
-                topic_id=str(description.topic_id),
-                partitions=len(description.partitions),
-                replicas=min(len(p.replicas) for p in description.partitions),
-                settings=settings[name],
-            )
+            name: info_of(name, description, settings[name])
             for name, description in descriptions.items()
             if name in settings
         }
@@ -258,7 +254,7 @@ class TopicAdmin(BoundedAdmin):
                 if is_topic_missing(failure):  # deleted between the two calls
                     continue
                 raise
-            settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
+            settings[resource.name] = settings_of(entries)
         return settings
 
     # --- the cluster ------------------------------------------------------------------------------------------------
@@ -302,6 +298,22 @@ class TopicAdmin(BoundedAdmin):
             for name, description in self._descriptions(names).items()
             if description is not None
         }
+
+
+def info_of(name: str, description: TopicDescription, settings: Mapping[str, str]) -> TopicInfo:
+    """What two answers of Kafka say of a topic."""
+    return TopicInfo(
+        name=name,
+        topic_id=str(description.topic_id),
+        partitions=len(description.partitions),
+        replicas=min(len(p.replicas) for p in description.partitions),
+        settings=settings,
+    )
+
+
+def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """The settings in Kafka's answer, without empty ones."""
+    return {name: entry.value for name, entry in entries.items() if entry.value}
 
 
 def create_topics(
@@ -394,7 +406,7 @@ def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[To
         server: Addresses for the commands.
     """
     return [
-        *_partition_differences(info, policy, server),
+        *_partition_differences(info, policy),
         *(
             _difference(info, requirement, server)
             for requirement in policy.requirements
@@ -437,7 +449,24 @@ def alter_command(server: str, topic: str, setting: str, value: str) -> str:
     )
 
 
-def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
+def missing_topic(name: str, policy: TopicPolicy, server: str) -> TopicSettingDifference:
+    """A topic that does not exist, as a difference."""
+    configs = "".join(f" --config {setting}={value}" for setting, value in policy.creation_settings().items())
+    return TopicSettingDifference(
+        topic=name,
+        setting="topic",
+        actual="missing",
+        wanted="existing",
+        hard=True,
+        command=(
+            f"kafka-topics.sh --bootstrap-server {server} --create --topic {name} --partitions {policy.partitions or 1}"
+            f"{configs}"
+        ),
+    )
+
+
+def _partition_differences(info: TopicInfo, policy: TopicPolicy) -> list[TopicSettingDifference]:
+    """Extra partitions stay unused. Kafka cannot remove one, and deleting the topic would stop every running broker."""
     if policy.partitions is None or info.partitions == policy.partitions:
         return []
     return [
@@ -446,8 +475,8 @@ def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) ->
             setting="partitions",
             actual=str(info.partitions),
             wanted=str(policy.partitions),
-            hard=True,
-            command=(f"kafka-topics.sh --bootstrap-server {server} --delete --topic {info.name} && statechannel init"),
+            hard=False,
+            command="",
         )
     ]
 

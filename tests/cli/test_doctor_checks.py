@@ -32,6 +32,7 @@ from tests.support.doctor_facts import (
     registry,
     with_embedded,
     with_nodes,
+    with_partitions,
     with_place,
     with_standing,
     with_topic,
@@ -95,6 +96,31 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "forged",
         Severity.CRITICAL,
         "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 77",
+    ),
+    # --- the log's head and partitions
+    ("head lost", replace(healthy(), first_offsets={0: 41}), "head", Severity.CRITICAL, "begins at offset 41"),
+    (
+        "head lost, nobody knows",
+        replace(healthy(), first_offsets={0: 41}, **registry()),
+        "head",
+        Severity.CRITICAL,
+        "begins at offset 41",
+    ),
+    (
+        "partitions added",
+        with_partitions(heard((0.1, heartbeat("b1", applied={"0": 5}))), 3),
+        "partitions",
+        Severity.INFO,
+        "has 3 partitions, of which the channel uses 1",
+    ),
+    (
+        "partitions differ",
+        with_partitions(
+            heard((0.1, heartbeat("b1", applied={"0": 5})), (0.2, heartbeat("b2", applied={"0": 5, "1": 2}))), 2
+        ),
+        "partitions",
+        Severity.CRITICAL,
+        "1: b1; 2: b2",
     ),
     # --- Kafka
     ("away", failing("kafka", "no answer", reported=True), "kafka", Severity.CRITICAL, "no answer"),

@@ -483,6 +483,16 @@ def test_bundles_names_who_declined_one_without_an_owner(
     assert run("bundles", "--unowned", *place).stdout == "every bundle that had an owner has one\n"
 
 
+UNFIT = {
+    "topic": "c",
+    "setting": "cleanup.policy",
+    "actual": "delete",
+    "wanted": "compact",
+    "hard": True,
+    "command": "x",
+}
+TOPICS = {"partition_counts": {"1": ["b1", "b2"]}, "heads_lost": {}, "differences": []}
+
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
@@ -493,6 +503,10 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", **LOST)], "leader": None}, "down", "no-broker broker-lost"),
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
+    ({"topics": TOPICS | {"heads_lost": {"0": 41}}}, "degraded", "head-lost"),
+    ({"topics": TOPICS | {"differences": [UNFIT]}}, "degraded", "topic-unfit"),
+    ({"topics": TOPICS | {"differences": [UNFIT | {"hard": False}]}}, "healthy", ""),
+    ({"topics": TOPICS | {"partition_counts": {"1": ["b1"], "2": ["b2"]}}}, "degraded", "partitions-differ"),
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),

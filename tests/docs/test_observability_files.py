@@ -246,6 +246,7 @@ class Cluster:
             "event": ("replica.stopped",),
             "outcome": ("Success", "Failure"),
             "le": ("0.05", "5", "60", "+Inf"),
+            "harm": ("hard", "soft"),
         }
         rows = [{"job": "j", "channel": "c", "broker": broker, "instance": f"{broker}:80"} for broker in BROKERS]
         for name in sorted(known - COMMON):
@@ -286,6 +287,8 @@ TROUBLE = {
     "StatechannelHooksFail": {"hook_failures_total": growing(broker="b3")},
     "StatechannelLookupsUndetermined": {"lookups_total": growing(answer="undetermined")},
     "StatechannelKafkaAway": {"kafka_available": lambda labels, ago_s: labels["broker"] != "b2"},
+    "StatechannelHeadLost": {"heads_lost": lambda labels, ago_s: labels["broker"] == "b2"},
+    "StatechannelTopicUnfit": {"topic_differences": lambda labels, ago_s: labels["harm"] == "hard"},
     "StatechannelOldDebt": {"oldest_debt_seconds": lambda labels, ago_s: 300 - ago_s},
     "StatechannelJunk": {"records_total": lambda labels, ago_s: growing(verdict="undecodable")(labels, ago_s) * 2},
     "StatechannelNewerFormat": {"events_total": lambda labels, ago_s: ago_s < 600},

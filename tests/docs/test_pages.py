@@ -49,9 +49,10 @@ def test_every_test_that_is_named_exists():
 
 def test_every_row_of_the_failure_modes_names_a_test():
     lines = [line for line in _read(ROOT / "design/failure-modes.md").splitlines() if line.startswith("| ")]
-    rows = [line for line in lines if not line.startswith(("| what fails", "| ---"))]
+    rows = [line for line in lines if not line.startswith(("| what fails", "| assumption", "| ---"))]
     assert rows
-    assert [row for row in rows if not _TEST.search(row.split("|")[3])] == []
+    checked = [row for row in rows if row.split("|")[2].strip() != "-"]  # nobody checks this assumption yet
+    assert [row for row in checked if not _TEST.search(row.split("|")[-2])] == []
 
 
 def test_every_scenario_shows_a_failure_or_is_a_plain_flow():

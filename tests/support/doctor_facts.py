@@ -114,6 +114,12 @@ def with_topic(facts: DoctorFacts, name: str, **settings: str) -> DoctorFacts:
     return replace(facts, topics={**facts.topics, name: replace(info, settings=changed)})
 
 
+def with_partitions(facts: DoctorFacts, number: int) -> DoctorFacts:
+    """The channel's topic with so many partitions."""
+    name = next(iter(facts.topics))
+    return replace(facts, topics={**facts.topics, name: replace(facts.topics[name], partitions=number)})
+
+
 def with_place(facts: DoctorFacts, name: str, place: PartitionPlace) -> DoctorFacts:
     return replace(facts, places={**facts.places, name: (place,)})
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from loaddata.view.ownership import OwnershipChange
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.kafka.topic_policy import TopicSet
 from statechannel.protocol.states import State
 
 
@@ -83,6 +84,8 @@ class Member:
 
     def leading(self) -> bool:
         return self.channel.leader == self.broker
+
+    def watch_topics(self, _: TopicSet) -> None: ...
 
     def registered(self) -> Iterable[str]:
         return sorted(self.channel.registered)

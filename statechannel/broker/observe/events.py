@@ -48,6 +48,7 @@ _ELSEWHERE = Otherwise(_D, "it concerns other brokers only")
 _RECORD = ("partition", "offset", "bundle", "state", "version")
 _BY = ("by", "incarnation")
 _ABOUT = ("due", "version", "operation", "offset")
+_OF_TOPIC = ("topic", "setting", "actual", "wanted", "hint")
 
 TABLE: tuple[EventKind, ...] = (
     # --- bundles
@@ -216,6 +217,22 @@ TABLE: tuple[EventKind, ...] = (
         "host is unknown), `no-connection`, `no-answer` (suspended or hanging), `closed`, or `answers` (only other partitions)",
     ),
     EventKind("kafka.back", _I, ("away_s",), "Kafka answers again"),
+    EventKind(
+        "topic.unfit",
+        _E,
+        _OF_TOPIC,
+        "A topic of the channel is not what it must be: a setting, the number of partitions, or it is missing. A guarantee of "
+        "the protocol depends on it; this broker goes on. Once for each change",
+    ),
+    EventKind("topic.differs", _W, _OF_TOPIC, "The same, where no guarantee depends on it"),
+    EventKind("topic.mended", _I, ("topic", "setting"), "The topic is as it must be again"),
+    EventKind("topic.recreated", _W, ("topic",), "A side topic was deleted and created again: what it held is lost"),
+    EventKind(
+        "head-lost",
+        _C,
+        ("topic", "partition", "offset", "hint"),
+        "Records were deleted from the head of the channel's log, which now begins at this offset; compaction never moves it",
+    ),
     EventKind("part-failed", _E, ("part", "error", "restart_in_s"), "A thread ended; it is restarted"),
     EventKind(
         "topic-reader-failed",
@@ -298,6 +315,7 @@ EVENTS: dict[str, EventKind] = {kind.name: kind for kind in TABLE}
 FIELDS: dict[str, str] = {
     "address": "bootstrap servers",
     "action": "action of the record, by its writer",
+    "actual": "the value that the topic has",
     "ask": "command of the extension",
     "at_ms": "log time of its last heartbeat",
     "away_s": "seconds without an answer",
@@ -349,6 +367,7 @@ FIELDS: dict[str, str] = {
     "running": "bundles whose hook runs",
     "seconds": "duration in seconds",
     "serving": "bundles served",
+    "setting": "setting of the topic; `partitions`, or `topic` for the topic itself",
     "mute_s": "seconds since own records of the channel are not read back although another member could lead",
     "silence_s": "age of the view",
     "stack": "all calls of the loop's thread, the innermost first",
@@ -358,9 +377,10 @@ FIELDS: dict[str, str] = {
     "through": "offset",
     "to": "destination",
     "took_s": "seconds since the request",
-    "topic": "`channel` or `registry`",
+    "topic": "`channel` or `registry`, or the name of a topic",
     "verdict": "verdict (protocol.md)",
     "version": "version of the key",
+    "wanted": "the value that it must have",
     "why": "a sentence",
     "winner": "id of the accepted record that came first",
 }

@@ -86,6 +86,7 @@ def ready(host: Host) -> list[HealthCheck]:
         ),
         HealthCheck("mode", mode is Mode.NORMAL, f"{mode}: {_MODES[mode]}"),
         _hooks(host),
+        HealthCheck("topics", True, "; ".join(host.topics.sentences()) or "as they must be"),
         HealthCheck("staying", not engine.draining, "hands over its bundles" if engine.draining else "accepts bundles"),
     ]
 

@@ -100,6 +100,13 @@ TABLE: tuple[Metric, ...] = (
     Metric("writer_queue_records", _G, "Own records without a delivery report"),
     Metric("kafka_available", _G, "1 while Kafka answers the client"),
     Metric("kafka_outages", _C, "Number of times that Kafka stopped answering"),
+    Metric(
+        "topic_differences",
+        _G,
+        "Settings of the channel's topics that differ from the required ones; `hard` ones void a guarantee",
+        ("harm",),
+    ),
+    Metric("heads_lost", _G, "Partitions of the channel from whose heads records were deleted"),
     # --- the cluster
     Metric("mode", _G, "1 for the current mode of this member", ("mode",)),
     Metric("caught_up", _G, "1 while this member judges every partition"),

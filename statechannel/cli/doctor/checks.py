@@ -104,6 +104,7 @@ class DoctorFacts:
         problems: Settings that are invalid, or contradict each other.
         nodes: Settings of each Kafka broker, by node.
         wanted: Expected topics. `topics`: existing ones. `places`: the replicas of their partitions.
+        first_offsets: First offset of each partition of the channel.
         status: Document of `statechannel status`.
         failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `registry`, `log`.
         connection: For checks of other packages that query Kafka; None if no address is known.
@@ -121,6 +122,7 @@ class DoctorFacts:
     wanted: Sequence[WantedTopic] = ()
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     places: Mapping[str, Sequence[PartitionPlace]] = field(default_factory=dict)
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None
     story: RegistryStory | None = None

@@ -535,6 +535,9 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Start a broker, or find out why the running ones write no clean heartbeat (keys awaiting repair, no leader).",
         )
         return
+    if any(first_offset > 0 for first_offset in facts.first_offsets.values()):
+        yield DoctorFinding(Severity.INFO, "the log has lost its head", checked=False)
+        return
     many, assigned, waiting = (status.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
     moving = many - assigned - waiting
     on_their_way = f", {moving} in flight" if moving > 0 else ""

@@ -44,6 +44,7 @@ from statechannel.cli.kit.output import Output, print_hanging, print_json, waiti
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
 from statechannel.cli.kit.requests import acknowledgements
+from statechannel.cli.kit.topic_state import first_offsets
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
@@ -239,6 +240,8 @@ def facts_of_kafka(
     )
     topics = _try(failed, "topics", lambda: admin.describe(names))
     places = _try(failed, "topics", lambda: admin.places(names))
+    channel = (topics or {}).get(connection.topics.channel)
+    firsts = {} if channel is None else _try(failed, "topics", lambda: first_offsets(connection, channel))
     story = RegistryStory(connection.settings.membership.expiry_s)
     heard = _try(failed, "registry", lambda: _registry(connection, story))
     registry, clock = heard if heard is not None else (None, ClockFacts())
@@ -263,6 +266,7 @@ def facts_of_kafka(
         wanted=wanted,
         topics=topics or {},
         places=places or {},
+        first_offsets=firsts or {},
         clock=clock,
         registry=registry,
         story=story,

@@ -16,6 +16,7 @@ from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
+from statechannel.cli.doctor.checks import plugins
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
@@ -27,9 +28,11 @@ from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, ope
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import acknowledgements, is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
+from statechannel.cli.kit.topic_state import topic_state
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
+from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -140,7 +143,13 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         drains=seen.drains,
         incidents=incidents,
     )
+    fields["topics"] = _topics_of(connection, registry.members.alive)
     return with_health(fields, HealthLimits.of(connection.settings))
+
+
+def _topics_of(connection: Connection, alive: Mapping[str, Member]) -> dict[str, Any]:
+    others = [topic for _, plugin in plugins() for topic in plugin.topics(connection)]
+    return topic_state(connection, [(topic.name, topic.policy) for topic in others], alive)
 
 
 def _stay(
@@ -237,7 +246,8 @@ class StatusFollower:
         )
         self._remarks = Remarks()
         self._requests = RequestIncidents()
-        self._asked: Future[tuple[Remarks, RequestIncidents]] | None = None
+        self._topics: dict[str, Any] = {"partition_counts": {}, "heads_lost": {}, "differences": []}
+        self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
         self._asked_s = 0.0
         self._asked_of_forged = False
         self._stack = ExitStack()
@@ -316,7 +326,7 @@ class StatusFollower:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            (self._remarks, self._requests), self._asked = self._asked.result(), None
+            (self._remarks, self._requests, self._topics), self._asked = self._asked.result(), None
             incidents = self._inputs.incidents
             incidents.requesters, incidents.acknowledged = self._requests.requesters, self._requests.acknowledged
             self._asked_s = time.monotonic()
@@ -326,7 +336,11 @@ class StatusFollower:
             self._asked_of_forged = forged
             alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(
-                lambda: (remarks(self._connection, alive), requests_of_last_hour(self._connection, forged=forged))
+                lambda: (
+                    remarks(self._connection, alive),
+                    requests_of_last_hour(self._connection, forged=forged),
+                    _topics_of(self._connection, alive),
+                )
             )
 
     def figures(self, incidents: int) -> dict[str, Any]:
@@ -346,7 +360,7 @@ class StatusFollower:
             drains=self._requests.drains,
             incidents=incidents,
         )
-        fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+        fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms, "topics": self._topics}
         return with_health(fields, HealthLimits.of(self._connection.settings))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.broker.observe.topic_conditions import head_lost_sentence
 from statechannel.cli.kit.output import duration, moment
 from statechannel.engine.effects import Hook
 from statechannel.protocol.verdict import Verdict
@@ -43,6 +44,9 @@ class HealthReason(StrEnum):
 
     KAFKA_SILENT = "kafka-silent"
     NEWER_FORMAT = "newer-format"
+    HEAD_LOST = "head-lost"
+    PARTITIONS_DIFFER = "partitions-differ"
+    TOPIC_UNFIT = "topic-unfit"
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
@@ -120,6 +124,7 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
             HealthReason.NEWER_FORMAT,
             f"partition {partition} needs format {stop['format']} from offset {stop['offset']} on; use a newer version",
         )
+    yield from _of_topics(fields)
     alive = [row for row in fields["brokers"] if row["state"] not in ("lost", "left")]
     if not alive:
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
@@ -138,6 +143,29 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
+
+
+def _of_topics(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
+    topics = fields.get("topics")
+    if topics is None:
+        return
+    if len(topics["partition_counts"]) > 1:
+        words = "; ".join(f"{number}: {_named(brokers)}" for number, brokers in topics["partition_counts"].items())
+        yield HealthProblem(
+            HealthReason.PARTITIONS_DIFFER, f"brokers read different numbers of the channel's partitions ({words})"
+        )
+    for partition, offset in topics["heads_lost"].items():
+        yield HealthProblem(
+            HealthReason.HEAD_LOST,
+            f"{head_lost_sentence(fields['channel'], partition, offset)}; do not stop all brokers (`statechannel doctor`)",
+        )
+    for row in topics["differences"]:
+        if row["hard"]:
+            yield HealthProblem(
+                HealthReason.TOPIC_UNFIT,
+                f"{row['topic']}: {row['setting']} is {row['actual']}, required {row['wanted']} (`statechannel doctor` has the "
+                "command)",
+            )
 
 
 def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -> Iterator[HealthProblem]:

@@ -109,6 +109,8 @@ class RouterSource:
             brokers=broker_rows(members, {}, applied, silent_ms),
             repair_paused=why if isinstance(why, str) else None,
             repair_resumes_at_ms=resumes_ms if type(resumes_ms) is int else None,
+            differences=self._cluster.topics.differences,
+            heads_lost=self._cluster.topics.first_offsets,
             rejected={verdict.value: engine.counts[verdict] for verdict in REJECTIONS if engine.counts[verdict]},
         )
 

@@ -8,12 +8,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from statechannel.broker.observe.topic_conditions import HEAD_LOST_HINT, head_lost_sentence
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
     from statechannel.http_api.page.replicas_compared import ReplicaSeen
+    from statechannel.kafka.admin import Place
+    from statechannel.kafka.topics import TopicSettingDifference
 
 SLOW_LAG_S: Final = 5.0
 _DRAIN_ENDS: Final = {
@@ -29,11 +32,14 @@ class ProblemKind(StrEnum):
     """Kinds, the worst first."""
 
     KAFKA_AWAY = "kafka-away"
+    HEAD_LOST = "head-lost"
+    TOPIC_UNFIT = "topic-unfit"
     REPAIR_PAUSED = "repair-paused"
     REPLICA_DIFFERS = "replica-differs"
     NO_LEADER = "no-leader"
     BROKER_LOST = "broker-lost"
     STUCK = "stuck"
+    TOPIC_DIFFERS = "topic-differs"
     HOOK_FAILED = "hook-failed"
     UNPLACED = "unplaced"
     DRAIN_BLOCKED = "drain-blocked"
@@ -48,6 +54,8 @@ class ProblemKind(StrEnum):
 SEVERE: Final = frozenset(
     {
         ProblemKind.KAFKA_AWAY,
+        ProblemKind.HEAD_LOST,
+        ProblemKind.TOPIC_UNFIT,
         ProblemKind.REPAIR_PAUSED,
         ProblemKind.REPLICA_DIFFERS,
         ProblemKind.NO_LEADER,
@@ -109,6 +117,8 @@ class ClusterLook(NamedTuple):
         lag_s: Age of the oldest partition's view.
         applied: Offset through which each partition was read.
         rejected: Number of rejected records of each verdict since the process began.
+        differences: Of the topics that this process reads from what they must be, the hard ones first.
+        heads_lost: First offset of each partition of the channel from whose head records were deleted.
     """
 
     at_ms: int
@@ -123,6 +133,8 @@ class ClusterLook(NamedTuple):
     repair_paused: str | None
     repair_resumes_at_ms: int | None
     rejected: Mapping[str, int]
+    differences: Sequence[TopicSettingDifference] = ()
+    heads_lost: Mapping[Place, int] = MappingProxyType({})
 
 
 def problems_of(
@@ -146,6 +158,7 @@ def problems_of(
     """
     seen = [
         *_of_cluster(look),
+        *_of_topics(look),
         *_of_brokers(look, owned),
         *_of_drains(look, owned, cordons),
         *_of_bundles(look, between, flaps),
@@ -180,6 +193,17 @@ def _of_cluster(look: ClusterLook) -> Iterator[ProblemSeen]:
         yield ProblemSeen(
             ProblemKind.NO_LEADER, None, "no broker leads: nothing is balanced, and a deputy repairs",
             "It ends by itself within the election's time; if not, `statechannel doctor` says why no broker can lead.",
+        )  # fmt: skip
+
+
+def _of_topics(look: ClusterLook) -> Iterator[ProblemSeen]:
+    for place, offset in look.heads_lost.items():
+        yield ProblemSeen(ProblemKind.HEAD_LOST, None, head_lost_sentence(*place, offset), HEAD_LOST_HINT)
+    for difference in look.differences:
+        yield ProblemSeen(
+            ProblemKind.TOPIC_UNFIT if difference.hard else ProblemKind.TOPIC_DIFFERS, None,
+            f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}",
+            difference.command or "Nothing has to be done.",
         )  # fmt: skip
 
 

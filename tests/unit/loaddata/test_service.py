@@ -20,6 +20,7 @@ from loaddata.source import MeasuredBundle, TopicRates
 from loaddata.view.ownership import OwnChanges, OwnershipChange
 from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import LoadTopics
 from tests.support.load_channel import FakeChannel
 from tests.support.waits import WAIT_S
 
@@ -55,6 +56,7 @@ class KafkaSide:
     """Takes what is written; nothing is read back."""
 
     leading = False
+    topics = LoadTopics("c")
 
     def __init__(self, *_: object) -> None:
         self.written: list[ReportWrite] = []

@@ -1,0 +1,75 @@
+"""What Kafka says of the channel's topics now: settings that differ, and partitions whose first records were deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from statechannel.cli.kit.connection import Connection
+from statechannel.engine.membership import Member
+from statechannel.errors import StateChannelError
+from statechannel.kafka.admin import BoundsAsker
+from statechannel.kafka.topic_policy import TopicPolicy
+from statechannel.kafka.topics import TopicAdmin, TopicInfo, differences_of, missing_topic
+from statechannel.protocol.log import Topic
+
+
+def first_offsets(connection: Connection, channel: TopicInfo) -> dict[int, int]:
+    """The first offset of each partition of the channel.
+
+    Raises:
+        KafkaAdapterError: Kafka did not answer in time, or refused to.
+    """
+    places = [(channel.name, partition) for partition in range(channel.partitions)]
+    bounds = BoundsAsker(connection.client, timeout_s=connection.timeout_s).ask(places)
+    return {partition: bounds[name, partition].low for name, partition in places}
+
+
+def partition_counts(alive: Mapping[str, Member]) -> dict[int, list[str]]:
+    """The brokers by the number of partitions of the channel that they read."""
+    counts: dict[int, list[str]] = {}
+    for broker, member in sorted(alive.items()):
+        applied = member.info.get("applied")
+        if isinstance(applied, dict) and applied:
+            counts.setdefault(len(applied), []).append(broker)
+    return counts
+
+
+def topic_state(
+    connection: Connection, others: Iterable[tuple[str, TopicPolicy]], alive: Mapping[str, Member]
+) -> dict[str, Any]:
+    """The key `topics` of `status`; of Kafka nothing where it does not answer, which `doctor` reports.
+
+    Args:
+        others: Names and policies of topics beside the channel's own.
+        alive: The brokers that are alive.
+    """
+    counts = {str(number): brokers for number, brokers in sorted(partition_counts(alive).items())}
+    policies = {**connection.topics.policies, **dict(others)}
+    admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
+    try:
+        infos = admin.describe(policies.keys())
+        channel = infos.get(connection.topics.names[Topic.CHANNEL])
+        firsts = {} if channel is None else first_offsets(connection, channel)
+    except StateChannelError:
+        return {"partition_counts": counts, "heads_lost": {}, "differences": []}
+    server = connection.client.bootstrap_servers
+    differences = [item for name, info in infos.items() for item in differences_of(info, policies[name], server)]
+    differences += [
+        missing_topic(name, policy, server) for name, policy in connection.topics.policies.items() if name not in infos
+    ]
+    return {
+        "partition_counts": counts,
+        "heads_lost": {str(partition): offset for partition, offset in firsts.items() if offset > 0},
+        "differences": [
+            {
+                "topic": item.topic,
+                "setting": item.setting,
+                "actual": item.actual,
+                "wanted": item.wanted,
+                "hard": item.hard,
+                "command": item.command,
+            }
+            for item in sorted(differences, key=lambda item: not item.hard)
+        ],
+    }

@@ -1,0 +1,261 @@
+"""What the watch over topics finds while a member runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ConfigResource, OffsetSpec
+
+from statechannel.kafka import topic_watch
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import Requirement, SettingRule, TopicPolicy
+from statechannel.kafka.topic_watch import TopicFindings, TopicWatch
+from statechannel.kafka.topics import TopicInfo
+
+CHANNEL, REQUESTS, SIDE = "c", "c-requests", "c-side"
+SIDE_POLICY = TopicPolicy(
+    "side",
+    (
+        Requirement("cleanup.policy", SettingRule.EXACTLY, "compact,delete"),
+        Requirement("segment.ms", SettingRule.AT_MOST, "10", hard=False),
+    ),
+)
+CHANNEL_POLICY = TopicPolicy("channel", (Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),), None)
+POLICIES = {CHANNEL: CHANNEL_POLICY, SIDE: SIDE_POLICY}
+
+
+def answer(value: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(value, KafkaException):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+    return future
+
+
+def refusal(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+class Cluster:
+    """An admin client of a Kafka whose topics a test changes; None as an offset: that query gets no answer."""
+
+    def __init__(self) -> None:
+        self.ids = {CHANNEL: "C", REQUESTS: "R", SIDE: "S"}
+        self.partitions = {CHANNEL: 2, REQUESTS: 1, SIDE: 1}
+        self.settings = {
+            CHANNEL: {"cleanup.policy": "compact"},
+            SIDE: {"cleanup.policy": "delete,compact", "segment.ms": "10"},
+        }
+        self.settings_asked = 0
+        self.firsts: dict[tuple[str, int], int | None] = {}
+        self.end: int | None = 100
+
+    def describe_topics(self, names: Any, **_: object) -> dict[str, Future[Any]]:
+        return {name: self._describe(name) for name in names.topic_names}
+
+    def _describe(self, name: str) -> Future[Any]:
+        if name not in self.ids:
+            return answer(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        partitions = [SimpleNamespace(replicas=[object()])] * self.partitions[name]
+        return answer(SimpleNamespace(topic_id=self.ids[name], partitions=partitions))
+
+    def describe_configs(self, resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Future[Any]]:
+        self.settings_asked += 1
+        return {
+            resource: answer(
+                {k: SimpleNamespace(value=v) for k, v in self.settings[resource.name].items()}
+                if resource.name in self.ids
+                else refusal(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            )
+            for resource in resources
+        }
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, OffsetSpec], **_: object
+    ) -> dict[TopicPartition, Future[Any]]:
+        earliest = OffsetSpec.earliest()._value  # type: ignore[no-untyped-call]
+        return {
+            at: self._offset(self.firsts.get((at.topic, at.partition), 0) if spec._value == earliest else self.end)
+            for at, spec in wanted.items()
+        }
+
+    @staticmethod
+    def _offset(offset: int | None) -> Future[Any]:
+        if offset is None:
+            return answer(refusal(KafkaError._TIMED_OUT))
+        return answer(SimpleNamespace(offset=offset))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(topic_watch, "AdminHandle", lambda _: SimpleNamespace(client=made))
+    return made
+
+
+def opened(*names: str) -> list[TopicInfo]:
+    known = {CHANNEL: ("C", 2), REQUESTS: ("R", 1)}
+    return [TopicInfo(name, *known[name], 1, {}) for name in names]
+
+
+def watch(names: Iterable[str] = (CHANNEL, REQUESTS), **how: Any) -> TopicWatch:
+    return TopicWatch(ClientSettings("127.0.0.1:1"), opened(*names), interval_s=5.0, compacted={CHANNEL}, **how)
+
+
+POSITIONS = {(CHANNEL, 0): 7, (CHANNEL, 1): 0, (REQUESTS, 0): 3}
+
+
+def look(watching: TopicWatch, now_s: float = 0.0) -> TopicFindings:
+    """One round, from its queries to its findings."""
+    assert watching.poll(now_s, POSITIONS) is None
+    findings = watching.poll(now_s, POSITIONS)
+    assert findings is not None
+    return findings
+
+
+# --- the head of a log ----------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_begins_at_zero_has_its_head(cluster: Cluster) -> None:
+    assert not look(watch()).first_offsets
+
+
+def test_a_partition_of_the_channel_that_begins_later_has_lost_its_head(cluster: Cluster) -> None:
+    watching = watch()
+    cluster.firsts[CHANNEL, 1] = 41
+    assert look(watching).first_offsets == {(CHANNEL, 1): 41}
+    assert look(watching, 5.0).first_offsets == {(CHANNEL, 1): 41}, "as long as it is so"
+
+
+def test_retention_of_the_other_topics_is_no_loss(cluster: Cluster) -> None:
+    cluster.firsts[REQUESTS, 0] = 3
+    assert not look(watch()).first_offsets
+
+
+def test_without_an_answer_about_the_head_nothing_is_known(cluster: Cluster) -> None:
+    cluster.firsts[CHANNEL, 0] = None
+    findings = look(watch())
+    assert findings.answered
+    assert not findings.first_offsets
+
+
+# --- settings and partitions ----------------------------------------------------------------------------------------
+
+
+def differing(findings: TopicFindings) -> list[tuple[str, str, str, bool]]:
+    return [(d.topic, d.setting, d.actual, d.hard) for d in findings.differences]
+
+
+def test_topics_as_they_should_be_have_no_differences(cluster: Cluster) -> None:
+    assert not look(watch(policies=POLICIES)).differences
+
+
+def test_a_setting_that_changes_while_the_process_runs_is_found_and_so_is_its_return(cluster: Cluster) -> None:
+    watching = watch(policies=POLICIES, settings_s=30.0)
+    look(watching, 0.0)
+    cluster.settings[CHANNEL] = {"cleanup.policy": "delete"}
+    cluster.settings[SIDE]["segment.ms"] = "99"
+    found = [
+        (CHANNEL, "cleanup.policy", "delete", True),
+        (SIDE, "segment.ms", "99", False),
+    ]
+    assert not look(watching, 10.0).differences, "settings are asked for less often"
+    assert differing(look(watching, 30.0)) == found, "the hard ones first"
+    assert differing(look(watching, 40.0)) == found, "as long as it is so"
+    cluster.settings[CHANNEL] = {"cleanup.policy": "compact"}
+    assert differing(look(watching, 60.0)) == found[1:]
+
+
+def test_partitions_added_to_the_channel_are_said_and_harmless(cluster: Cluster) -> None:
+    watching = watch(policies=POLICIES)
+    cluster.partitions[CHANNEL] = 3
+    findings = look(watching)
+    assert differing(findings) == [(CHANNEL, "partitions", "3", False)]
+    assert not findings.broken
+
+
+def test_partitions_added_to_another_topic_are_found(cluster: Cluster) -> None:
+    cluster.partitions[SIDE] = 2
+    assert differing(look(watch(policies=POLICIES))) == [(SIDE, "partitions", "2", False)]
+
+
+def test_a_side_topic_that_comes_back_with_other_settings_is_found_in_the_next_rounds(cluster: Cluster) -> None:
+    watching = watch(policies=POLICIES, settings_s=30.0)
+    assert not look(watching, 0.0).recreated
+    cluster.ids[SIDE], cluster.settings[SIDE] = "T", {"cleanup.policy": "delete"}
+    assert look(watching, 5.0).recreated == (SIDE,)
+    assert watching.due(6.0), "the next round comes soon"
+    findings = look(watching, 6.0)
+    assert not findings.recreated, "that is said once"
+    assert (SIDE, "cleanup.policy", "delete", True) in differing(findings)
+    assert not findings.broken
+
+
+def test_a_side_topic_that_is_gone_for_two_answers_is_missing(cluster: Cluster) -> None:
+    watching = watch(policies=POLICIES)
+    look(watching, 0.0)
+    gone = cluster.ids.pop(SIDE)
+    assert not look(watching, 5.0).differences
+    (missing,) = look(watching, 6.0).differences
+    assert (missing.topic, missing.actual, missing.hard) == (SIDE, "missing", True)
+    assert "cleanup.policy=compact,delete" in missing.command
+    cluster.ids[SIDE] = gone
+    assert not look(watching, 11.0).differences
+
+
+def test_a_topic_of_the_channel_that_is_gone_is_broken_as_before(cluster: Cluster) -> None:
+    watching = watch(policies=POLICIES)
+    look(watching, 0.0)
+    del cluster.ids[CHANNEL]
+    look(watching, 5.0)
+    findings = look(watching, 6.0)
+    assert set(findings.broken) == {(CHANNEL, 0), (CHANNEL, 1)}
+
+
+def test_topics_that_are_used_later_are_watched_from_then_on(cluster: Cluster) -> None:
+    policies = {CHANNEL: CHANNEL_POLICY}
+    watching = watch(policies=policies, settings_s=30.0)
+    cluster.settings[SIDE] = {"cleanup.policy": "delete", "segment.ms": "1"}
+    assert not look(watching, 0.0).differences
+    policies[SIDE] = SIDE_POLICY
+    assert differing(look(watching, 5.0)) == [(SIDE, "cleanup.policy", "delete", True)]
+
+
+def test_without_an_answer_what_was_known_stays(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    watching = watch(policies=POLICIES)
+    cluster.partitions[CHANNEL] = 3
+    before = look(watching, 0.0).differences
+    silent = answer(refusal(KafkaError._TIMED_OUT))
+    monkeypatch.setattr(Cluster, "_describe", lambda *_: silent)
+    monkeypatch.setattr(Cluster, "describe_configs", lambda _, resources, **__: dict.fromkeys(resources, silent))
+    assert look(watching, 30.0).differences == before
+
+
+def test_a_watch_without_policies_asks_for_no_settings(cluster: Cluster) -> None:
+    look(watch())
+    assert cluster.settings_asked == 0
+
+
+# --- identity and ends ----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_was_made_anew_is_broken_at_once(cluster: Cluster) -> None:
+    cluster.ids[REQUESTS] = "S"
+    assert list(look(watch()).broken) == [(REQUESTS, 0)]
+
+
+def test_an_end_before_the_position_counts_when_it_is_seen_twice_in_a_row(cluster: Cluster) -> None:
+    watching = watch()
+    cluster.end = 5
+    assert not look(watching, 0.0).broken
+    cluster.end = 100
+    assert not look(watching, 10.0).broken
+    cluster.end = 5
+    assert not look(watching, 20.0).broken, "twice ever is not twice in a row"
+    assert list(look(watching, 30.0).broken) == [(CHANNEL, 0)]

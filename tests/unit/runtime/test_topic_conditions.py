@@ -1,0 +1,101 @@
+"""What a member says of its topics: an event for each change, and what is so now for whoever looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from statechannel.broker.observe import health
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.broker.observe.topic_conditions import TopicConditions
+from statechannel.kafka.topic_watch import TopicFindings
+from statechannel.kafka.topics import TopicSettingDifference
+from tests.support.log_lines import capture_logs
+from tests.support.lone_member import lone_host
+
+POLICY = TopicSettingDifference("c", "cleanup.policy", "delete", "compact", True, "kafka-configs.sh ...")
+SEGMENT = TopicSettingDifference("c", "segment.bytes", "2", "at most 1", False, "kafka-configs.sh ...")
+
+
+def seen(*differences: TopicSettingDifference, answered: bool = True, **found: object) -> TopicFindings:
+    return TopicFindings(0.0, answered=answered, differences=differences, **found)  # type: ignore[arg-type]
+
+
+class Told:
+    """Conditions whose events are heard: `news` returns those since the last call."""
+
+    def __init__(self, lines: list[dict[str, Any]]) -> None:
+        self._lines = lines
+        self._metrics = Metrics("c", "b1")
+        self._read = 0
+        self.conditions = TopicConditions(self._metrics)
+
+    def news(self, findings: TopicFindings) -> list[tuple[str, str, object]]:
+        self.conditions.take(findings)
+        lines, self._read = self._lines[self._read :], len(self._lines)
+        return [
+            (line["event"], line["log_level"], line.get("setting") or line.get("offset") or line["topic"])
+            for line in lines
+        ]
+
+    def gauge(self, name: str, **labels: str) -> float | None:
+        return self._metrics.registry.get_sample_value(
+            f"statechannel_{name}", {"channel": "c", "broker": "b1", **labels}
+        )
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    with capture_logs() as lines:
+        yield Told(lines)
+
+
+def test_a_setting_that_changes_is_said_once_and_again_when_it_is_right(told: Told) -> None:
+    assert told.news(seen()) == []
+    assert told.news(seen(POLICY)) == [("topic.unfit", "error", "cleanup.policy")]
+    assert told.news(seen(POLICY)) == []
+    assert told.gauge("topic_differences", harm="hard") == 1
+    assert told.news(seen()) == [("topic.mended", "info", "cleanup.policy")]
+    assert told.gauge("topic_differences", harm="hard") == 0
+    assert told.news(seen(POLICY)) == [("topic.unfit", "error", "cleanup.policy")]
+
+
+def test_what_voids_no_guarantee_is_a_warning(told: Told) -> None:
+    assert told.news(seen(SEGMENT)) == [("topic.differs", "warning", "segment.bytes")]
+    assert told.gauge("topic_differences", harm="soft") == 1
+
+
+def test_another_wrong_value_is_news_too_and_not_its_end(told: Told) -> None:
+    told.news(seen(POLICY))
+    other = TopicSettingDifference("c", "cleanup.policy", "delete,compact", "compact", True, "")
+    assert told.news(seen(other)) == [("topic.unfit", "error", "cleanup.policy")]
+
+
+def test_while_kafka_does_not_answer_nothing_changes(told: Told) -> None:
+    told.news(seen(POLICY, first_offsets={("c", 0): 7}))
+    assert told.news(seen(answered=False)) == []
+    assert told.conditions.differences == (POLICY,)
+    assert told.conditions.first_offsets == {("c", 0): 7}
+
+
+def test_a_lost_head_is_said_and_again_when_more_is_deleted(told: Told) -> None:
+    assert told.news(seen(first_offsets={("c", 0): 7})) == [("head-lost", "critical", 7)]
+    assert told.news(seen(first_offsets={("c", 0): 7})) == []
+    assert told.news(seen(first_offsets={("c", 0): 9})) == [("head-lost", "critical", 9)]
+    assert told.gauge("heads_lost") == 1
+
+
+def test_a_side_topic_that_was_made_anew_is_said(told: Told) -> None:
+    assert told.news(seen(recreated=("c-side",))) == [("topic.recreated", "warning", "c-side")]
+
+
+async def test_readiness_shows_the_condition_and_does_not_depend_on_it() -> None:
+    async with lone_host() as host:
+        host.topics.take(seen(POLICY, first_offsets={("c", 0): 7}))
+        (check,) = [item for item in health.ready(host) if item.name == "topics"]
+        assert check.ok
+        document = json.loads(health._answer(host, health.ready(host)).body)
+        assert all(word in document["checks"]["topics"]["why"] for word in ("c-0", "7", "cleanup.policy", "delete"))
