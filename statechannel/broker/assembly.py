@@ -196,6 +196,7 @@ async def open_member(
     find_topics = partial(_topics, settings, kafka, create_topics=create_topics)
     infos = await _awaited(settings, kafka, identity.broker, find_topics)
     partitions = infos[Topic.CHANNEL].partitions
+    identity = replace(identity, log=infos[Topic.CHANNEL].topic_id)
     observe = settings.observe
     metrics = _metrics(settings, identity.broker, registry)
     traces = _traces(settings, identity) if observe.traces else None
@@ -260,6 +261,7 @@ def make_observer(
     metrics: Metrics,
     *,
     partitions: int,
+    log_id: str = "",
     platform: HostPlatform | None = None,
 ) -> Host:
     """An observer on a log, not started yet: it only reads."""
@@ -267,7 +269,7 @@ def make_observer(
     config = replace(
         to_engine(settings, partitions=partitions), observes=True, tick_interval_s=platform.tick_interval_s
     )
-    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000)
+    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000, log=log_id)
     options = host_options(settings, rests=platform.rests)
     return Host(Engine(identity, config), log, BrokerHooks(), metrics, options=options, platform=platform)
 
@@ -286,7 +288,7 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     topics = TopicConditions(metrics)
     topics.policies.update(ObservedTopics(kafka.topics).policies)
     log = _kafka_log(settings, kafka, infos, metrics, availability, topics, broker=OBSERVER, reads_only=True)
-    host = make_observer(settings, log, metrics, partitions=partitions)
+    host = make_observer(settings, log, metrics, partitions=partitions, log_id=infos[Topic.CHANNEL].topic_id)
     await _start(host, log, availability, topics)
     return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 

@@ -130,6 +130,13 @@ def run(
     take_over: Annotated[
         bool | None, typer.Option("--take-over", help="Start even if another process with this id may still be alive.")
     ] = None,
+    accept_lost_head: Annotated[
+        bool | None,
+        typer.Option(
+            "--accept-lost-head",
+            help="Start although records were deleted from the channel's log and no broker knows them any more.",
+        ),
+    ] = None,
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create missing topics of the channel.")
     ] = False,
@@ -159,7 +166,8 @@ def run(
             code=ExitCode.USAGE,
         )
     listeners = dict(_listener(text) for text in advertised or ())
-    settings = connect(*(["membership.take_over=true"] if take_over else [])).settings
+    flags = {"membership.take_over=true": take_over, "leader.accept_lost_head=true": accept_lost_head}
+    settings = connect(*(flag for flag, is_given in flags.items() if is_given)).settings
     set_up_logs(settings)
     plane = None if data_port is None else DataPlane(broker_id)
     hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events, plane=plane)

@@ -55,6 +55,7 @@ from statechannel.engine.inputs import (
     Tick,
 )
 from statechannel.engine.lease import Lease
+from statechannel.engine.log_findings import LogFindings
 from statechannel.engine.log_head import LogHead, ProvenPositions
 from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
@@ -104,9 +105,10 @@ class Engine:
         changes = self.transitions = Transitions(context)
         marks = self.closing_marks = ClosingMarks(context)
         streams = self.streams = changes.streams = Streams(context)
-        positions = ProvenPositions(identity.log)
+        positions, findings = ProvenPositions(identity.log), LogFindings(context)
+        self.findings = findings
         provenance = self.provenance = Provenance(context, changes.announce_change)
-        presence = self.presence = changes.presence = Presence(context, provenance, changes, positions)
+        presence = self.presence = changes.presence = Presence(context, provenance, changes, positions, findings)
         placer = self.placer = Placer(context, placement)
         echo, silence = Echo(config.partitions), Silence(context, presence)
         proposals = Proposals(context, presence, provenance, echo, silence, changes.want_heartbeat)
@@ -195,6 +197,7 @@ class Engine:
         self.lease.tick()
         self.cold_start.tick()
         self.head.tick()
+        self.findings.tick()
         self.reactions.tick()
         self.lookups.tick()
         self.placer.tick()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.engine.context import Context
+    from statechannel.engine.log_findings import LogFindings
     from statechannel.engine.log_head import ProvenPositions
     from statechannel.engine.membership import LostMember
     from statechannel.engine.provenance import Provenance
@@ -61,9 +62,15 @@ class Presence:
     """
 
     def __init__(
-        self, context: Context, provenance: Provenance, listener: RegistryListener, positions: ProvenPositions
+        self,
+        context: Context,
+        provenance: Provenance,
+        listener: RegistryListener,
+        positions: ProvenPositions,
+        findings: LogFindings,
     ) -> None:
         self._positions = positions
+        self._findings = findings
         self._context = context
         self._provenance = provenance
         self._listener = listener
@@ -551,6 +558,7 @@ class Presence:
             "repair_paused": context.repair_paused,
             "repair_resumes_at_ms": context.repair_resumes_at_ms,
             "forged": self._provenance.fields(),
+            "differs": self._findings.fields(),
             "blocked": None if context.troubles.blocked is None else context.troubles.blocked.fields(),
             "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()}
             or None,

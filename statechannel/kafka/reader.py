@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.engine.inputs import PartitionBroken, PartitionOpened, PositionReached
+from statechannel.engine.inputs import HeadLost, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, Stall, close_aside
@@ -255,6 +255,7 @@ class LogReader:
         self._tuning = tuning or ReaderTuning()
         self._on_availability = on_availability
         self._on_findings = on_findings
+        self._first_offsets: dict[Place, int] = {}
         self._on_failure = on_failure
         self._available: bool | None = None
         self._unanswered_since_s: float | None = None
@@ -514,6 +515,10 @@ class LogReader:
         self._set_available(available=findings.answered)
         if self._on_findings is not None:
             self._on_findings(findings)
+        for (name, number), first_offset in findings.first_offsets.items():
+            if self._first_offsets.get((name, number)) != first_offset:
+                self._first_offsets[name, number] = first_offset
+                self._sink([HeadLost(number, first_offset)])
         if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
             self._renew_consumer(())
         if self._tuning.quiet_s is not None:

@@ -55,6 +55,11 @@ class LeaderSettings(SettingsGroup):
         pip_192="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
         ge=1,
     )
+    accept_lost_head: bool = setting(
+        False,
+        "Accept what is left as the truth where records were deleted from the channel's log, and no broker is alive that knows "
+        "them: for one start, after looking for an export. Without it brokers wait for one that restates them.",
+    )
     cold_start_after_s: float = setting(
         10.0,
         "Without a caught-up member or a heartbeat on the channel for this time, the elected leader accepts its own view "

@@ -145,6 +145,7 @@ def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineCon
         handover_window=s.hooks.handover_window,
         purge_interval_s=s.leader.purge_interval_s,
         purge_deleted_after_s=s.leader.purge_deleted_after_s,
+        accept_lost_head=s.leader.accept_lost_head,
         cold_start_after_s=s.leader.cold_start_after_s,
         cold_start_window=s.leader.cold_start_window,
         kept_records_max=s.limits.kept_records_max,

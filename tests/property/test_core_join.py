@@ -292,7 +292,8 @@ def test_a_newer_format_stops_a_replica_wherever_it_is() -> None:
     heartbeat = b'{"format":1,"kind":"heartbeat","id":"H","covers":3,%b,"clean_to":3}' % by
     for first, end, gap in ((0, 4, False), (0, 3, False), (0, 4, True), (0, 3, True)):
         replica = Replica(0, 1, compaction_lag_s=3600, kept_records_max=10)
-        replica.opened(0.0, first, end)
+        replica.opened(0.0, 0, end)
+        replica.reached(0.0, first)
         for line in [*lines[1 if gap else 0 :], newer, Line(0, 4, 1, b"!heartbeat", heartbeat)]:
             replica.read(1.0, record_of(line))
         assert (replica.phase, replica.newer_format) == (Phase.STOPPED, 7)
@@ -313,7 +314,7 @@ def test_a_replica_that_is_too_slow_or_meets_a_gap_starts_over_and_waits_for_a_h
     for line in lines[:3]:
         replica.read(1801.0, record_of(line))
     assert replica.phase is Phase.START_OVER
-    replica.opened(1801.0, 1, 4)
+    replica.opened(1801.0, 0, 4)
     for line in lines[1:]:
         replica.read(1802.0, record_of(line))
     assert replica.phase is Phase.WAITING
@@ -344,7 +345,7 @@ def test_a_gap_in_what_was_written_since_the_join_began_starts_it_over() -> None
 
 def test_a_replica_keeps_no_more_than_it_may_while_it_waits() -> None:
     replica = Replica(0, 1, compaction_lag_s=3600, kept_records_max=2)
-    replica.opened(0.0, 5, 6)
+    replica.opened(0.0, 0, 6)
     replica.read(1.0, RecordRead(Topic.CHANNEL, 0, 5, 1, b"!note", b"x"))
     for offset, phase in ((6, Phase.WAITING), (7, Phase.WAITING), (8, Phase.START_OVER)):
         replica.read(1.0, RecordRead(Topic.CHANNEL, 0, offset, 1, b"!note", b"x"))
@@ -356,7 +357,7 @@ def test_a_cold_start_takes_what_was_read_for_the_truth() -> None:
     partition, lines = max(by_partition(log).items(), key=lambda pair: len(pair[1]))
     part = clean_once(lines, Random("cold"), log.exported_at_ms + 10**9, 1, whole=True)
     replica = Replica(partition, len(log.end_offsets), compaction_lag_s=3600, kept_records_max=10)
-    replica.opened(0.0, part[0].offset, len(lines) - 1)
+    replica.opened(0.0, 0, len(lines) - 1)
     for line in part:
         replica.read(1.0, record_of(line))
     assert replica.phase is Phase.WAITING

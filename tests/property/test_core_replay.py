@@ -125,7 +125,8 @@ def test_a_lenient_reading_in_bulk_ends_as_one_record_by_record(knobs: str, seed
         lag_s = chance.choice([1, 60, 3_600, 10**6])
         replicas = [Replica(partition, len(log.end_offsets), compaction_lag_s=lag_s, **bounds) for _ in range(2)]
         for replica in replicas:
-            replica.opened(0.0, records[0].offset, end)
+            replica.opened(0.0, 0, end)
+            replica.reached(0.0, records[0].offset)
         plain, bulk = replicas
         left = [*records]
         while left:

@@ -26,13 +26,16 @@ class Partition:
     """A replica that is caught up, as far as duties look at it."""
 
     def __init__(self, partition: int, partitions: int) -> None:
-        self.partition = partition
+        self.partition, self.partitions = partition, partitions
         self.view = View(partition, partitions)
         self.timestamp_ms = 1_000_000
 
     @property
     def applied(self) -> int:
         return self.view.applied
+
+    def summary(self) -> None:
+        """Not all keys were hashed yet."""
 
 
 class Written:

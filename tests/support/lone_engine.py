@@ -215,7 +215,7 @@ class LoneEngine:
 
     def _open(self) -> None:
         self._position = self.first
-        self._step(PartitionOpened(Topic.CHANNEL, 0, self.first, len(self.channel)))
+        self._step(PartitionOpened(Topic.CHANNEL, 0, 0, len(self.channel)))
         if self.first:
             self._reached()
 
@@ -250,7 +250,7 @@ class LoneEngine:
                 self._inputs.append(LeadershipChanged(effect.stand))
             case RestartReading():
                 self.restarts += 1
-                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, self.first, len(self.channel)))
+                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, 0, len(self.channel)))
             case _:
                 pass
 

@@ -11,6 +11,7 @@ from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.context import Context, Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened
+from statechannel.engine.log_findings import LogFindings
 from statechannel.engine.log_head import ProvenPositions
 from statechannel.engine.membership import LostMember
 from statechannel.engine.presence import Presence
@@ -45,7 +46,7 @@ class PresenceBench:
         self.context = context
         self.notices: list[str] = []
         self.provenance: Any = StubProvenance(context)
-        self.presence = Presence(context, self.provenance, self, ProvenPositions(""))
+        self.presence = Presence(context, self.provenance, self, ProvenPositions(""), LogFindings(context))
         self.offset = 0
         self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
 

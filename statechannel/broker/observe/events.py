@@ -98,6 +98,41 @@ TABLE: tuple[EventKind, ...] = (
         "replica.phase", _I, ("partition", "before", "phase", "why"), "The reader of a partition changed its phase"
     ),
     EventKind("replica.caught-up", _I, ("why",), "All partitions are judged: this broker may act"),
+    EventKind(
+        "replica.differs",
+        _C,
+        ("partition", "member", "offset", "equal_at", "keys", "their_keys"),
+        "The accepted states of this broker and those of another one differ at one offset: one of them reads another log, or "
+        "judges otherwise. Both go on; compare each with `statechannel audit --verify`",
+    ),
+    EventKind("replica.agrees", _I, ("partition", "member", "offset"), "Both hold the same states again"),
+    EventKind(
+        "replica.counts-differ",
+        _C,
+        ("partition", "member", "partitions", "their_partitions"),
+        "Another broker distributes the channel's keys over another number of partitions: stop it, and start it again",
+    ),
+    EventKind(
+        "log.transaction",
+        _W,
+        ("partition", "first", "through", "count"),
+        "Offsets of the channel without a record: a transactional producer writes to it, which brokers never do",
+    ),
+    EventKind(
+        "log.shorter",
+        _C,
+        ("partition", "known", "position", "why"),
+        "The log ends before offsets that brokers have read, or is another one: this broker waits for one that knows the rest",
+    ),
+    EventKind(
+        "log.restating",
+        _W,
+        ("partition", "first", "keys"),
+        "The log has lost its head: this broker asserts what it knows of it",
+    ),
+    EventKind(
+        "log.restated", _I, ("partition", "first", "keys"), "What was lost is in the log again: brokers may join"
+    ),
     EventKind("replica.stopped", _E, ("partition", "format", "why"), "A record of a newer format: upgrade this broker"),
     EventKind(
         "mode.changed",
@@ -331,6 +366,7 @@ FIELDS: dict[str, str] = {
     "detail": "a sentence with what to do next",
     "due": "the reaction that waited for the hook",
     "duty": "`heartbeats` or `debts`",
+    "equal_at": "the last offset at which both were equal; -1 without one",
     "error": "what went wrong",
     "extension": "name of the extension",
     "flow": "kind of the operation: transfer, unload, split, ...",
@@ -346,7 +382,9 @@ FIELDS: dict[str, str] = {
     "id": "id of the record",
     "incarnation": "id of the process, new at every start",
     "input": "the input of the engine",
+    "first": "the first of the offsets; that of the log",
     "keys": "number of keys",
+    "known": "highest offset that was read",
     "limit_s": "seconds after which an alarm is raised, or a call ends",
     "lost": "the lost owner, and when it was last heard",
     "member": "the broker concerned",
@@ -375,6 +413,10 @@ FIELDS: dict[str, str] = {
     "suppressed": "the event",
     "term": "offset of the leadership claim",
     "through": "offset",
+    "partitions": "number of partitions by which this broker distributes keys",
+    "position": "next offset of this broker",
+    "their_keys": "the other broker's number of keys",
+    "their_partitions": "the other broker's number of partitions",
     "to": "destination",
     "took_s": "seconds since the request",
     "topic": "`channel` or `registry`, or the name of a topic",

@@ -273,7 +273,7 @@ def test_each_partition_is_waited_for_as_long():
                 began.append(effect.facts["partition"])
 
     def opened(partition, first):
-        step(PartitionOpened(Topic.CHANNEL, partition, first, first))
+        step(PartitionOpened(Topic.CHANNEL, partition, 0, first))
         step(PositionReached(Topic.CHANNEL, partition, first, now_s))
 
     def run(seconds):

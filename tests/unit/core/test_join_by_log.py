@@ -41,7 +41,7 @@ def joined(log: Log, *, clock_ms: float | None = 0.0, end: int | None = None, **
     replica = Replica(0, 1, compaction_lag_s=LAG_S, **({"kept_records_max": 100} | bounds))
     if clock_ms is not None:
         replica.learn_clock(clock_ms)
-    replica.opened(NOW_S, 1, log.records[-1].offset + 1 if end is None else end)
+    replica.opened(NOW_S, 0, log.records[-1].offset + 1 if end is None else end)
     for record in log.records:
         replica.read(NOW_S, record)
     if end is not None:
@@ -178,7 +178,7 @@ def test_what_may_not_be_kept_is_taken_leniently_and_the_heartbeat_below_it_serv
 def test_a_reading_that_took_longer_than_half_the_lag_starts_over() -> None:
     replica = Replica(0, 1, compaction_lag_s=LAG_S, kept_records_max=100)
     replica.learn_clock(0.0)
-    replica.opened(NOW_S - LAG_S / 2 - 1, 1, 4)
+    replica.opened(NOW_S - LAG_S / 2 - 1, 0, 4)
     for record in base().records:
         replica.read(NOW_S, record)
     assert replica.phase is Phase.START_OVER

@@ -20,7 +20,7 @@ NOW_S = 1_000.0
 def joined(log: list[RecordRead]) -> Replica:
     replica = Replica(0, 1, compaction_lag_s=LAG_S, kept_records_max=100)
     replica.learn_clock(0.0)
-    replica.opened(NOW_S, log[0].offset, log[-1].offset + 1)
+    replica.opened(NOW_S, 0, log[-1].offset + 1)
     for record in log:
         replica.read(NOW_S, record)
     return replica

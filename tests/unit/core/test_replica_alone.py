@@ -31,7 +31,9 @@ def replica(**bounds: int) -> Replica:
 
 def opened(end: int, *, first: int = 0, **bounds: int) -> Replica:
     reader = replica(**bounds)
-    reader.opened(NOW_S, first, end)
+    reader.opened(NOW_S, 0, end)
+    if first:
+        reader.reached(NOW_S, first)  # the cleaner has taken what was there
     return reader
 
 

@@ -134,7 +134,7 @@ def test_of_several_wishes_the_earliest_counts() -> None:
 
 def test_large_records_make_a_waiting_reader_start_over() -> None:
     replica = Replica(0, 1, compaction_lag_s=3600, kept_records_max=1_000, kept_max_bytes=10_000)
-    replica.opened(0.0, 5, 6)
+    replica.opened(0.0, 0, 6)
     replica.read(0.0, sized(5, 10))
     assert replica.phase is Phase.WAITING
     for offset in range(6, 16):

@@ -1,0 +1,87 @@
+"""What a member finds in the channel's log as it reads, for operators: transactions, brokers that hold other states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from statechannel.engine.context import Context
+    from statechannel.protocol.replica import Replica
+
+REPORT_GAP_S: Final = 10.0
+"""Between two reports of transactions in one partition: each of them takes an offset."""
+
+
+class LogFindings:
+    """Reports what the replicas of one engine have noted; nobody stops for it, as who differs may be right."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._differing: dict[tuple[int, str], dict[str, Any]] = {}
+        self._counting: dict[tuple[int, str], int] = {}
+        self._next_s: dict[int, float] = {}
+
+    def tick(self) -> None:
+        """Report what is new since the last call."""
+        for replica in self._context.replicas:
+            if replica.unused:
+                self._report_unused(replica)
+            if replica.compared or self._differing:
+                self._report_differing(replica)
+            if replica.other_counts or self._counting:
+                self._report_counts(replica)
+
+    def _report_unused(self, replica: Replica) -> None:
+        context, now_s = self._context, self._context.now.mono_s
+        if now_s < self._next_s.get(replica.partition, 0.0):
+            return
+        self._next_s[replica.partition] = now_s + REPORT_GAP_S
+        unused, replica.unused = replica.unused, []
+        count = sum(last - first + 1 for first, last in unused)
+        context.emit(
+            "log.transaction", partition=replica.partition, first=unused[0][0], through=unused[-1][1], count=count
+        )
+
+    def _report_differing(self, replica: Replica) -> None:
+        context, partition = self._context, replica.partition
+        for broker, comparison in replica.compared.items():
+            place = partition, broker
+            if comparison.is_equal:
+                if self._differing.pop(place, None) is not None:
+                    context.emit("replica.agrees", partition=partition, member=broker, offset=comparison.offset)
+                continue
+            is_new = place not in self._differing
+            own, theirs = comparison.own, comparison.theirs
+            self._differing[place] = {
+                "partition": partition, "broker": broker, "offset": comparison.offset, "equal_at": comparison.equal_at,
+                "keys": own.keys, "digest": own.digest, "their_keys": theirs.keys, "their_digest": theirs.digest,
+            }  # fmt: skip
+            if is_new:
+                context.emit(
+                    "replica.differs",
+                    partition=partition,
+                    member=broker,
+                    offset=comparison.offset,
+                    equal_at=comparison.equal_at,
+                    keys=own.keys,
+                    their_keys=theirs.keys,
+                )
+
+    def _report_counts(self, replica: Replica) -> None:
+        partition = replica.partition
+        counts = {(partition, broker): number for broker, number in replica.other_counts.items()}
+        for place, number in counts.items():
+            if self._counting.get(place) != number:
+                self._context.emit(
+                    "replica.counts-differ",
+                    partition=partition,
+                    member=place[1],
+                    partitions=replica.partitions,
+                    their_partitions=number,
+                )
+        others = {place: number for place, number in self._counting.items() if place[0] != partition}
+        self._counting = others | counts
+
+    def fields(self) -> list[dict[str, Any]] | None:
+        """For the registry: with whom this process differs, and since which offset; None with nobody."""
+        return [*self._differing.values()] or None
