@@ -98,6 +98,7 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
         nodes={1: NODE, 2: NODE, 3: NODE},
         wanted=wanted,
         topics=described,
+        first_offsets={0: 0},
         places={topic.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for topic in wanted},
         clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
         status=STANDING,

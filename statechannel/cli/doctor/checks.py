@@ -104,9 +104,9 @@ class DoctorFacts:
         problems: Settings that are invalid, or contradict each other.
         nodes: Settings of each Kafka broker, by node.
         wanted: Expected topics. `topics`: existing ones. `places`: the replicas of their partitions.
-        first_offsets: First offset of each partition of the channel.
+        first_offsets: First offset of each partition that the channel uses.
         status: Document of `statechannel status`.
-        failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `registry`, `log`.
+        failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `head`, `registry`, `log`.
         connection: For checks of other packages that query Kafka; None if no address is known.
     """
 

@@ -411,10 +411,11 @@ def partitions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "They look for a bundle in different partitions: two of them may serve it.",
             "Stop those that read more: the number of a channel is that with which it began.",
         )
-    elif counts and channel.partitions > (number := next(iter(counts))):
+    elif channel.partitions > len(facts.first_offsets):
         yield DoctorFinding(
             Severity.INFO,
-            f"{channel.name} has {channel.partitions} partitions, of which the channel uses {number}: the others are unused",
+            f"{channel.name} has {channel.partitions} partitions, of which the channel uses {len(facts.first_offsets)}: the "
+            "others are unused",
         )
 
 
@@ -487,9 +488,9 @@ CHECKS = (
     ),
     DoctorCheck("patience", "time-outs match each other and the topic's lag", patience, needs=("kafka", "topics")),
     DoctorCheck("topics", "the topics' settings", topic_settings, needs=("kafka", "topics")),
-    DoctorCheck("head", "the log has its first records", head, needs=("kafka", "topics")),
+    DoctorCheck("head", "the log has its first records", head, needs=("kafka", "topics", "head")),
     DoctorCheck(
-        "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "registry")
+        "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "head", "registry")
     ),
     DoctorCheck("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
 )

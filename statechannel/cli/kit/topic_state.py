@@ -6,20 +6,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import describe_topic
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.topic_policy import TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, TopicInfo, differences_of, missing_topic
+from statechannel.kafka.topics import TopicAdmin, differences_of, missing_topic
 from statechannel.protocol.log import Topic
 
 
-def first_offsets(connection: Connection, channel: TopicInfo) -> dict[int, int]:
-    """The first offset of each partition of the channel.
+def first_offsets(connection: Connection) -> dict[int, int]:
+    """The first offset of each partition that the channel uses.
 
     Raises:
-        KafkaAdapterError: Kafka did not answer in time, or refused to.
+        KafkaAdapterError: Kafka did not answer in time, or refused to; or the topic is missing, or is another one.
     """
+    channel = describe_topic(connection, Topic.CHANNEL)
     places = [(channel.name, partition) for partition in range(channel.partitions)]
     bounds = BoundsAsker(connection.client, timeout_s=connection.timeout_s).ask(places)
     return {partition: bounds[name, partition].low for name, partition in places}
@@ -49,8 +51,7 @@ def topic_state(
     admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
     try:
         infos = admin.describe(policies.keys())
-        channel = infos.get(connection.topics.names[Topic.CHANNEL])
-        firsts = {} if channel is None else first_offsets(connection, channel)
+        firsts = first_offsets(connection)
     except StateChannelError:
         return {"partition_counts": counts, "heads_lost": {}, "differences": []}
     server = connection.client.bootstrap_servers

@@ -19,6 +19,7 @@ from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageLimits, PageView
 from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
+from statechannel.kafka.topics import TopicSettingDifference
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
 from tests.support.page_server import names
@@ -234,6 +235,24 @@ def test_only_moves_of_the_balancer_and_after_failures_make_a_bundle_flap(moves,
     assert all(said in problem["message"] for problem in problems)
     assert sum(row["came"] for row in view.sections()["brokers"]) == len(moves)
     view.look(look_of(members, at_ms=400_000))
+    assert view.sections()["problems"] == []
+
+
+def test_a_lost_head_and_unfit_topics_are_problems_and_severe():
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    members = [broker_row(name) for name in BROKERS]
+    unfit = TopicSettingDifference("c", "cleanup.policy", "delete", "compact", True, "kafka-configs.sh ...")
+    extra = TopicSettingDifference("c", "partitions", "3", "1", False, "")
+    look = look_of(members, at_ms=10_000)
+    view.look(look._replace(differences=(unfit, extra), heads_lost={("c", 0): 41}))
+    problems = view.sections()["problems"]
+    assert [(problem["kind"], problem["severe"]) for problem in problems] == [
+        ("head-lost", True),
+        ("topic-unfit", True),
+        ("topic-differs", False),
+    ]
+    assert "offset 41" in problems[0]["message"]
+    view.look(look)
     assert view.sections()["problems"] == []
 
 
