@@ -56,7 +56,7 @@ from statechannel.engine.inputs import (
 )
 from statechannel.engine.lease import Lease
 from statechannel.engine.log_findings import LogFindings
-from statechannel.engine.log_head import LogHead, ProvenPositions
+from statechannel.engine.log_head import LogHead
 from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
 from statechannel.engine.names import locate
@@ -64,6 +64,7 @@ from statechannel.engine.operations import Operations
 from statechannel.engine.placement import Placement, Placer
 from statechannel.engine.presence import Presence
 from statechannel.engine.proposals import Proposals
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.engine.provenance import Provenance
 from statechannel.engine.reactions import Reactions
 from statechannel.engine.repair import Repair

@@ -13,41 +13,15 @@ from statechannel.protocol.codec import HEAD_KEY
 from statechannel.protocol.replica import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from statechannel.engine.cold_start import PartitionJoins
     from statechannel.engine.context import Context
     from statechannel.engine.inputs import HeadLost
     from statechannel.engine.proposals import Proposals
+    from statechannel.engine.proven_positions import ProvenPositions
     from statechannel.protocol.replica import Replica
 
 RESTATE_GAP_S: Final = 10.0
 """Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
-POSITIONS_MAX: Final = 100_000
-
-
-class ProvenPositions:
-    """How far others had read the channel, by what lies in the registry.
-
-    Args:
-        log: Id of the topic that this process reads; empty where none is known.
-    """
-
-    def __init__(self, log: str) -> None:
-        self._log = log
-        self.same: dict[int, int] = {}
-        self.foreign: dict[int, int] = {}
-
-    def take(self, info: Mapping[str, object]) -> None:
-        """A heartbeat of the registry."""
-        log, applied = info.get("log"), info.get("applied")
-        is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
-        positions = self.foreign if is_foreign else self.same
-        for name, offset in applied.items() if isinstance(applied, dict) else ():
-            if isinstance(name, str) and name.isascii() and name.isdigit() and type(offset) is int:
-                number = int(name)
-                if number in positions or len(positions) < POSITIONS_MAX:
-                    positions[number] = max(offset, positions.get(number, -1))
 
 
 class _Round:

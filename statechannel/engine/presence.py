@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from statechannel.engine.context import Context
     from statechannel.engine.log_findings import LogFindings
-    from statechannel.engine.log_head import ProvenPositions
     from statechannel.engine.membership import LostMember
+    from statechannel.engine.proven_positions import ProvenPositions
     from statechannel.engine.provenance import Provenance
     from statechannel.protocol.keys import Writer
     from statechannel.protocol.replica import Phase, Replica

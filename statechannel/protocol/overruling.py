@@ -120,6 +120,15 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
     return result, [*_differences(view, result)]
 
 
+def lift(view: View, version: int) -> list[str]:
+    """Raise every live bundle to a version, for a cold start; returns those that were below it."""
+    below = [key for key in view.live() if key.version < version]
+    for key in below:
+        if key.state is not None:
+            view.place(key, key.state, version, key.from_, key.to)
+    return [key.name for key in below]
+
+
 def _assert_of(key: KeyState) -> Record:
     """An assert of the accepted state, for the walk from the namespaces."""
     state = key.state or State.ABSENT
@@ -156,10 +165,21 @@ def _accepted(row: KeyRow) -> tuple[object, ...]:
 
 
 def _differences(before: View, after: View) -> list[OverruledState]:
-    held = {key.name: line(key).decode() for key in before.existing()}
-    asserted = {key.name: line(key).decode() for key in after.existing()}
+    """Keys whose state is another one; that of a bundle whose version alone was raised is the same."""
+    held = {key.name: key for key in before.existing()}
+    asserted = {key.name: key for key in after.existing()}
     return [
-        OverruledState(name, held.get(name), asserted.get(name))
+        OverruledState(name, _line(held.get(name)), _line(asserted.get(name)))
         for name in sorted(held.keys() | asserted.keys())
-        if held.get(name) != asserted.get(name)
+        if _state(held.get(name)) != _state(asserted.get(name))
     ]
+
+
+def _line(key: KeyState | None) -> str | None:
+    return None if key is None else line(key).decode()
+
+
+def _state(key: KeyState | None) -> tuple[object, ...] | None:
+    if key is None:
+        return None
+    return key.state, key.from_, key.to, key.accepted_id, key.version if key.is_namespace else None

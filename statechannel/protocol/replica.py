@@ -12,7 +12,7 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.digest import ViewDigest, ViewSummary, partitions_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
-from statechannel.protocol.overruling import OverruledState, Restated, overrule
+from statechannel.protocol.overruling import OverruledState, Restated, lift, overrule
 from statechannel.protocol.record import NEWEST_FORMAT
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
@@ -55,6 +55,7 @@ class Comparison(NamedTuple):
 
 
 KEPT_MAX_BYTES: Final = 256 * 2**20
+VERSIONS_A_RECORD: Final = 2
 HASHED_AT_ONCE: Final = 5_000
 COMPARED_MAX: Final = 10_000
 UNUSED_MAX: Final = 100
@@ -483,14 +484,31 @@ class Replica:
         return self._note(voucher, theirs, digest.summary())
 
     def assume(self) -> list[str]:
-        """Cold start: accept the view as the truth; returns the keys that have to be asserted."""
+        """Cold start: accept the view as the truth; returns the keys that have to be asserted.
+
+        Live bundles get a version above all that was ever accepted, so that no generation is served twice.
+        """
         aside = self._aside
         if aside is None:
             return []
         aside.cut(self.applied)
         self.view = aside.joiner.view()
+        names = dict.fromkeys(key.decode() for key in aside.joiner.last)
+        names |= dict.fromkeys(lift(self.view, self._version_bound()))
         self._catch_up("cold start: the view is accepted as the truth")
-        return [key.decode() for key in aside.joiner.last]
+        return [*names]
+
+    def _version_bound(self) -> int:
+        """No version was accepted above this one, in whatever part of the log was lost: each record adds 2 at most.
+
+        The Deleted record of a split has one more than the Splitting one, and its children one more than it. One record of each
+        key may still be in flight.
+        """
+        heartbeat = self.marks.heartbeat
+        summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
+        if heartbeat is None or summary is None:  # an older version wrote it
+            return self.view.highest + VERSIONS_A_RECORD * (max(self.position, self.known + 1) + 1)
+        return summary.highest + VERSIONS_A_RECORD * (max(self.applied, self.known) - heartbeat.covers + 1)
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP

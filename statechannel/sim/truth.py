@@ -74,6 +74,11 @@ class RingLevels:
 class Floor(RingLevels):
     """The highest generation at which each part of the hash ring was ever served; it may only rise."""
 
+    def copy(self) -> Floor:
+        other = Floor()
+        other._cuts, other._levels = list(self._cuts), list(self._levels)
+        return other
+
     def raise_to(self, lower: int, upper: int, level: int) -> int | None:
         """Raise a range to a level; the level that stands in the way, if somewhere it is as high already."""
         first = self._cut(lower)
@@ -143,6 +148,7 @@ class Truth:
         other.states = self.states[: view.applied]
         other.debts = self.debts[: view.applied]
         other.grants = dict(self.grants)
+        other._floors = {name: floor.copy() for name, floor in self._floors.items()}
         other.stopped_at = self.stopped_at if self.stopped_at <= view.applied else -1
         # What was accepted before and is forgotten now does not bind what comes.
         other._now = {key.key: accepted_of(key) for key in view.existing()}

@@ -12,9 +12,9 @@ from statechannel.engine.context import Context, Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened
 from statechannel.engine.log_findings import LogFindings
-from statechannel.engine.log_head import ProvenPositions
 from statechannel.engine.membership import LostMember
 from statechannel.engine.presence import Presence
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.stub_context import StubProvenance
 
