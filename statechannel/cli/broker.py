@@ -162,7 +162,7 @@ def run(
     if not is_new_broker_id(broker_id):
         raise CommandError(
             f"--id {broker_id!r} is not a broker id",
-            hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -",
+            hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -, and not . or .. alone",
             code=ExitCode.USAGE,
         )
     listeners = dict(_listener(text) for text in advertised or ())

@@ -103,7 +103,7 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
 def read_properties_file(path: Path) -> dict[str, str]:
     """Read a librdkafka properties file, as kcat and the Confluent tools write it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ClientSettingRefusedError(
             f"The Kafka properties file {path} cannot be read: {error}.",
@@ -142,6 +142,27 @@ def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
         raise ClientSettingRefusedError(
             f"{origin} sets fixed properties: {', '.join(refused)}.",
             hint="Remove these properties; all others are passed on unchanged.",
+        )
+
+
+_ANSWER_LIMIT = "receive.message.max.bytes"
+_FETCH_LIMIT = "fetch.max.bytes"
+_FETCH_MAX_BYTES = 52_428_800  # the library's default
+_ANSWER_OVERHEAD_BYTES = 512
+
+
+def _refuse_small_answers(properties: Mapping[str, str]) -> None:
+    """Refuse for every client what the library refuses for consumers: others would take each larger answer for an outage.
+
+    Raises:
+        ClientSettingRefusedError: An answer that Kafka may send is larger than the client may receive.
+    """
+    limit, fetched = (properties.get(key, "").strip() for key in (_ANSWER_LIMIT, _FETCH_LIMIT))
+    least = (int(fetched) if fetched.isdecimal() else _FETCH_MAX_BYTES) + _ANSWER_OVERHEAD_BYTES
+    if limit.isdecimal() and int(limit) < least:
+        raise ClientSettingRefusedError(
+            f"{_ANSWER_LIMIT} is {limit}, below {_FETCH_LIMIT} and {_ANSWER_OVERHEAD_BYTES} bytes of overhead: {least}.",
+            hint=f"Remove {_ANSWER_LIMIT}, or raise it to {least}.",
         )
 
 
@@ -202,6 +223,7 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
+        _refuse_small_answers(self.properties)
         addresses_of(self.bootstrap_servers, self.properties.get("security.protocol") or "plaintext")
 
     @classmethod

@@ -12,7 +12,7 @@ from statechannel.settings.field import SettingsGroup, setting
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-TOPIC_NAME = r"^[A-Za-z0-9._-]{1,200}$"
+TOPIC_NAME = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 class KafkaSettings(SettingsGroup):
@@ -95,7 +95,8 @@ class ChannelSettings(SettingsGroup):
         "host several channels.",
         pip_192="loadbalancer-service-unit-state",
         pattern=TOPIC_NAME,
-        form="1 to 200 of A-Z a-z 0-9 . _ -",
+        max_length=200,
+        form="1 to 200 of A-Z a-z 0-9 . _ -, not dots alone",
     )
     partitions: int = setting(
         1,

@@ -43,6 +43,7 @@ from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
 from statechannel.kafka.topic_policy import SideTopic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
+from statechannel.protocol.bundle import DOTS
 from statechannel.protocol.log import Topic
 
 UNMET: Final = "min-available"
@@ -309,6 +310,8 @@ def put(
         BadPolicyError, UnknownSettingError, StrategySettingsError: The policy is invalid.
         CommandError: It would contradict other policies; nothing was written.
     """
+    if key.name in DOTS:
+        raise BadPolicyError(f"`{key.name}` cannot be the name of a policy: clients drop it from the path of a URL")
     author = Author(by or user_at_host(), drain)
     if drain is None and author.person.startswith(SYSTEM):
         raise _not_a_person(author)

@@ -1,8 +1,10 @@
 """Properties of the clients: what passes, what is refused, what is never shown."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException
 
 from statechannel.kafka.client_settings import (
     FIXED_KEYS,
@@ -47,6 +49,29 @@ def test_sasl_properties_of_a_file_reach_every_client_untouched(tmp_path: Path) 
     )
     for config in configs(settings):
         assert {key: config[key] for key in SASL} == SASL
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    settings = ClientSettings.from_sources(bootstrap_servers="h:1", file=write(tmp_path, "\ufeffclient.rack = a\n"))
+    assert settings.properties == {"client.rack": "a"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "taken"),
+    [
+        ({"receive.message.max.bytes": "1000"}, False),
+        ({"receive.message.max.bytes": "52429311"}, False),
+        ({"receive.message.max.bytes": "52429312"}, True),
+        ({"receive.message.max.bytes": "10000000", "fetch.max.bytes": "9000000"}, True),
+        ({"receive.message.max.bytes": "9000000", "fetch.max.bytes": "9000000"}, False),
+    ],
+)
+def test_a_limit_below_what_kafka_may_answer_is_named(properties: dict[str, str], taken: bool) -> None:
+    with nullcontext() if taken else pytest.raises(ClientSettingRefusedError, match=r"receive\.message\.max\.bytes"):
+        ClientSettings("h:1", properties)
+    # The library agrees, where it looks at all.
+    with nullcontext() if taken else pytest.raises(KafkaException, match=r"receive\.message\.max\.bytes"):
+        Consumer({"bootstrap.servers": "h:1", "group.id": "g", "log_level": 0, **properties}).close()
 
 
 def test_overrides_beat_the_file_and_the_option_beats_both(tmp_path: Path) -> None:
