@@ -34,7 +34,7 @@ from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_rights
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
-from statechannel.kafka.client_settings import to_client, to_topics
+from statechannel.kafka.client_settings import BROKER_CLIENT, to_client, to_topics
 from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.partition_count import as_used
 from statechannel.kafka.reader import ReaderTuning
@@ -192,7 +192,7 @@ async def open_member(
         KafkaAdapterError: Kafka is unavailable, or a topic is missing or has settings that void the protocol.
         MetricsPortError: The port for metrics is in use.
     """
-    kafka = access(settings, client_id=f"statechannel-{identity.broker}")
+    kafka = access(settings, client_id=f"{BROKER_CLIENT}{identity.broker}")
     find_topics = partial(_topics, settings, kafka, create_topics=create_topics)
     infos = await _awaited(settings, kafka, identity.broker, find_topics)
     partitions = infos[Topic.CHANNEL].partitions

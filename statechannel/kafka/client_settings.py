@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 kafka_logger = logging.getLogger("statechannel.kafka")
 client_logger = kafka_logger.getChild("client")
 
+BROKER_CLIENT = "statechannel-"
+"""A broker's `client.id` begins so, and ends with the broker's id, unless the properties give another one."""
+
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
 _BY_PROTOCOL = "the protocol depends on it (section 6)"
