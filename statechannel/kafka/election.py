@@ -135,7 +135,7 @@ class LeaderElection:
             return
         self._reported.add(error.code())
         foreign = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-        advice = "; a client that is no broker is in the group, `statechannel doctor` names it" if foreign else ""
+        advice = "; another client is in the group, `statechannel doctor` names it" if foreign else ""
         _log.warning("election: %s%s", describe(error, self._settings.secrets()), advice)
 
     def _may_stand(self) -> bool:

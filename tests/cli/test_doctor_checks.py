@@ -22,7 +22,7 @@ from statechannel.cli.doctor.checks import (
 from statechannel.cli.doctor.command import CHECKS
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
-from statechannel.kafka.topics import GroupMember, PartitionPlace, server_version
+from statechannel.kafka.topics import PartitionPlace, server_version
 from tests.cli.test_live import documented
 from tests.support.doctor_facts import (
     STANDING,
@@ -436,37 +436,6 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "spread",
         Severity.INFO,
         "b2 and b3 have no bundles, b1 has 18",
-    ),
-    (
-        "stray member",
-        healthy(group=(GroupMember("rdkafka", "10.0.0.9"), *healthy().group)),
-        "election-group",
-        Severity.WARNING,
-        "rdkafka at 10.0.0.9",
-    ),
-    (
-        "stray member that leads",
-        replace(
-            heard((0.5, heartbeat("b1", leading=False))), group=(GroupMember("rdkafka", "10.0.0.9"), *healthy().group)
-        ),
-        "election-group",
-        Severity.ERROR,
-        "rdkafka at 10.0.0.9",
-    ),
-    (
-        "unused partitions",
-        replace(
-            healthy(),
-            topics=healthy().topics
-            | {"bundle-state-registry": replace(healthy().topics["bundle-state-registry"], partitions=2)},
-            places=healthy().places
-            | {
-                "bundle-state-registry": (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)), PartitionPlace(1, None, (1,), ()))
-            },
-        ),
-        "topics",
-        Severity.INFO,
-        "bundle-state-registry: partitions is 2",
     ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]

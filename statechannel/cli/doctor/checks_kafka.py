@@ -475,7 +475,7 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def election_group(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Members of the election's group that are no brokers: they keep brokers out of it, or are assigned the leadership."""
+    """Members of the election's group that are not brokers: they keep brokers out of it, or are assigned the leadership."""
     connection = facts.connection
     own = "" if connection is None else connection.client.client_id
     foreign = [
@@ -489,7 +489,7 @@ def election_group(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     led = any(member.info.get("leading") is True for member in members)
     yield DoctorFinding(
         Severity.WARNING if led else Severity.ERROR,
-        f"{group} has members that are no brokers: "
+        f"{group} has members that are not brokers: "
         + ", ".join(f"{member.client_id} at {member.host}" for member in foreign),
         "As long as they stay, brokers may be kept out of the group, and none leads.",
         "Stop these clients, or give them another group.id. If they are brokers with a client.id of their own, give this command "

@@ -144,7 +144,7 @@ def json_for_stdout(text: str) -> str:
     """JSON as standard output can take it: in UTF-8, else in ASCII."""
     if codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8":
         return text
-    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _as_text(value: object) -> object:

@@ -368,7 +368,7 @@ def _normal(boundaries: Sequence[str]) -> Sequence[str]:
     """As Pulsar reads them: in any order, with digits of either case and any number of leading zeros.
 
     Raises:
-        ProblemError: One is no hexadecimal number of a hash.
+        ProblemError: One is not a hash in hexadecimal digits.
     """
     wrong = next((bound for bound in boundaries if _BOUND.fullmatch(bound) is None), None)
     if wrong is not None:
