@@ -125,9 +125,6 @@ class AdminHandle:
     Args:
         on_error: Callback for asynchronous client errors. It must not reference the handle, which would then leak.
 
-    Attributes:
-        client: The client; of no use without the handle.
-
     Raises:
         KafkaAdapterError: The settings are not what the client library takes.
     """
@@ -136,8 +133,14 @@ class AdminHandle:
         config: dict[str, Any] = settings.admin_config()
         if on_error is not None:
             config["error_cb"] = on_error
-        self.client = make_client(AdminClient, config, settings, "making the admin client")
-        weakref.finalize(self, _destroy_aside, self.client).atexit = False
+        self._client = make_client(AdminClient, config, settings, "making the admin client")
+        weakref.finalize(self, _destroy_aside, self._client).atexit = False
+
+    @property
+    def client(self) -> AdminClient:
+        """The client, of no use without the handle. What is due is served first: the library renews tokens only when polled."""
+        self._client.poll(0)
+        return self._client
 
 
 _abandoned: deque[AdminClient] = deque()

@@ -27,6 +27,14 @@ class KafkaSettings(SettingsGroup):
     properties: dict[str, SecretStr] = setting(
         {}, "librdkafka properties (`-X key=value`); they override those of the file. Passed on unchanged, never shown."
     )
+    oauth_callback: str | None = setting(
+        None,
+        "`MODULE:FUNCTION` of Python that makes tokens for SASL OAUTHBEARER, as cloud IAM needs: confluent-kafka's `oauth_cb`. "
+        "It takes the text of `sasl.oauthbearer.config`, and returns the token and its end in seconds since 1970. None: "
+        "`sasl.oauthbearer.method=oidc`, or no OAUTHBEARER.",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$",
+        form="MODULE:FUNCTION",
+    )
     delivery_timeout_ms: int = setting(
         30_000,
         "Time after which an append ends as unknown; its session ends a tenth earlier. Bridges the restart of a Kafka broker "
