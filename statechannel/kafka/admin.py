@@ -115,6 +115,9 @@ _ATTEMPTS: Final = 3
 _LEAST_ATTEMPT_S: Final = 10.0
 
 
+STATISTICS_MS: Final = 100
+
+
 class AdminHandle:
     """Keeps an admin client while the handle is referenced.
 
@@ -124,13 +127,21 @@ class AdminHandle:
 
     Args:
         on_error: Callback for asynchronous client errors. It must not reference the handle, which would then leak.
+        on_statistics: Callback for the library's statistics, as JSON, every `STATISTICS_MS`; likewise.
 
     Raises:
         KafkaAdapterError: The settings are not what the client library takes.
     """
 
-    def __init__(self, settings: ClientSettings, on_error: Callable[[KafkaError], Any] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        on_error: Callable[[KafkaError], Any] | None = None,
+        on_statistics: Callable[[str], Any] | None = None,
+    ) -> None:
         config: dict[str, Any] = settings.admin_config()
+        if on_statistics is not None:
+            config |= {"stats_cb": on_statistics, "statistics.interval.ms": STATISTICS_MS}
         if on_error is not None:
             config["error_cb"] = on_error
         self._client = make_client(AdminClient, config, settings, "making the admin client")
