@@ -219,7 +219,7 @@ class LogReader:
     stopped. `PartitionBroken` ends a partition.
 
     Args:
-        topics: What to read, as the cluster described it; all partitions of the channel, of others partition 0.
+        topics: What to read, as the cluster described it; all partitions of each.
         sink: Takes the inputs, in the reader's thread. While it blocks nothing is fetched beyond
             `ClientTuning.fetch_queue_kib`: that is the back-pressure.
         group_id: librdkafka wants one; nothing is ever committed to it.
@@ -263,7 +263,7 @@ class LogReader:
         self._partitions = {
             (info.name, number): _Partition(topic, info.name, number, Stall(settings.tuning.stall_timeout_s))
             for topic, info in topics.items()
-            for number in range(info.partitions if topic is Topic.CHANNEL else 1)
+            for number in range(info.partitions)
         }
         self._names = {topic: info.name for topic, info in topics.items()}
         self._restarts: deque[Place] = deque()
