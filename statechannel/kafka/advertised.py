@@ -35,8 +35,8 @@ def require_advertised(settings: ClientSettings) -> None:
     nodes = _nodes(settings)
     if isinstance(nodes, str):
         return
-    given = set(addresses_of(asked))
-    others = ((node, address) for node, address in sorted(nodes.items()) if address not in given)
+    known = set(addresses_of(asked))
+    others = ((node, address) for node, address in sorted(nodes.items()) if address not in known)
     for node, address in islice(others, _TRIED_MAX):
         try:
             answer = _nodes(replace(settings, bootstrap_servers=address.text))
@@ -73,5 +73,5 @@ def _nodes(settings: ClientSettings) -> dict[int, KafkaAddress] | str:
         admin.client.poll(STATISTICS_MS / 1_000)
     if nodes:
         return nodes
-    known = (describe(error, settings.secrets()) for error in errors if error.code() not in _VAGUE)
-    return next(known, f"no answer within {_ANSWER_S:g} s")
+    reasons = (describe(error, settings.secrets()) for error in errors if error.code() not in _VAGUE)
+    return next(reasons, f"no answer within {_ANSWER_S:g} s")
