@@ -200,7 +200,8 @@ def _require_namespace(name: str, is_valid: Callable[[str], bool] = is_namespace
     if not is_valid(name):
         raise CommandError(
             f"`{name}` is not a namespace",
-            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-, and a new one is not . or .. alone",
+            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-"
+            + (", and a new one is not . or .. alone" if is_namespace(name) else ""),
             code=ExitCode.USAGE,
         )
 
