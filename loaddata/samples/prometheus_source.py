@@ -19,6 +19,7 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from loaddata.model.hosts import host_of
 from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, SampledMinute, samples_of, sound
 from loaddata.samples.partitions import ClusterLayout
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
@@ -441,11 +442,11 @@ class ServerSource:
         label = labels.get(self._options.broker_label, "")
         if label in self._options.brokers:
             return self._options.brokers[label]
-        host = label.rpartition(":")[0] or label
+        host = (host_of(label) or "").strip("[]")
         ids = [
             broker.id
             for broker in layout.brokers
-            if broker.alive and (broker.host in {host, label} or str(broker.id) == label)
+            if broker.alive and (broker.host.lower() in {host, label.lower()} or str(broker.id) == label)
         ]
         if len(ids) == 1:
             return ids[0]

@@ -92,7 +92,7 @@ def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
             raise SourceError(
                 f"the file of samples {path} is not a file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
             )
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
     except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or a path with a null character
         raise SourceError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from loaddata.model.hosts import host_of
 from loaddata.view.ownership import AcceptedChange
 from shedders.decision.booked_moves import Booked
 from shedders.filters.rules import inherited
@@ -240,17 +241,13 @@ def _text(value: object) -> str | None:
 
 
 def _web_address(listeners: object) -> str | None:
-    """Host and port of the web listener, as isolation policies of upstream match them."""
+    """Host and port of the web listener: that with a name of `_WEB`, else the first by scheme and name whose URL is of one."""
     if not isinstance(listeners, dict):
         return None
-    for protocol in _WEB:
-        url = listeners.get(protocol)
-        if isinstance(url, str):
-            try:
-                return urlsplit(url).netloc or None
-            except ValueError:
-                return None
-    return None
+    urls = {name: url for name, url in listeners.items() if isinstance(url, str) and host_of(url) is not None}
+    named = [urls[name] for name in _WEB if name in urls]
+    other = [url for scheme in _WEB for _, url in sorted(urls.items()) if urlsplit(url).scheme == scheme]
+    return next((urlsplit(url).netloc for url in (*named, *other)), None)
 
 
 def _plain(seen: BundleSeen) -> Bundle:

@@ -22,7 +22,7 @@ from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settin
 from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, print_json, say, stdout
+from statechannel.cli.kit.output import Output, json_for_stdout, print_json, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
 
@@ -54,7 +54,7 @@ def take(
     snapshot = live(connect)
     print_remarks(remarks(snapshot, cluster_of(snapshot)))
     if file is None:
-        sys.stdout.write(snapshot_bytes(snapshot).decode())
+        sys.stdout.write(json_for_stdout(snapshot_bytes(snapshot).decode()))
         return
     write_snapshot(snapshot, file)
     say(f"a snapshot of {_counts(snapshot)} is in {file}")

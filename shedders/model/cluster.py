@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleAverages, BundleStats
+from loaddata.model.hosts import host_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,9 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What isolation policies match: the host without its port (up to the last colon)."""
-        text = self.web_address or self.name
-        host, colon, _ = text.rpartition(":")
-        return host if colon else text
+        """What isolation policies match: the host of the web address, see `host_of`; without one the id, up to its port."""
+        host = host_of(self.web_address or "")
+        return host or (self.name.partition(":")[0] if self.name.count(":") == 1 else self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
 """Regular expressions of policies, matched against whole texts in time linear in the text (RE2).
 
 Upstream's patterns are Java's, matched in full. RE2 reads them alike except for what cannot be matched in linear time
-(look-around, back-references, possessive and atomic groups), which is refused. So is what Java reads otherwise: operations on
-character classes (`[a-z&&[^b]]`, `[a-c[x-z]]`), and patterns that grow beyond bounds when expanded (`a{1000}` a thousand times).
+(look-around, back-references, possessive and atomic groups), which is refused. So are what Java reads otherwise or not at all
+(`_DIFFERENT`), and patterns that grow beyond bounds when expanded (`a{1000}` a thousand times).
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import re2
@@ -110,28 +111,70 @@ def _read(text: str, max_bytes: int, *, plain: bool = True) -> Any:
         return "it has a lone surrogate"
 
 
+class _Form(NamedTuple):
+    """A form of patterns that Java reads otherwise than RE2, or refuses.
+
+    Attributes:
+        in_class: Whether it stands within a character class; None: anywhere.
+    """
+
+    in_class: bool | None
+    start: re.Pattern[str]
+    why: str
+
+
+_COUNT = "(?:0|[1-9][0-9]*)"
+_DIFFERENT: Final = (
+    _Form(True, re.compile("&&"), "`&&` between character classes is not supported"),
+    _Form(
+        True,
+        re.compile(r"\[(?!:)"),
+        "a character class within another is not supported; write a plain bracket as `\\[`",
+    ),
+    _Form(
+        False,
+        re.compile(rf"\{{(?!{_COUNT}(?:,{_COUNT}?)?\}})"),
+        "`{` begins no repetition such as `{3}`, `{0,3}`; write a plain one as `\\{`",
+    ),
+    _Form(
+        False,
+        re.compile(r"\(\?(?:P|<(?![=!]|[A-Za-z][A-Za-z0-9]*>))"),
+        "the name of a group is not `(?<NAME>` with a NAME of letters and digits",
+    ),
+    _Form(None, re.compile(r"\\0"), "octal numbers are not supported; write a hexadecimal one such as `\\x62`"),
+    _Form(None, re.compile(r"\\v"), "`\\v` is not supported; write `\\x0B`"),
+    _Form(None, re.compile(r"\\C"), "`\\C` is not supported"),
+    _Form(
+        None,
+        re.compile(r"\\[pP]\{(?![A-Z][a-z]?\})"),
+        "of Unicode's classes only general categories such as `\\p{Lu}` are supported",
+    ),
+)
+_ESCAPE: Final = re.compile(r"\\[pPx]\{[^}]*\}|\\.?", re.DOTALL)
+
+
 def _read_otherwise(text: str) -> str | None:
-    """Why Java reads a pattern differently from RE2: operations on character classes, which RE2 takes for plain characters."""
-    for inside, rest in _places(text):
-        if inside and rest.startswith("&&"):
-            return "`&&` between character classes is not supported"
-        if inside and rest.startswith("[") and not rest.startswith("[:"):
-            return "a character class within another is not supported; write a plain bracket as `\\[`"
+    """Why Java reads a pattern differently from RE2, or not at all."""
+    for in_class, at in _places(text):
+        for form in _DIFFERENT:
+            if form.in_class in (None, in_class) and form.start.match(text, at):
+                return form.why
     return None
 
 
-def _places(text: str) -> Iterator[tuple[bool, str]]:
-    """Each character that is not escaped or quoted with what follows it, and whether it lies in a class."""
+def _places(text: str) -> Iterator[tuple[bool, int]]:
+    """Where each character or escape begins that is not quoted, and whether it lies in a class."""
     at, inside = 0, False
     while at < len(text):
         if text.startswith("\\Q", at):
             end = text.find("\\E", at)
             at = len(text) if end < 0 else end + 2
             continue
-        if text[at] == "\\":
-            at += 2
+        yield inside, at
+        escape = _ESCAPE.match(text, at)
+        if escape is not None:
+            at = escape.end()
             continue
-        yield inside, text[at : at + 2]
         if not inside and text[at] == "[":
             inside = True
             # A bracket that comes first is a plain one.

@@ -6,6 +6,7 @@ file is valid, which `_plain` finds out many times faster than `parse_strictly`,
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -75,7 +76,7 @@ def read_limited(path: Path, where: str, most_bytes: int, failure: type[FaultyFi
         size_bytes = path.stat().st_size
         if size_bytes > most_bytes:
             raise failure(where, [f"it has {size_bytes} bytes, more than {most_bytes}"], hint="Check the path.")
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise failure.unreadable(where, error) from error
 

@@ -190,7 +190,7 @@ def function(name: str, value: object) -> None:
 def broker_id(name: str, value: object) -> None:
     text(name, value)
     if not is_new_broker_id(value):
-        wrong_value(name, value, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")
+        wrong_value(name, value, "1 to 128 of A-Za-z0-9_.:-, the first of them not -, and not . or .. alone")
 
 
 def _is_unicode(value: str) -> bool:

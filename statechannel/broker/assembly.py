@@ -34,8 +34,9 @@ from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_rights
 from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
-from statechannel.kafka.client_settings import to_client, to_topics
-from statechannel.kafka.errors import KafkaClientError, KafkaUnavailableError
+from statechannel.kafka.advertised import require_advertised
+from statechannel.kafka.client_settings import BROKER_CLIENT, to_client, to_topics
+from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaClientError, KafkaUnavailableError
 from statechannel.kafka.partition_count import as_used
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.kafka.tail import PartitionTail
@@ -192,7 +193,7 @@ async def open_member(
         KafkaAdapterError: Kafka is unavailable, or a topic is missing or has settings that void the protocol.
         MetricsPortError: The port for metrics is in use.
     """
-    kafka = access(settings, client_id=f"statechannel-{identity.broker}")
+    kafka = access(settings, client_id=f"{BROKER_CLIENT}{identity.broker}")
     find_topics = partial(_topics, settings, kafka, create_topics=create_topics)
     infos = await _awaited(settings, kafka, identity.broker, find_topics)
     partitions = infos[Topic.CHANNEL].partitions
@@ -361,7 +362,7 @@ async def _awaited(
         except KafkaUnavailableError as error:
             why = str(error)
         else:
-            why = "it answers, or its address cannot be reached: the client tries again"
+            why = "it is slow to answer, or its address cannot be reached: the client tries again"
         _log.warning(
             "kafka.awaited",
             broker=broker,
@@ -377,7 +378,7 @@ async def _awaited(
     timer = asyncio.get_running_loop().call_later(SILENCE_SAID_S, say_aside)
     try:
         return await asyncio.to_thread(find_topics)
-    except (KafkaUnavailableError, KafkaClientError):
+    except (KafkaUnavailableError, KafkaClientError, KafkaAccessDeniedError):
         await asyncio.to_thread(
             _look_at_addresses, kafka.client
         )  # what is certain is said rather than the client's words
@@ -395,6 +396,7 @@ def _look_at_addresses(client: ClientSettings) -> None:
     protocol = client.properties.get("security.protocol", "plaintext")
     FirstLook(client.bootstrap_servers, protocol, 0.0, WAIT_OF_BROKERS).require_listener()
     require_answer(client.bootstrap_servers, protocol)
+    require_advertised(client)
 
 
 def _endpoint(settings: Settings, metrics: Metrics, broker: str) -> Endpoint | None:

@@ -30,6 +30,7 @@ from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
 from statechannel.logger import count_unwritten
 from statechannel.printable import printable_lines
+from statechannel.protocol.bundle import DOTS
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
 from statechannel.settings.groups_cluster import LogFormat
@@ -162,7 +163,8 @@ def run(
     if not is_new_broker_id(broker_id):
         raise CommandError(
             f"--id {broker_id!r} is not a broker id",
-            hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -",
+            hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -"
+            + (", and not . or .. alone" if broker_id in DOTS else ""),
             code=ExitCode.USAGE,
         )
     listeners = dict(_listener(text) for text in advertised or ())

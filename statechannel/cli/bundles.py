@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -40,7 +40,7 @@ from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch,
 from statechannel.engine.commands import Rejected
 from statechannel.errors import ExitCode
 from statechannel.http_api.documents import bundle_row, namespace_details, namespace_row, was_asked_for
-from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace, is_new_namespace
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
@@ -70,7 +70,7 @@ def create_namespace(
     reason: Reason = None,
 ) -> BrokerRequest:
     """Create a namespace, with the same bundle boundaries as Pulsar."""
-    _require_namespace(name)
+    _require_namespace(name, is_new_namespace)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count} | ({} if reason is None else {"reason": reason})
     return BrokerRequest(
@@ -196,11 +196,12 @@ def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str)
     )
 
 
-def _require_namespace(name: str) -> None:
-    if not is_namespace(name):
+def _require_namespace(name: str, is_valid: Callable[[str], bool] = is_namespace) -> None:
+    if not is_valid(name):
         raise CommandError(
             f"`{name}` is not a namespace",
-            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-"
+            + (", and a new one is not . or .. alone" if is_namespace(name) else ""),
             code=ExitCode.USAGE,
         )
 

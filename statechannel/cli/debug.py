@@ -235,7 +235,9 @@ def _settings_file(connect: Connect) -> Iterator[Sequence[str]]:
             connection = connect()
             path = Path(folder) / "client.properties"
             path.touch(mode=0o600)
-            path.write_text("".join(f"{key}={value}\n" for key, value in connection.client.properties.items()))
+            path.write_text(
+                "".join(f"{key}={value}\n" for key, value in connection.client.properties.items()), encoding="utf-8"
+            )
             words = ["-b", connection.client.bootstrap_servers, "--channel", connection.topics.channel]
             words += ["--kafka-config", str(path)]
         yield words

@@ -269,7 +269,7 @@ def _bundle(text: str) -> KeyParts:
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(
             f"{path} cannot be read: {error}", hint="Give a UTF-8 file with one topic per line.", code=ExitCode.USAGE

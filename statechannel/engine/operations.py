@@ -29,7 +29,7 @@ from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.names import locate
 from statechannel.engine.operation_fold import ENDED, RUNNING, OperationFold
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
-from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace
+from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace, is_new_namespace
 from statechannel.protocol.codec import CLOSING_PREFIX
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import IN_FLIGHT, Action, Flow, State
@@ -269,8 +269,9 @@ class Operations:
     def _create(self, token: int, command: CreateNamespace) -> None:
         context = self._context
         name = command.namespace
-        if not is_namespace(name):
-            context.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-"))
+        if not is_new_namespace(name):
+            dots = ", neither of them . or .." if is_namespace(name) else ""
+            context.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-{dots}"))
             return
         if context.bound_broker(name) is not None:
             context.complete(token, Rejected("bound-namespace", f"{name} belongs to its broker by rule"))

@@ -71,7 +71,7 @@ def read_credentials(path: Path) -> Credentials:
     """
     try:
         status = path.stat()
-        text = path.read_bytes()[: _FILE_MAX_BYTES + 1].decode()
+        text = path.read_bytes()[: _FILE_MAX_BYTES + 1].decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise HttpAccessError(
             f"{path} cannot be read: {error}", hint="Set http.access_file to a readable text file."

@@ -22,7 +22,7 @@ from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
 from statechannel.http_api.request_book import DEFAULTS, request_digest
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, RequestModel
-from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
+from statechannel.protocol.bundle import MAX_CHILDREN, is_new_namespace
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -366,9 +366,11 @@ class Actions:
 
     async def create_namespace(self, call: ApiCall) -> ApiAnswer:
         body = call.body
-        if not is_namespace(body.namespace):
+        if not is_new_namespace(body.namespace):
             raise ProblemError(
-                "bad-request", f"`{body.namespace[:200]}` is not a namespace", hint="Use tenant/namespace."
+                "bad-request",
+                f"`{body.namespace[:200]}` is not the name of a new namespace",
+                hint="Use tenant/namespace, neither of them . or .. alone.",
             )
         bundles = body.bundles or self._settings.lookups.default_bundles
         args = {"namespace": body.namespace, "bundles": bundles, "reason": body.reason}

@@ -115,6 +115,9 @@ _ATTEMPTS: Final = 3
 _LEAST_ATTEMPT_S: Final = 10.0
 
 
+STATISTICS_MS: Final = 100
+
+
 class AdminHandle:
     """Keeps an admin client while the handle is referenced.
 
@@ -124,20 +127,31 @@ class AdminHandle:
 
     Args:
         on_error: Callback for asynchronous client errors. It must not reference the handle, which would then leak.
-
-    Attributes:
-        client: The client; of no use without the handle.
+        on_statistics: Callback for the library's statistics, as JSON, every `STATISTICS_MS`; likewise.
 
     Raises:
         KafkaAdapterError: The settings are not what the client library takes.
     """
 
-    def __init__(self, settings: ClientSettings, on_error: Callable[[KafkaError], Any] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        on_error: Callable[[KafkaError], Any] | None = None,
+        on_statistics: Callable[[str], Any] | None = None,
+    ) -> None:
         config: dict[str, Any] = settings.admin_config()
+        if on_statistics is not None:
+            config |= {"stats_cb": on_statistics, "statistics.interval.ms": STATISTICS_MS}
         if on_error is not None:
             config["error_cb"] = on_error
-        self.client = make_client(AdminClient, config, settings, "making the admin client")
-        weakref.finalize(self, _destroy_aside, self.client).atexit = False
+        self._client = make_client(AdminClient, config, settings, "making the admin client")
+        weakref.finalize(self, _destroy_aside, self._client).atexit = False
+
+    @property
+    def client(self) -> AdminClient:
+        """The client, of no use without the handle. What is due is served first: the library renews tokens only when polled."""
+        self._client.poll(0)
+        return self._client
 
 
 _abandoned: deque[AdminClient] = deque()

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, translate
+from statechannel.kafka.property_rules import TokenSource, refuse_no_tokens, refuse_small_answers
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
 from statechannel.printable import REDACTED
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 kafka_logger = logging.getLogger("statechannel.kafka")
 client_logger = kafka_logger.getChild("client")
+
+BROKER_CLIENT = "statechannel-"
+"""A broker's `client.id` begins so, and ends with the broker's id, unless the properties give another one."""
 
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
@@ -103,7 +107,7 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
 def read_properties_file(path: Path) -> dict[str, str]:
     """Read a librdkafka properties file, as kcat and the Confluent tools write it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ClientSettingRefusedError(
             f"The Kafka properties file {path} cannot be read: {error}.",
@@ -182,12 +186,14 @@ class ClientSettings:
         bootstrap_servers: `host:port`, comma separated.
         properties: librdkafka properties of the user, passed through untouched.
         client_id: Shown by the cluster's tools; brokers put their id here.
+        oauth_callback: Makes tokens for SASL OAUTHBEARER.
     """
 
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_id: str = "statechannel"
     tuning: ClientTuning = field(default_factory=ClientTuning)
+    oauth_callback: TokenSource | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         refuse_fixed(self.properties, "The Kafka configuration")
@@ -202,6 +208,9 @@ class ClientSettings:
                 "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
                 hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
+        refuse_small_answers(self.properties)
+        if self.oauth_callback is None:
+            refuse_no_tokens(self.properties)
         addresses_of(self.bootstrap_servers, self.properties.get("security.protocol") or "plaintext")
 
     @classmethod
@@ -213,6 +222,7 @@ class ClientSettings:
         overrides: Iterable[str] = (),
         client_id: str = "statechannel",
         tuning: ClientTuning | None = None,
+        oauth_callback: TokenSource | None = None,
     ) -> Self:
         """Combine the file, `-X` overrides (higher precedence) and the bootstrap option (highest)."""
         properties: dict[str, str] = {}
@@ -228,6 +238,7 @@ class ClientSettings:
             properties=properties,
             client_id=properties.pop("client.id", client_id),
             tuning=tuning or ClientTuning(),
+            oauth_callback=oauth_callback,
         )
 
     def redacted(self) -> dict[str, str]:
@@ -317,6 +328,8 @@ class ClientSettings:
             "topic.metadata.refresh.interval.ms": 30_000,
             "logger": client_logger,
         }
+        if self.oauth_callback is not None:
+            defaults["oauth_cb"] = self.oauth_callback
         return {
             **defaults,
             **(own_defaults or {}),
@@ -340,6 +353,8 @@ def make_client(
     try:
         return kind(config)
     except (KafkaException, TypeError, ValueError) as error:
+        source = settings.oauth_callback
+        doing += f" ({source.failure})" if source is not None and source.failure else ""
         raise translate(error, doing, secrets=settings.secrets()) from None
 
 
@@ -362,6 +377,7 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
         file=kafka.properties_file,
         overrides=[f"{key}={value.get_secret_value()}" for key, value in kafka.properties.items()],
         client_id=client_id,
+        oauth_callback=None if kafka.oauth_callback is None else TokenSource(kafka.oauth_callback),
         tuning=ClientTuning(
             delivery_timeout_ms=kafka.delivery_timeout_ms,
             request_timeout_ms=kafka.request_timeout_ms,

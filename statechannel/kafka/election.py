@@ -1,4 +1,4 @@
-"""Leader election by a consumer group: the member that is assigned the election topic's only partition leads."""
+"""Leader election by a consumer group: the member that is assigned partition 0 of the election topic leads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LeaderElection:
     leadership of a process that cannot act must be free for another. It stands again when the loop makes progress.
 
     Args:
-        topic: The one-partition election topic.
+        topic: The election topic. Of its partitions only 0 counts: another member may be assigned an extra one.
         group_id: One group a channel.
         sink: Takes `LeadershipChanged`, from the election's own thread, only when it changes.
         on_failure: Called once from the election's thread if it ends by an exception.
@@ -77,6 +77,7 @@ class LeaderElection:
         self._stopping = threading.Event()
         self._candidate = False
         self._elected = False
+        self._reported: set[int] = set()
         self._polled_s = clock()
         self._looked_s = self._polled_s
         config = settings.election_config(group_id)
@@ -124,9 +125,18 @@ class LeaderElection:
         self._adopt_assignment()
         error = None if message is None else message.error()
         if error is not None:
-            _log.warning("election: %s", describe(error, self._settings.secrets()))
+            self._report(error)
             if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
                 self._notify(elected=False)
+
+    def _report(self, error: KafkaError) -> None:
+        """Once for each kind: what keeps this member out of the group comes again every few seconds."""
+        if error.code() in self._reported:
+            return
+        self._reported.add(error.code())
+        foreign = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+        advice = "; another client is in the group, `statechannel doctor` names it" if foreign else ""
+        _log.warning("election: %s%s", describe(error, self._settings.secrets()), advice)
 
     def _may_stand(self) -> bool:
         """Whether the engine wants to lead, and its loop runs."""
@@ -152,7 +162,7 @@ class LeaderElection:
             self._looked_s = now_s
         elif now_s - self._looked_s > self._lease_s and now_s - self._polled_s <= self._lease_s:
             self._looked_s = now_s
-            if self._consumer.assignment():
+            if _has_seat(self._consumer.assignment()):
                 _log.warning("election: assigned without a callback, taking over leadership")
                 self._notify(elected=True)
 
@@ -184,16 +194,19 @@ class LeaderElection:
         self._consumer.unsubscribe()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._reported.clear()  # it is in the group
         consumer.incremental_assign(partitions)
         if not partitions:
             return
         consumer.pause(partitions)  # nothing is ever read here
+        if not _has_seat(partitions):
+            return
         if self._clock() - self._polled_s <= self._lease_s:
             self._notify(elected=True)
         # Else this thread was frozen inside the poll, and the next step leaves the group.
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if partitions:
+        if _has_seat(partitions):
             self._notify(elected=False)
         consumer.incremental_unassign(partitions)
 
@@ -201,3 +214,7 @@ class LeaderElection:
         if elected is not self._elected:
             self._elected = elected
             self._sink(LeadershipChanged(elected))
+
+
+def _has_seat(partitions: list[TopicPartition]) -> bool:
+    return any(partition.partition == 0 for partition in partitions)

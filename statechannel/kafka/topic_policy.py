@@ -84,7 +84,7 @@ class TopicPolicy:
 
     Attributes:
         role: Its part in a channel, such as `registry`.
-        partitions: The number that it must have; None: any, fixed at creation.
+        partitions: How many of its partitions are used, from 0 on, and are created; None: all, fixed at creation.
         requirements: Compared one by one, in this order.
     """
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from confluent_kafka.admin._config import ConfigEntry
+    from confluent_kafka.admin._group import ConsumerGroupDescription
     from confluent_kafka.admin._topic import TopicDescription
 
     from statechannel.kafka.client_settings import ClientSettings
@@ -126,6 +127,14 @@ class PartitionPlace:
     leader: int | None
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupMember:
+    """A member of a consumer group, by what it says of itself and its address."""
+
+    client_id: str
+    host: str
 
 
 class TopicAdmin(BoundedAdmin):
@@ -282,6 +291,17 @@ class TopicAdmin(BoundedAdmin):
             return {name: entry.value for name, entry in entries.items() if entry.value and not entry.is_sensitive}
 
         return self._patiently(ask)
+
+    def group_members(self, group: str) -> tuple[GroupMember, ...]:
+        """The present members of a consumer group."""
+
+        def ask(left_s: float) -> ConsumerGroupDescription:
+            (future,) = self._admin.describe_consumer_groups([group], request_timeout=left_s).values()
+            description: ConsumerGroupDescription = self._wait(future, f"describing group {group}")
+            return description
+
+        members = self._patiently(ask).members
+        return tuple(sorted(GroupMember(member.client_id, member.host.lstrip("/")) for member in members))
 
     def places(self, names: Collection[str]) -> dict[str, tuple[PartitionPlace, ...]]:
         """Leaders and replicas of the existing topics' partitions."""

@@ -22,6 +22,7 @@ FULL_LOWER: Final = 0x00000000
 FULL_UPPER: Final = 0xFFFFFFFF
 MAX_CHILDREN: Final = 32_768
 
+DOTS: Final = frozenset({".", ".."})
 _NAME: Final = r"[A-Za-z0-9_=:.\-]{1,128}"
 _RANGE: Final = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
 _NAMESPACE: Final = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
@@ -81,6 +82,15 @@ def parse_range(text: str) -> tuple[int, int] | None:
 def is_namespace(text: str) -> bool:
     """Whether the text is a well-formed `tenant/namespace`."""
     return _NAMESPACE.fullmatch(text) is not None
+
+
+def is_new_namespace(text: str) -> bool:
+    """Whether a namespace of this name may be created.
+
+    The log may hold names with a part `.` or `..`, and they are judged. New ones are refused: clients drop these parts from the
+    path of a URL, and so would act on another name.
+    """
+    return is_namespace(text) and not DOTS.intersection(text.split("/"))
 
 
 def is_bundle(text: str) -> bool:

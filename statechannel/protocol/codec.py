@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 import orjson
 
-from statechannel.protocol.bundle import MAX_CHILDREN, numbers_of
+from statechannel.protocol.bundle import DOTS, MAX_CHILDREN, numbers_of
 from statechannel.protocol.record import FORMAT, NEWEST_FORMAT, Kind, Record
 from statechannel.protocol.states import BUNDLE_STATES, NAMESPACE_STATES, State
 
@@ -82,9 +82,10 @@ def is_broker_id(text: object) -> TypeGuard[str]:
 def is_new_broker_id(text: object) -> TypeGuard[str]:
     """Whether a broker may be started with this id.
 
-    The log may hold ids that begin with `-`, and they are judged. New ones are refused: in a command line they are options.
+    The log may hold ids that begin with `-`, or are `.` or `..`, and they are judged. New ones are refused: in a command line
+    they are options, or parts that clients drop from the path of a URL.
     """
-    return is_broker_id(text) and not text.startswith("-")
+    return is_broker_id(text) and not text.startswith("-") and text not in DOTS
 
 
 def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | NewerFormat | Undecodable:

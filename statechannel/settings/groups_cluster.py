@@ -12,7 +12,7 @@ from statechannel.settings.field import SettingsGroup, setting
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-TOPIC_NAME = r"^[A-Za-z0-9._-]{1,200}$"
+TOPIC_NAME = r"^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 class KafkaSettings(SettingsGroup):
@@ -26,6 +26,14 @@ class KafkaSettings(SettingsGroup):
     )
     properties: dict[str, SecretStr] = setting(
         {}, "librdkafka properties (`-X key=value`); they override those of the file. Passed on unchanged, never shown."
+    )
+    oauth_callback: str | None = setting(
+        None,
+        "`MODULE:FUNCTION` of Python that makes tokens for SASL OAUTHBEARER, as cloud IAM needs: confluent-kafka's `oauth_cb`. "
+        "It takes the text of `sasl.oauthbearer.config`, and returns the token and its end in seconds since 1970. None: "
+        "`sasl.oauthbearer.method=oidc`, or no OAUTHBEARER.",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$",
+        form="MODULE:FUNCTION",
     )
     delivery_timeout_ms: int = setting(
         30_000,
@@ -95,7 +103,8 @@ class ChannelSettings(SettingsGroup):
         "host several channels.",
         pip_192="loadbalancer-service-unit-state",
         pattern=TOPIC_NAME,
-        form="1 to 200 of A-Z a-z 0-9 . _ -",
+        max_length=200,
+        form="1 to 200 of A-Z a-z 0-9 . _ -, not dots alone",
     )
     partitions: int = setting(
         1,

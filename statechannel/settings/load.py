@@ -188,8 +188,7 @@ def _plain(variables: Mapping[str, str]) -> dict[str, dict[str, str | None]] | N
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError([f"{path} cannot be read: {error.strerror}."], hint="Check --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -93,6 +93,7 @@ KEPT_SMALL = {
     "statechannel.broker.observe.stalls": "one measurement",
     "statechannel.engine.controls": "a part of the engine, as its siblings",
     "statechannel.engine.lease": "a part of the engine, as its siblings",
+    "statechannel.kafka.property_rules": "rules and the source of tokens, apart from the properties and from making clients",
     "statechannel.protocol.view_copy": "a copy over many steps, apart from rows of a view",
 }
 """Small files that stay, with the reason."""

@@ -1,6 +1,7 @@
 """What belongs to the terminal: its screen, its streams, its colours; and lines of progress where there is none."""
 
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -35,6 +36,29 @@ from statechannel.cli.kit.output import Output
 from statechannel.cli.kit.screen import plain_block, show_result
 show_result(lambda: ([plain_block("a", Text("drawn"))], {}), Output.TABLE, watch=True, every_s=0.2, max_s=None)
 """
+
+
+ODD = """
+import sys
+from statechannel.cli.kit.failures import guarded
+from statechannel.cli.kit.output import print_facts, print_json
+shown = {"reason": "f\u00fcr \U0001f600"}
+sys.exit(guarded(lambda: print_json(shown) if sys.argv[1:] else print_facts(shown.items()), debug=False))
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_cannot_show_ends_no_command(encoding: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    facts, document = (
+        subprocess.run(
+            [sys.executable, "-c", ODD, *words], capture_output=True, env=environment, timeout=WAIT_S, check=False
+        )
+        for words in ([], ["json"])
+    )
+    assert (facts.returncode, document.returncode) == (0, 0), facts.stderr + document.stderr
+    assert facts.stdout.startswith(b"reason")
+    assert json.loads(document.stdout) == {"reason": "f\u00fcr \U0001f600"}
 
 
 class PtyProcess:

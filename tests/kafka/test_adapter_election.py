@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from statechannel.engine.inputs import LeadershipChanged
 from statechannel.kafka.client_settings import ClientTuning
@@ -100,6 +100,19 @@ def test_a_join_never_moves_the_seat_and_a_close_gives_it_on_at_once(kafka: Kafk
             wait_group(channel, 3)
             assert leader.inbox.inputs == [LeadershipChanged(True)]
             assert fourth.inbox.inputs == []
+
+
+def test_of_an_election_topic_with_more_partitions_only_the_first_counts(channel: Channel) -> None:
+    admin = AdminClient(channel.settings.admin_config())
+    for future in admin.create_partitions([NewPartitions(channel.topics.leader_topic, 3)]).values():
+        future.result(WAIT_S)
+    members = [Member(channel) for _ in range(3)]
+    with closing(*members):
+        wait_group(channel, 3)
+        leader = wait_one(members)
+        leader.election.close()
+        wait_group(channel, 2)
+        wait_one([member for member in members if member is not leader])
 
 
 def test_who_does_not_stand_any_more_gives_the_seat_up(channel: Channel) -> None:

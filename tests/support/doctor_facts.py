@@ -13,7 +13,7 @@ from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFact
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
 from statechannel.kafka.topic_policy import ChannelTopics
-from statechannel.kafka.topics import KafkaCluster, KafkaNode, PartitionPlace, TopicInfo
+from statechannel.kafka.topics import GroupMember, KafkaCluster, KafkaNode, PartitionPlace, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
 
@@ -100,6 +100,7 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
         topics=described,
         first_offsets={0: 0},
         places={topic.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for topic in wanted},
+        group=(GroupMember("statechannel-b1", "10.0.0.1"), GroupMember("statechannel-b2", "10.0.0.2")),
         clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
         status=STANDING,
         keys=5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +131,7 @@ def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
         CommandError: The file cannot be read, or a line is not a policy; the message names the line.
     """
     try:
-        lines = file.read_bytes().splitlines()
+        lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise CommandError(
             f"{file} cannot be read: {error.strerror}", hint="Check the path.", code=ExitCode.BAD_EXPORT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
@@ -42,6 +43,7 @@ from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
 from statechannel.kafka.topic_policy import SideTopic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
+from statechannel.protocol.bundle import DOTS
 from statechannel.protocol.log import Topic
 
 UNMET: Final = "min-available"
@@ -63,6 +65,9 @@ class PolicyChecks(NamedTuple):
     notes: Sequence[str] = ()
 
 
+_COUNT = re.compile(r"\{[^}]*\}")
+
+
 def matters(key: PolicyKey, *, deleted: bool) -> bool:
     """Whether the change must be checked against the cluster; deleting a cordon restricts nothing."""
     return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
@@ -78,6 +83,7 @@ def judged(
     """
     if not cluster.brokers:
         return PolicyChecks(["no broker is alive, so these policies cannot be checked for contradictions"])
+    notes = [] if deleted else list(_odd(key, after, cluster))
     known = {(contradiction.kind, contradiction.policies) for contradiction in before.contradictions(cluster)}
     new = [
         contradiction
@@ -91,10 +97,12 @@ def judged(
     )
     if blocking and not force:
         more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        noted = "".join(f" Note: {note}." for note in notes)
         if not deleted and all(contradiction.kind == UNMET for contradiction in blocking):
             raise CommandError(
                 f"the policy cannot be met: {blocking[0].why}{more}",
-                hint="Use a smaller min_available, or start more brokers that it matches; --force writes it anyway.",
+                hint="Use a smaller min_available, or start more brokers that it matches; --force writes it anyway."
+                + noted,
                 code=ExitCode.REJECTED,
             )
         raise CommandError(
@@ -102,12 +110,10 @@ def judged(
             if deleted
             else f"these policies contradict each other: {sentence(blocking[0])}{more}",
             hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
-            f"{'deletes' if deleted else 'writes'} it anyway, and bundles may get no broker.",
+            f"{'deletes' if deleted else 'writes'} it anyway, and bundles may get no broker.{noted}",
             code=ExitCode.REJECTED,
         )
-    return PolicyChecks(
-        [sentence(contradiction) for contradiction in new], [] if deleted else list(_odd(key, after, cluster))
-    )
+    return PolicyChecks([sentence(contradiction) for contradiction in new], notes)
 
 
 def sentence(contradiction: Contradiction) -> str:
@@ -153,11 +159,22 @@ def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator
 def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
     """Notes on patterns that no broker matches, as namespaces that come later would get no broker."""
     for part, texts in (("primary", policy.primary), ("secondary", policy.secondary)):
-        patterns = compiled(texts)
-        if not texts or isinstance(patterns, str):
+        if not texts or isinstance(compiled(texts), str):
             continue
-        if not any(patterns.matches(broker.address) for broker in cluster.brokers.values()):
+        if not _matches(texts, cluster):
             yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
+        for text in texts:
+            if _matches([text], cluster):
+                continue
+            if "," in _COUNT.sub("", text):
+                yield f"`{text}` is one pattern; for several brokers write `{text.replace(',', '|')}`"
+            elif _matches([text.lower()], cluster):
+                yield f"hosts are matched in lower case; write `{text.lower()}`"
+
+
+def _matches(texts: Sequence[str], cluster: Cluster) -> bool:
+    patterns = compiled(texts)
+    return not isinstance(patterns, str) and any(patterns.matches(each.address) for each in cluster.brokers.values())
 
 
 def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
@@ -293,6 +310,8 @@ def put(
         BadPolicyError, UnknownSettingError, StrategySettingsError: The policy is invalid.
         CommandError: It would contradict other policies; nothing was written.
     """
+    if key.name in DOTS:
+        raise BadPolicyError(f"`{key.name}` cannot be the name of a policy: clients drop it from the path of a URL")
     author = Author(by or user_at_host(), drain)
     if drain is None and author.person.startswith(SYSTEM):
         raise _not_a_person(author)

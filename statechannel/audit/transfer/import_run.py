@@ -31,7 +31,9 @@ IMPORT_KEY = b"!import"
 BROKER = "statechannel-import"
 FLOW = "import"
 _TRIES = 3
-_ANEW = "Import into a new channel: another --channel, or delete the topics of this one and run `statechannel init`."
+_ANEW = (
+    "Import into a new channel: another --channel; or stop its brokers, delete its topics and run `statechannel init`."
+)
 
 
 class ImportWrite(NamedTuple):

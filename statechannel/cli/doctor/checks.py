@@ -19,7 +19,7 @@ from statechannel.cli.kit.registry import Registry
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
 from statechannel.kafka.topic_policy import TopicPolicy
-from statechannel.kafka.topics import KafkaCluster, PartitionPlace, TopicInfo
+from statechannel.kafka.topics import GroupMember, KafkaCluster, PartitionPlace, TopicInfo
 from statechannel.settings import Settings
 
 
@@ -105,8 +105,9 @@ class DoctorFacts:
         nodes: Settings of each Kafka broker, by node.
         wanted: Expected topics. `topics`: existing ones. `places`: the replicas of their partitions.
         first_offsets: First offset of each partition that the channel uses.
+        group: Members of the election's group.
         status: Document of `statechannel status`.
-        failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `head`, `registry`, `log`.
+        failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `head`, `group`, `registry`, `log`.
         connection: For checks of other packages that query Kafka; None if no address is known.
     """
 
@@ -123,6 +124,7 @@ class DoctorFacts:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     places: Mapping[str, Sequence[PartitionPlace]] = field(default_factory=dict)
     first_offsets: Mapping[int, int] = field(default_factory=dict)
+    group: Sequence[GroupMember] = ()
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None
     story: RegistryStory | None = None

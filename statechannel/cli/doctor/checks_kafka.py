@@ -10,6 +10,7 @@ from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFindi
 from statechannel.cli.kit.output import duration
 from statechannel.cli.kit.topic_state import partition_counts
 from statechannel.embedded import BrokerState
+from statechannel.kafka.client_settings import BROKER_CLIENT
 from statechannel.kafka.topic_policy import LEADER
 from statechannel.kafka.topics import TopicSettingDifference, differences_of, server_version
 from statechannel.protocol.log import Topic
@@ -314,7 +315,7 @@ WHY: dict[str, str] = {
     "offline stops all writes.",
     "min.cleanable.dirty.ratio": "Compaction runs later, and joins read more.",
     "segment.bytes": "Segments are closed, and so compacted, later.",
-    "partitions": "Ordering, and the election of one leader, depend on it.",
+    "partitions": "Only partition 0 is used. The others stay unused and harm nothing; Kafka cannot remove them.",
 }
 
 
@@ -352,8 +353,9 @@ def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
 def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> DoctorFinding:
     rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
     hard = Severity.CRITICAL if rests else Severity.ERROR
+    soft = Severity.WARNING if difference.command else Severity.INFO
     return DoctorFinding(
-        hard if difference.hard else Severity.WARNING,
+        hard if difference.hard else soft,
         f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}",
         WHY.get(difference.setting, "The protocol depends on it.")
         + (" Brokers refuse to start with it." if difference.hard and not wanted.optional else ""),
@@ -430,7 +432,7 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     partitions = 0
     for wanted in facts.wanted:
         info = facts.topics.get(wanted.name)
-        for place in facts.places.get(wanted.name, ()):
+        for place in facts.places.get(wanted.name, ())[: wanted.policy.partitions]:  # the others are not used
             partitions += 1
             name = f"{wanted.name}-{place.partition}"
             required = int(info.settings.get("min.insync.replicas", "1")) if info is not None else 1
@@ -472,6 +474,29 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
 
 
+def election_group(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Members of the election's group that are not brokers: they keep brokers out of it, or are assigned the leadership."""
+    connection = facts.connection
+    own = "" if connection is None else connection.client.client_id
+    foreign = [
+        member for member in facts.group if member.client_id != own and not member.client_id.startswith(BROKER_CLIENT)
+    ]
+    group = "the election's group" if connection is None else f"the election's group {connection.topics.leader_group}"
+    if not foreign:
+        yield DoctorFinding(Severity.OK, f"{group} has {len(facts.group)} members, all of them brokers")
+        return
+    members = facts.registry.members.alive.values() if facts.registry is not None else ()
+    led = any(member.info.get("leading") is True for member in members)
+    yield DoctorFinding(
+        Severity.WARNING if led else Severity.ERROR,
+        f"{group} has members that are not brokers: "
+        + ", ".join(f"{member.client_id} at {member.host}" for member in foreign),
+        "As long as they stay, brokers may be kept out of the group, and none leads.",
+        "Stop these clients, or give them another group.id. If they are brokers with a client.id of their own, give this command "
+        "the same properties (--kafka-config).",
+    )
+
+
 def _these(nodes: tuple[int, ...] | list[int]) -> str:
     return " and ".join(str(node) for node in nodes) or "?"
 
@@ -492,5 +517,6 @@ CHECKS = (
     DoctorCheck(
         "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "head", "registry")
     ),
+    DoctorCheck("election-group", "only brokers are in the election's group", election_group, needs=("kafka", "group")),
     DoctorCheck("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
 )

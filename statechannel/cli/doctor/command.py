@@ -241,6 +241,7 @@ def facts_of_kafka(
     topics = _try(failed, "topics", lambda: admin.describe(names))
     places = _try(failed, "topics", lambda: admin.places(names))
     firsts = _try(failed, "head", lambda: first_offsets(connection), reported=True)
+    group = _try(failed, "group", lambda: admin.group_members(connection.topics.leader_group))
     story = RegistryStory(connection.settings.membership.expiry_s)
     heard = _try(failed, "registry", lambda: _registry(connection, story))
     registry, clock = heard if heard is not None else (None, ClockFacts())
@@ -266,6 +267,7 @@ def facts_of_kafka(
         topics=topics or {},
         places=places or {},
         first_offsets=firsts or {},
+        group=group or (),
         clock=clock,
         registry=registry,
         story=story,

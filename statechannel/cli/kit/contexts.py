@@ -98,8 +98,7 @@ def read_contexts() -> Contexts:
     """
     path = contexts_file()
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return Contexts()
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

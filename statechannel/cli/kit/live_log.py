@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
 from statechannel.kafka.addresses import CONNECT_S, FirstLook, addresses_of, silence_of
-from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
+from statechannel.kafka.advertised import require_advertised
+from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.partition_count import as_used
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import decisions_topic, policies_topic
@@ -72,7 +73,12 @@ def naming_address(connection: Connection) -> Iterator[None]:
         if error.address:
             raise
         silence = silence_of(address, connection.client.properties.get("security.protocol", "plaintext"))
+        if silence is None:
+            require_advertised(connection.client)
         raise error.at(address, hint=_CHECK if silence is None else _hint_of_silence(address)) from error
+    except KafkaAccessDeniedError:
+        require_advertised(connection.client)
+        raise
 
 
 def _hint_of_silence(address: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -27,6 +31,8 @@ _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
 _SIGNALLED = 128
 """Exit code of a process that a signal has ended, minus the signal's number."""
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _printed = False
 """Whether this run of the command has printed a document."""
@@ -128,9 +134,17 @@ def _indented(value: object) -> str:
 
 def _dumped(value: object, option: int) -> str:
     try:
-        return orjson.dumps(value, option=option).decode()
+        text = orjson.dumps(value, option=option).decode()
     except orjson.JSONEncodeError:
-        return orjson.dumps(_as_text(value), option=option).decode()
+        text = orjson.dumps(_as_text(value), option=option).decode()
+    return json_for_stdout(text)
+
+
+def json_for_stdout(text: str) -> str:
+    """JSON as standard output can take it: in UTF-8, else in ASCII."""
+    if codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8":
+        return text
+    return _BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _as_text(value: object) -> object:
@@ -162,6 +176,8 @@ def begin_output() -> None:
     _note_printed(printed=False)
     choose(Output.TABLE)
     _coloured = True
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no character may end a command
 
 
 def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retryable: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from itertools import chain
@@ -30,6 +31,7 @@ MIN_AVAILABLE: Final = "min_available"
 _ANY_USAGE: Final = "100"
 """The only usage threshold that policies here can express: load excludes no broker from an isolation policy."""
 _NAMES_MAX: Final = 1_000
+_BOUND: Final = re.compile("0[xX]0*[0-9a-fA-F]{1,8}", re.ASCII)
 _UNSET: Final = (None, False, "", -1, 0, "None", "UNDEFINED")
 """What Pulsar's clients send for settings of a namespace that are not set."""
 _URL_FIELDS: Final[Mapping[str, str]] = {
@@ -225,7 +227,7 @@ def bundle_of(path: Mapping[str, str]) -> str:
     wanted = unquote(path["bundle"])
     if wanted in ("LARGEST", "HOT"):
         raise not_supported(f"the bundle {wanted} is not known here", "Name its range: 0x..._0x...")
-    name = f"{namespace_of(path)}/{wanted}"
+    name = f"{namespace_of(path)}/{wanted.lower()}"  # Pulsar reads digits of either case
     if not is_bundle(name):
         raise invalid(f"{name[:200]!r} is not a bundle", "Use 0x..._0x..., eight hexadecimal digits each.")
     return name
@@ -357,9 +359,21 @@ def new_bundles(wanted: NewNamespace, cluster: str) -> int | None:
     if bundles is None:
         return None
     number = bundles.number or (len(bundles.boundaries) - 1 if bundles.boundaries else None)
-    if bundles.boundaries and bundles.boundaries != even_boundaries(number or 0):
+    if bundles.boundaries and _normal(bundles.boundaries) != even_boundaries(number or 0):
         raise not_supported("the bundles of a new namespace have equal sizes here", "Give their number alone.")
     return number
+
+
+def _normal(boundaries: Sequence[str]) -> Sequence[str]:
+    """As Pulsar reads them: in any order, with digits of either case and any number of leading zeros.
+
+    Raises:
+        ProblemError: One is not a hash in hexadecimal digits.
+    """
+    wrong = next((bound for bound in boundaries if _BOUND.fullmatch(bound) is None), None)
+    if wrong is not None:
+        raise invalid(f"{wrong[:100]!r} is not a boundary of bundles", "Use 0x and hexadecimal digits.")
+    return [f"0x{bound:08x}" for bound in sorted(int(bound, 16) for bound in boundaries)]
 
 
 def even_boundaries(number: int) -> Sequence[str]:

@@ -125,6 +125,14 @@ def test_names_of_ranges_and_back(lower: int, upper: int) -> None:
     assert not bundle.is_bundle("t/n")
 
 
+@pytest.mark.parametrize("name", ["a/..", "./.", "../v1", "a/."])
+def test_parts_that_clients_drop_from_urls_are_read_but_not_created(name: str) -> None:
+    assert bundle.is_namespace(name)
+    assert bundle.parse_key(name.encode()) is not None
+    assert not bundle.is_new_namespace(name)
+    assert bundle.is_new_namespace(name.replace(".", "...") + "x")
+
+
 TOPICS = """
 persistent://t/ns/topic      | t/ns | persistent://t/ns/topic
 non-persistent://t/ns/topic  | t/ns | non-persistent://t/ns/topic

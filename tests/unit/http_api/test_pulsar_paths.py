@@ -509,10 +509,30 @@ def test_settings_that_are_nested_more_deeply_than_the_stack_are_read():
         documents.new_bundles(NewNamespace.model_construct(odd=there), "bundle-state")
 
 
-def test_even_boundaries_may_be_given():
-    boundaries = ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
+@pytest.mark.parametrize(
+    "boundaries",
+    [
+        ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
+        ["0x00000000", "0x40000000", "0x80000000", "0xC0000000", "0XFFFFFFFF"],
+        ["0xffffffff", "0x0", "0x40000000", "0x080000000", "0xc0000000"],
+    ],
+)
+def test_even_boundaries_may_be_given(boundaries):
     for bundles in ({"boundaries": boundaries}, {"boundaries": boundaries, "numBundles": 4}):
         assert documents.new_bundles(NewNamespace.model_validate({"bundles": bundles}), "bundle-state") == 4
+
+
+@pytest.mark.parametrize("bound", ["40000000", "0x", "0x4_0000000", "0x140000000", "-0x1", "x"])
+def test_a_boundary_that_is_no_hash_is_named(bound):
+    wanted = NewNamespace.model_validate({"bundles": {"boundaries": ["0x00000000", bound, "0xffffffff"]}})
+    with pytest.raises(ProblemError, match="boundary") as problem:
+        documents.new_bundles(wanted, "bundle-state")
+    assert problem.value.status == 412
+
+
+def test_a_bundle_may_be_named_in_upper_case():
+    path = {"tenant": "T", "namespace": "N", "bundle": "0x40000000_0XC0000000"}
+    assert documents.bundle_of(path) == "T/N/0x40000000_0xc0000000"
 
 
 @pytest.mark.parametrize(

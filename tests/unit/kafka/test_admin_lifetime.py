@@ -8,8 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import KafkaError
 
-from tests.support.waits import WAIT_S
+from statechannel.kafka.admin import AdminHandle
+from statechannel.kafka.client_settings import ClientSettings
+from tests.support.waits import WAIT_S, wait_until
 
 PROLOGUE = """
 import faulthandler, gc, socket, sys, threading, time
@@ -106,3 +109,9 @@ def assert_lives(script: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
+
+
+def test_callbacks_of_a_client_are_served_whenever_it_is_used() -> None:
+    errors: list[KafkaError] = []
+    handle = AdminHandle(ClientSettings("127.0.0.1:1"), errors.append)
+    wait_until(lambda: handle.client is not None and bool(errors))

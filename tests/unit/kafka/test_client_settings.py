@@ -1,17 +1,24 @@
 """Properties of the clients: what passes, what is refused, what is never shown."""
 
+import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from statechannel.kafka.client_settings import (
     FIXED_KEYS,
     ClientSettings,
     ClientTuning,
+    make_client,
     parse_override,
     parse_properties,
+    to_client,
 )
-from statechannel.kafka.errors import ClientSettingRefusedError
+from statechannel.kafka.errors import ClientSettingRefusedError, KafkaAccessDeniedError
+from statechannel.settings import load
 
 SASL = {
     "security.protocol": "SASL_SSL",
@@ -47,6 +54,86 @@ def test_sasl_properties_of_a_file_reach_every_client_untouched(tmp_path: Path) 
     )
     for config in configs(settings):
         assert {key: config[key] for key in SASL} == SASL
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    settings = ClientSettings.from_sources(bootstrap_servers="h:1", file=write(tmp_path, "\ufeffclient.rack = a\n"))
+    assert settings.properties == {"client.rack": "a"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "taken"),
+    [
+        ({"receive.message.max.bytes": "1000"}, False),
+        ({"receive.message.max.bytes": "52429311"}, False),
+        ({"receive.message.max.bytes": "52429312"}, True),
+        ({"receive.message.max.bytes": "10000000", "fetch.max.bytes": "9000000"}, True),
+        ({"receive.message.max.bytes": "9000000", "fetch.max.bytes": "9000000"}, False),
+    ],
+)
+def test_a_limit_below_what_kafka_may_answer_is_named(properties: dict[str, str], taken: bool) -> None:
+    with nullcontext() if taken else pytest.raises(ClientSettingRefusedError, match=r"receive\.message\.max\.bytes"):
+        ClientSettings("h:1", properties)
+    # The library agrees, where it looks at all.
+    with nullcontext() if taken else pytest.raises(KafkaException, match=r"receive\.message\.max\.bytes"):
+        Consumer({"bootstrap.servers": "h:1", "group.id": "g", "log_level": 0, **properties}).close()
+
+
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+
+
+@pytest.mark.parametrize(
+    ("more", "taken"),
+    [
+        ({}, False),
+        ({"sasl.oauthbearer.method": "default"}, False),
+        ({"sasl.oauthbearer.method": "OIDC"}, True),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, True),
+        ({"security.protocol": "SSL"}, True),
+        ({"sasl.mechanism": "PLAIN"}, True),
+    ],
+)
+def test_oauth_without_a_source_of_tokens_is_an_error_of_settings(more: dict[str, str], taken: bool) -> None:
+    with nullcontext() if taken else pytest.raises(ClientSettingRefusedError, match="OAUTHBEARER"):
+        ClientSettings("h:1", OAUTH | more)
+
+
+def make_token(config: str) -> tuple[str, float]:
+    return f"token of {config}", time.time() + 60
+
+
+def refuse_token(_: str) -> tuple[str, float]:
+    raise RuntimeError("no role")
+
+
+def by_callback(name: str) -> ClientSettings:
+    kafka = {"bootstrap_servers": "h:1", "properties": OAUTH, "oauth_callback": name}
+    return to_client(load(overrides={"kafka": kafka}))
+
+
+def test_a_callback_makes_the_tokens_of_every_client() -> None:
+    settings = by_callback(f"{__name__}:make_token")
+    assert [config["oauth_cb"]("x")[0] for config in configs(settings)] == ["token of x"] * 4
+    assert "make_token" not in repr(settings)
+
+
+@pytest.mark.parametrize("name", ["no_such_module:f", f"{__name__}:nothing", f"{__name__}:OAUTH"])
+def test_a_callback_that_is_not_there_is_an_error_of_settings(name: str) -> None:
+    with pytest.raises(ClientSettingRefusedError, match="oauth_callback"):
+        by_callback(name)
+
+
+def test_why_a_callback_fails_is_logged_and_in_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    settings = by_callback(f"{__name__}:refuse_token")
+
+    def make(config: dict[str, Any]) -> None:  # the library says no more than this, after 10 s
+        with suppress(RuntimeError):
+            config["oauth_cb"]("")
+        raise KafkaException(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "OAuth token not set"))
+
+    with pytest.raises(KafkaAccessDeniedError, match="no role"):
+        make_client(make, settings.admin_config(), settings, "making a client")
+    assert "no role" in caplog.text
 
 
 def test_overrides_beat_the_file_and_the_option_beats_both(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
@@ -12,6 +14,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.election import LeaderElection, LoopProgress
 
 LIMIT_S = 6.0
+SEAT = TopicPartition("leader", 0)
 
 
 class LoneGroup:
@@ -33,14 +36,14 @@ class LoneGroup:
         time.sleep(0.001)
         if self.subscribed and not self.seated:
             self.seated = True
-            self._on_assign(self, ["the seat"])
+            self._on_assign(self, [SEAT])
 
     def incremental_assign(self, _: object) -> None: ...
 
     def pause(self, _: object) -> None: ...
 
-    def assignment(self) -> list[str]:
-        return ["the seat"] if self.seated else []
+    def assignment(self) -> list[TopicPartition]:
+        return [SEAT] if self.seated else []
 
     def close(self) -> None:
         self.closed = True
@@ -115,6 +118,47 @@ def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench
     polled = bench.election._polled_s
     bench.wait(lambda: bench.election._polled_s > polled + 0.1)
     assert not bench.group.subscribed
+
+
+class KeptOut(LoneGroup):
+    """A member that is refused at each poll."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__(_)
+        self.polls = 0
+
+    def poll(self, _: float) -> Any:
+        self.polls += 1
+        time.sleep(0.001)
+        return SimpleNamespace(error=lambda: KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL))
+
+
+def test_what_keeps_a_member_out_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(election_module, "Consumer", KeptOut)
+    bench = Bench(None)
+    bench.wait(lambda: bench.group.polls > 20)
+    bench.election.close()
+    assert len([record for record in caplog.records if "INCONSISTENT_GROUP_PROTOCOL" in record.getMessage()]) == 1
+
+
+class ExtraPartition(LoneGroup):
+    """A group in which another member is assigned partition 0."""
+
+    def poll(self, _: float) -> None:
+        time.sleep(0.001)
+        if self.subscribed and not self.seated:
+            self.seated = True
+            self._on_assign(self, [TopicPartition("leader", 1)])
+
+
+def test_another_partition_is_no_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election_module, "Consumer", ExtraPartition)
+    bench = Bench(None)
+    bench.wait(lambda: bench.group.seated)
+    bench.election.close()
+    assert bench.inputs == []
 
 
 def test_without_a_loop_to_follow_nothing_is_asked() -> None:

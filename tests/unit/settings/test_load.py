@@ -178,6 +178,17 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes | None) -> None:
     assert name in str(refused(config=file))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("\ufeff[channel]\nname = 'other'\n", encoding="utf-8")
+    assert load(config=file).channel.name == "other"
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_dots_alone_are_no_name_of_a_topic(name: str) -> None:
+    assert "channel.name" in str(refused(flags=[f"channel.name={name}"]))
+
+
 BREAKING: dict[tuple[str, str], list[str]] = {
     ("hooks.deadline_s", "repair.in_flight_limit_s"): ["hooks.deadline_s=30"],
     ("hooks.deadline_s", "hooks.shutdown_budget_s"): ["hooks.shutdown_budget_s=15"],

@@ -70,16 +70,28 @@ def test_secondaries_stay_shared_for_others() -> None:
     assert allowed([policy("gold", ["t/n"], ["b1"], ["b2"])], "t/other") == ["b2", "b3", "b4"]
 
 
-def test_patterns_match_the_host_up_to_the_last_colon() -> None:
-    brokers = {
-        "id-1": Broker("id-1", web_address="[::1]:8080"),
-        "id-2": Broker("id-2", web_address="host.example:8080"),
-        "id-3": Broker("id-3"),
-    }
-    isolation = Isolation([policy("gold", ["t/n"], [r"\[::1\]", "host[.]example", "id-3"])], brokers)
-    zone = isolation.zone("t/n")
+@pytest.mark.parametrize(
+    ("broker", "host"),
+    [
+        (Broker("id", web_address="host.example:8080"), "host.example"),
+        (Broker("id", web_address="host.example"), "host.example"),
+        (Broker("id", web_address="Broker-3.Example.COM:8080"), "broker-3.example.com"),
+        (Broker("id", web_address="http://Host.Example:8080/path?q=1:2"), "host.example"),
+        (Broker("id", web_address="user:password@host.example:8080"), "host.example"),
+        (Broker("id", web_address="[::1]:8080"), "[::1]"),
+        (Broker("id", web_address="[FD00::2]"), "[fd00::2]"),
+        (Broker("id", web_address="http://[fd00::2]"), "[fd00::2]"),
+        (Broker("id", web_address="fd00::2"), "[fd00::2]"),
+        (Broker("id", web_address="[half"), "id"),
+        (Broker("Id-3"), "Id-3"),
+        (Broker("Id-3:8080"), "Id-3"),
+        (Broker("fd00::2"), "fd00::2"),
+    ],
+)
+def test_patterns_match_the_whole_host_in_lower_case(broker: Broker, host: str) -> None:
+    zone = Isolation([policy("gold", ["t/n"], [rf"\Q{host}\E"])], {broker.name: broker}).zone("t/n")
     assert zone is not None
-    assert zone.primary == {"id-1", "id-2", "id-3"}
+    assert zone.primary == {broker.name}
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ def test_more_may_say_that_it_is_to_be_left_alone() -> None:
         ({"listeners": {"http": "http://h1:8080"}}, {"web_address": "h1:8080"}),
         ({"listeners": {"http": "http://[half"}}, {"web_address": None}),
         ({"listeners": {"http": 8080, "https": "https://h2:8443"}}, {"web_address": "h2:8443"}),
+        ({"listeners": {"web": "http://h4:8080"}}, {"web_address": "h4:8080"}),
+        ({"listeners": {"a": "HTTPS://h5", "b": "http://h4", "http": "http://[half"}}, {"web_address": "h4"}),
+        ({"listeners": {"a": "http://h4", "https": "https://h5"}}, {"web_address": "h5"}),
+        ({"listeners": {"pulsar": "pulsar://h4:6650"}}, {"web_address": None}),
         ({"listeners": {"http": "http://h1"}, "properties": {"web-address": "w:1"}}, {"web_address": "w:1"}),
     ],
 )

@@ -77,6 +77,15 @@ def test_a_pattern_that_no_broker_matches_is_noted(laid: Laid) -> None:
     assert laid.isolation("zero", "u/later", "b9", "b1") == []
 
 
+def test_a_list_in_one_pattern_and_upper_case_are_named_with_what_to_write(laid: Laid) -> None:
+    with pytest.raises(CommandError) as caught:
+        laid.isolation("zero", "t/n", "b1,b2")
+    assert "b1|b2" in caught.value.hint
+    assert any("b1|b2" in said for said in laid.isolation("zero", "t/n", "b1,b2", force=True))
+    assert any("`b1`" in said for said in laid.isolation("zero", "u/n", "B1"))
+    assert laid.isolation("zero", "u/n", "b{0,1}1") == []
+
+
 def test_a_policy_that_is_never_come_to_is_noted(laid: Laid) -> None:
     assert laid.isolation("b", "t/n", "b2") == []
     said = ["isolation b is never used: isolation a comes before it and has the same namespaces"]
