@@ -418,18 +418,15 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
     """Requests of one kind to an extension, the oldest first."""
     asked: dict[str, tuple[Request, int]] = {}
     replies: dict[str, tuple[Reply, int]] = {}
-    newest_ms = 0
     for record, item in read_requests(connection):
-        newest_ms = max(newest_ms, record.timestamp_ms)
         if isinstance(item, Request):
             if item.args.get("extension") == extension and item.args.get("ask") == ask:
                 asked.setdefault(item.id, (item, record.offset))
         elif isinstance(item, Reply):
             replies.setdefault(item.id, (item, record.timestamp_ms))
-    at_ms = max(newest_ms, now_ms())
     for identifier, (request, offset) in asked.items():
         reply, replied_ms = replies.get(identifier, (None, None))
-        is_open = reply is None and at_ms < request.deadline_ms
+        is_open = reply is None and now_ms() < request.deadline_ms
         yield LoggedRequest(request, offset, reply, open=is_open, replied_ms=replied_ms)
 
 
