@@ -194,14 +194,6 @@ def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Clocks of the brokers compared with the log's."""
     if facts.story is None:
         return
-    if facts.registry is not None and facts.registry.future is not None:
-        yield DoctorFinding(
-            Severity.WARNING,
-            facts.registry.future.sentence,
-            "Brokers are not affected: they go by the order of the log and their own clocks. Overrides with an end may have been "
-            "out of force for that time.",
-            "Synchronize the clocks of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
-        )
     if _nobody(facts):
         yield _NOBODY
     for broker in sorted(_alive(facts)):
