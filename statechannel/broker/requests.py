@@ -310,7 +310,7 @@ class RequestCoordinator:
     def _review(self, entry: _Open, now_s: float) -> None:
         ahead_ms = entry.written_ms - self._log_ms
         if ahead_ms > _AHEAD_MS and self._around.acting:
-            # Written while Kafka's clock was ahead: it must not be executed hours after whoever asked has given up.
+            # Written while Kafka's clock was ahead: it must not be executed hours after its caller has given up.
             entry.written_ms -= ahead_ms
             entry.request = replace(entry.request, deadline_ms=entry.request.deadline_ms - ahead_ms)
         if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:

@@ -103,7 +103,7 @@ def is_mistyped_bundle(text: str) -> bool:
 
 
 def looks_like_bounds(text: str) -> bool:
-    """Whether a name without a domain ends like hexadecimal bounds, however they are typed, but is no bundle.
+    """Whether a name without a domain ends like hexadecimal bounds, however they are typed, but is not the key of a bundle.
 
     Whatever changes something refuses it: as the name of a topic it would mean another bundle. It may be a topic's name.
     """

@@ -118,7 +118,7 @@ def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.WARNING,
             facts.registry.future.sentence,
-            "Brokers go by the order of the log and their own clocks. Overrides with an end were out of force meanwhile, and "
+            "Brokers use the order of the log and their own clocks. Overrides with an end were out of force meanwhile, and "
             "requests then may have had no answer.",
             "Synchronize the clocks of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
         )

@@ -314,7 +314,7 @@ class RegistryFold:
         """Brokers, not heard while this reader listened, of which no time of the log says whether they are alive.
 
         The last record is from the future; or since the broker's last heartbeat, and within the expiry, times went back or leapt
-        ahead: Kafka's clock was set, or nobody lived for so long.
+        ahead: Kafka's clock was set, or no broker lived for so long.
         """
         turned = abs(self._now_ms - self._turned_ms) <= self._expiry_ms
         return {

@@ -214,20 +214,6 @@ async def test_what_is_under_way_is_answered_also_where_no_leader_can_be_asked_f
             assert (polled.status_code, polled.json()["leader_api"]) == (200, None)
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-async def test_a_name_that_looks_like_bounds_is_looked_up_and_assigned_to_nobody(dry_run):
-    async with rigged(lambda _: None) as (_, client):
-        body = {"dry_run": dry_run}
-        problem = refused(
-            await client.post("/v1/lookup", json=body | {"name": "t/n/0X00000000_0X80000000"}), "bad-name"
-        )
-        assert "persistent://" in problem["hint"]
-        answer = await client.post("/v1/lookup", json=body | {"name": "persistent://t/n/0X00000000_0X80000000"})
-        assert answer.status_code in (200, 202)
-        answer = await client.get("/v1/lookup", params={"name": "t/n/0X00000000"})
-        assert answer.json()["bundle"].startswith("t/n/0x")
-
-
 async def test_a_call_whose_request_has_expired_is_said_to_have(monkeypatch):
     async with rigged(lambda _: None) as (rig, client):
         key = {"Idempotency-Key": "late"}
