@@ -286,6 +286,7 @@ def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Calla
     monkeypatch.setattr(command, "read_channel", lambda *_: meanwhile())
     monkeypatch.setattr(command, "remarks", lambda *_: None)
     monkeypatch.setattr(command, "requests_of_last_hour", lambda _, forged: command.RequestIncidents())
+    monkeypatch.setattr(command, "topic_state", lambda *_: {})
     monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"members": seen.members})
     monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
     return command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8)["members"]
